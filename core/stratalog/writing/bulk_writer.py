@@ -7,20 +7,19 @@ that are never published only use space.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.errors import ConfigError, StorageError
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicPartition
-from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.stage import Stage
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 
 T = TypeVar("T")
@@ -29,63 +28,6 @@ T = TypeVar("T")
 def only_engine(log: TopicPartition | str) -> ConfigError:
     """Return the error for a call that replaces segments of a directory: only the directory's engine may do this."""
     return ConfigError(f"only the engine replaces segments of {log} in a directory: stratalog cleaner")
-
-
-class Stage(CheckedArguments, ABC):
-    """Stages records of one log in one process. Not thread-safe.
-
-    As a context manager, a stage discards its records if the ``with`` block raises an exception.
-    """
-
-    @abstractmethod
-    def add(self, columns: RecordColumns) -> None:
-        """Stage records, in batches of the topic's format and codec. ``columns`` must have all fields.
-
-        If offsets are kept (``base_offset`` of ``BulkWriter.stage`` is not None), the records keep the offsets and
-        leader epochs of ``columns``.
-
-        Raises:
-            InvalidRecordError: a record breaks a rule of the topic.
-            RecordTooLargeError: a record is larger than ``max.message.bytes``.
-            OffsetsOutOfOrderError: kept offsets do not ascend, or are below ``base_offset``.
-            DiskFullError: no space for the staged records.
-            StoreError: an upload to the tier failed.
-        """
-
-    @abstractmethod
-    def add_encoded(self, data: bytearray) -> None:
-        """Stage whole encoded batches of any magic. The method checks neither records nor CRCs.
-
-        Unless offsets are kept, ``data`` is changed: the batches get new offsets and the current leader epoch.
-
-        Raises:
-            CorruptBatchError: ``data`` does not consist of whole batches.
-            OffsetsOutOfOrderError, DiskFullError, StoreError: as ``add``.
-        """
-
-    @abstractmethod
-    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """Complete the last segment, and return the staged segments, ascending; [] if no record was staged.
-
-        Errors are those of ``add``.
-
-        Args:
-            end_offset: exclusive end offset of the last segment, which may have no records; only if offsets are kept.
-                None for the end of the last record.
-        """
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Remove the staged records, as far as possible. May be called several times, and after ``finish``."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
 
 
 class BulkWriter(CheckedArguments, Closeable):

@@ -46,7 +46,7 @@ from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.bulk_writer import BulkWriter, only_engine
 from stratalog.writing.column_encoder import Encoder, placed_tables
 from stratalog.writing.merge_segments import end_group, merge_group, mergeable
-from stratalog.writing.segment_stage import SegmentStage
+from stratalog.writing.stage import Stage
 from stratalog.writing.staged import Published, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
@@ -168,11 +168,9 @@ class DirectoryWriter(BulkWriter):
 
     # --- staging -------------------------------------------------------------------------------------------------
 
-    def stage(
-        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
-    ) -> SegmentStage:
+    def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
         """Begin to stage records in a file of the log's folder, as ``BulkWriter.stage``."""
-        return SegmentStage(self._folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
+        return Stage(self._folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
 
     def _folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
         topic = self._topic(log.topic)

@@ -119,7 +119,7 @@ def merge_part(at: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritte
     for start, end in groups:
         segments = [found for found in at.segments.from_offset(start) if start <= found.base_offset < end]
         for group in mergeable(at.segments, segments):
-            records += merge_group(at.segments, at.staging, group) or 0
+            records += merge_group(at.segments, at, group) or 0
             count += len(group)
             size_bytes += sum(found.size_bytes for found in group)
-    return Rewritten(tuple(at.staging.staged), count, records, records, size_bytes, size_bytes)
+    return Rewritten(tuple(at.staged), count, records, records, size_bytes, size_bytes)

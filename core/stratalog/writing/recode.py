@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Final, Self
 
 from stratalog.cleaning.compact.rewriting import Rewriting
-from stratalog.cleaning.compact.tier_range import TierRange, Traffic, entry_of
+from stratalog.cleaning.compact.tier_range import TierRange, Traffic, entry_of, facts_of
 from stratalog.cleaning.compact.two_pass import observe, rewrite
 from stratalog.errors import StorageError
 from stratalog.log.load.tier_producers import producers_at
@@ -17,7 +17,7 @@ from stratalog.log.prepare.prepare_records import codec_of
 from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable, Buffer, RecordBatch, TimestampType
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.segment.build import copy_batches
+from stratalog.segment.build import BuiltSegment, SegmentBuilder, copy_batches
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
@@ -28,26 +28,28 @@ from stratalog.spi.formats import BatchHeader
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.writing.column_encoder import Encoder
-from stratalog.writing.staged import Rewritten
-from stratalog.writing.tier_target import StagingPublisher, TierTarget
+from stratalog.writing.staged import Rewritten, StagedSegment
+from stratalog.writing.tier_target import TierTarget
 
 MAGIC: Final = 2  # magic of rewritten batches
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTarget:
-    """Segments of a log in a tier that a task rewrites, and the publisher that stages the new segments.
+    """Segments of a log in a tier that a task rewrites. A ``SegmentPublisher`` that only stages the new segments.
 
     Attributes:
+        target: receives the new segments.
         segments: the segments of the task's part and all later segments of the log, which may have markers of the
             part's transactions.
-        staging: stages the new segments.
         first_dirty_offset: offset up to which the log is compacted, exclusive.
+        staged: the new segments.
     """
 
+    target: TierTarget
     segments: TierRange
-    staging: StagingPublisher
     first_dirty_offset: int
+    staged: list[StagedSegment] = field(default_factory=list)
 
     @classmethod
     def of(cls, target: TierTarget, entries: Sequence[StoredSegment], first_dirty_offset: int) -> Self:
@@ -62,12 +64,22 @@ class RewriteTarget:
             return list(producers_at(view, view.end_offset, components).entries())
 
         segments = TierRange(remote.log, components, target.encoder.config, committed, producers, Traffic())
-        return cls(segments, StagingPublisher(target), first_dirty_offset)
+        return cls(target, segments, first_dirty_offset)
 
-    @property
-    def encoder(self) -> Encoder:
-        """Encoder for the topic."""
-        return self.staging.target.encoder
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Return the builder of a segment in a temporary file."""
+        return self.target.begin(base_offset)
+
+    def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
+        """Upload a finished segment that will replace ``old``, and add it to ``staged``. Always return True.
+
+        Errors are those of ``TierPublisher.upload``.
+        """
+        try:
+            self.staged.append(self.target.upload(built, facts_of(old)))
+        finally:
+            built.discard()  # also if the facts cannot be read
+        return True
 
 
 def rewrite_part(
@@ -114,7 +126,7 @@ def _rewriting(
     at: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
 ) -> Rewriting[ReadableSegment]:
     read_bytes = at.segments.components.limits.read_bytes
-    return Rewriting(at.segments, at.staging, job, filters, keeps_tombstones, read_bytes, is_copied=True)
+    return Rewriting(at.segments, at, job, filters, keeps_tombstones, read_bytes, is_copied=True)
 
 
 def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewritten:
@@ -122,7 +134,7 @@ def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewr
     rewrite(rewriting, rewriting.job.end)
     stats = rewriting.stats
     return Rewritten(
-        tuple(at.staging.staged),
+        tuple(at.staged),
         stats.segments_before,
         stats.records_read,
         stats.records_kept,
@@ -142,22 +154,22 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
     Raises:
         Others: as ``rewrite_part``.
     """
-    encoder, staging, components = at.encoder, at.staging, at.segments.components
+    encoder, components = at.target.encoder, at.segments.components
     recoding = _Recoding(components, encoder, codec_of(encoder.config, components, 0) if recompress else None)
-    layout = staging.target.remote.fetcher.layouts.label(encoder.config.tier_layout)
+    layout = at.target.remote.fetcher.layouts.label(encoder.config.tier_layout)
     segments = bytes_read = 0
     for segment in at.segments.from_offset(span[0]):
         if segment.base_offset >= span[1]:
             break
         if segment.base_offset < span[0] or (entry_of(segment).layout == layout and recoding.is_done(segment)):
             continue
-        with staging.begin(segment.base_offset) as builder:
+        with at.begin(segment.base_offset) as builder:
             bytes_read += copy_batches(segment, builder, components, partial(recoding.of, segment)).bytes_read
             built = builder.finish(segment.end_offset, at.segments.modified_ms(segment))
-        staging.replace(built, [segment])
+        at.replace(built, [segment])
         segments += 1
-    written = sum(found.size_bytes for found in staging.staged)
-    return Rewritten(tuple(staging.staged), segments, recoding.records, recoding.records, bytes_read, written)
+    written = sum(found.size_bytes for found in at.staged)
+    return Rewritten(tuple(at.staged), segments, recoding.records, recoding.records, bytes_read, written)
 
 
 @dataclass(slots=True)

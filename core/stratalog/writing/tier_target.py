@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from stratalog.cleaning.compact.tier_range import facts_of
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import ConfigError
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.build import BuiltSegment, SegmentBuilder
-from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.read.remote_segment import RemoteSegment
@@ -77,30 +75,6 @@ class TierTarget:
         if not held or held[-1].info.end_offset != end_offset:
             return None
         return RemoteSegment(held[-1], self.remote.fetcher).read_file(FileKind.SNAPSHOT)
-
-
-class StagingPublisher:
-    """A ``SegmentPublisher`` that only stages the new segments, and commits nothing.
-
-    Attributes:
-        staged: the new segments.
-    """
-
-    def __init__(self, target: TierTarget) -> None:
-        self.target = target
-        self.begin = target.begin
-        self.staged: list[StagedSegment] = []
-
-    def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Upload a finished segment that will replace ``old``, and add it to ``staged``. Always return True.
-
-        Errors are those of ``TierPublisher.upload``.
-        """
-        try:
-            self.staged.append(self.target.upload(built, facts_of(old)))
-        finally:
-            built.discard()  # also if the facts cannot be read
-        return True
 
 
 def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:

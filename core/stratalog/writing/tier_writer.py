@@ -21,7 +21,7 @@ from stratalog.tier.commit.append_change import Appending, EndMovedError, check_
 from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
-from stratalog.writing.segment_stage import SegmentStage
+from stratalog.writing.stage import Stage
 from stratalog.writing.staged import Published, StagedSegment
 from stratalog.writing.tier_jobs import TierRewriter, published
 from stratalog.writing.tier_target import TierTarget, entries_of
@@ -35,16 +35,14 @@ class TierWriter(TierRewriter):
 
     # --- staging -------------------------------------------------------------------------------------------------
 
-    def stage(
-        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
-    ) -> SegmentStage:
+    def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
         """Begin to stage records in objects of the tier, as ``BulkWriter.stage``."""
         self._topics.get(log.topic)
         target = self._target(self._topics.listed(log), compression, keep_offsets=base_offset is not None)
         root = target.remote.root
         end = root.end_offset if root is not None else 0
         start = end if base_offset is None else base_offset
-        return SegmentStage(target, start, keep_offsets=base_offset is not None)
+        return Stage(target, start, keep_offsets=base_offset is not None)
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
@@ -150,7 +148,7 @@ class TierWriter(TierRewriter):
                 f"{target.remote.log} ends at {at}, but the staged records with fixed offsets begin at "
                 f"{left[0].info.base_offset}"
             )
-        with SegmentStage(target, at, keep_offsets=False) as stage:
+        with Stage(target, at, keep_offsets=False) as stage:
             for entry in left:
                 for data in _batches(target, entry):
                     stage.add_encoded(data)

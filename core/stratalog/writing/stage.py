@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from stratalog.env.forks import ends_with_fork
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.records import RecordColumns
 from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder
-from stratalog.writing.bulk_writer import Stage
 from stratalog.writing.column_encoder import Encoder, placed_tables
 from stratalog.writing.staged import StagedSegment
 
@@ -34,8 +35,10 @@ class StageTarget(Protocol):
         """Remove staged segments that were not published, as far as possible."""
 
 
-class SegmentStage(Stage):
-    """A ``Stage`` that builds segments of up to ``segment.bytes`` of the topic, one at a time.
+class Stage(CheckedArguments):
+    """Stages records of one log in one process, in segments of up to ``segment.bytes`` of the topic. Not thread-safe.
+
+    As a context manager, a stage discards its records if the ``with`` block raises an exception.
 
     Args:
         target: receives the finished segments.
@@ -53,26 +56,60 @@ class SegmentStage(Stage):
         ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
-        """Stage records, as ``Stage.add``."""
+        """Stage records, in batches of the topic's format and codec. ``columns`` must have all fields.
+
+        If offsets are kept (``base_offset`` of ``BulkWriter.stage`` is not None), the records keep the offsets and
+        leader epochs of ``columns``.
+
+        Raises:
+            InvalidRecordError: a record breaks a rule of the topic.
+            RecordTooLargeError: a record is larger than ``max.message.bytes``.
+            OffsetsOutOfOrderError: kept offsets do not ascend, or are below ``base_offset``.
+            DiskFullError: no space for the staged records.
+            StoreError: an upload to the tier failed.
+        """
         for prepared in self._target.encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
 
     def add_encoded(self, data: bytearray) -> None:
-        """Stage whole encoded batches, as ``Stage.add_encoded``."""
+        """Stage whole encoded batches of any magic. The method checks neither records nor CRCs.
+
+        Unless offsets are kept, ``data`` is changed: the batches get new offsets and the current leader epoch.
+
+        Raises:
+            CorruptBatchError: ``data`` does not consist of whole batches.
+            OffsetsOutOfOrderError, DiskFullError, StoreError: as ``add``.
+        """
         base = None if self._keep_offsets else self._segments.next_offset
         for table, piece in placed_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
             self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """Complete the last segment, and return all staged segments, as ``Stage.finish``."""
+        """Complete the last segment, and return the staged segments, ascending; [] if no record was staged.
+
+        Errors are those of ``add``.
+
+        Args:
+            end_offset: exclusive end offset of the last segment, which may have no records; only if offsets are kept.
+                None for the end of the last record.
+        """
         self._segments.finish(end_offset)
         return self._staged
 
     def discard(self) -> None:
-        """Remove the staged records, as ``Stage.discard``."""
+        """Remove the staged records, as far as possible. May be called several times, and after ``finish``."""
         self._segments.discard()
         staged, self._staged = self._staged, []
         self._target.remove(staged)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
 
     def _store(self, built: BuiltSegment) -> None:
         self._staged.append(self._target.store(built))
