@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from stratalog.cleaning.compact.segment_range import RewriteStoppedError
+from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S, SegmentPublisher
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, TierSource, Traffic
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, Remnant
 from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
-from stratalog.segment.build import copy_batches
+from stratalog.segment.build import BuiltSegment, copy_batches
+from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind, object_keys
@@ -62,203 +63,226 @@ def erase(
         dry_run: search and report, but change nothing; ``sha256_after`` in the result is then "".
         on_bytes: called with the size of each segment that was searched.
     """
-    end = log.offsets().log_end
-    done, remnants = list[ErasedSegment](), list[Remnant]()
+    erasure = _Erasure(log, key, tier, on_bytes, log.offsets().log_end, dry_run=dry_run)
     error: StorageError | None = None
     with log.maintenance.cleaning.tier_busy:
         try:
-            with log.maintenance.cleaning.busy:
-                if not log.maintenance.settle_remote():
-                    raise StorageError(  # noqa: TRY301 - reported in the result
-                        f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase "
-                        "again"
-                    )
-                if not dry_run and _active_holds(log, key):
-                    log.roll()
-                _erase_locally(log, key, end, done, remnants, on_bytes, dry_run=dry_run)
-            if tier is not None:
-                if not log.is_leader:
-                    remnants += _in_tier(log, key, on_bytes)
-                else:
-                    _erase_in_tier(log, tier, key, done, remnants, on_bytes, dry_run=dry_run)
+            erasure.run()
         except StorageError as wrong:
             error = wrong
         except RewriteStoppedError as stopped:
             error = StorageError(f"{stopped}: erase again")
             error.__cause__ = stopped
-    remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
-    return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.components.env.clock.now_ms())
+    pending = [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
+    now_ms = log.components.env.clock.now_ms()
+    return EraseResult(log.name, erasure.end, tuple(erasure.done), (*erasure.remnants, *pending), error, now_ms)
 
 
-def _erase_locally(
-    log: Log,
-    key: bytes,
-    end: int,
-    done: list[ErasedSegment],
-    remnants: list[Remnant],
-    on_bytes: OnBytes,
-    *,
-    dry_run: bool,
-) -> None:
-    """Erase the key from the local segments that end above the tier's end.
+@dataclass(slots=True)
+class _Erasure:
+    """Erasure of one key from one log. ``done`` and ``remnants`` are valid even after an error.
 
-    The first of these segments may begin below the tier's end, because earlier leaders may have had other segment
-    bounds. Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is
-    raised.
+    Attributes:
+        log: the log.
+        key: the whole key.
+        tier: the log's part in a tier; None if the log has no tier.
+        on_bytes: called with the size of each segment that was searched.
+        end: log end offset when the erasure began.
+        dry_run: True to search and report, but change nothing.
+        done: the rewritten segments.
+        remnants: files and objects that may still contain the key.
     """
-    view = log.view()
-    for segment in view.segments:
-        if segment.end_offset <= view.remote_end or segment.base_offset >= end:
-            continue
+
+    log: Log
+    key: bytes
+    tier: TierLog | None
+    on_bytes: OnBytes
+    end: int
+    dry_run: bool = field(kw_only=True)
+    done: list[ErasedSegment] = field(default_factory=list)
+    remnants: list[Remnant] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Erase the key on local disk, then in the tier; raise an error that ends the erasure early."""
+        log = self.log
+        with log.maintenance.cleaning.busy:
+            if not log.maintenance.settle_remote():
+                raise StorageError(
+                    f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase again"
+                )
+            if not self.dry_run and self._active_holds_key():
+                log.roll()
+            self._erase_locally()
+        if self.tier is None:
+            return
+        if log.is_leader:
+            self._erase_in_tier(self.tier)
+        else:
+            self._search_tier()
+
+    # --- on local disk -------------------------------------------------------------------------------------------
+
+    def _active_holds_key(self) -> bool:
         try:
-            if count := records_of(log, segment, key):
-                done.append(_local_result(segment, count) if dry_run else _erased(log, segment, key, count))
-        except CorruptionError as wrong:
-            remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
-        on_bytes(segment.size_bytes)
+            return bool(self._records_of(self.log.view().segments[-1]))
+        except CorruptionError:  # nothing is dropped from the segment, and it is reported as damaged
+            return False
 
+    def _erase_locally(self) -> None:
+        """Erase the key from the local segments that end above the tier's end.
 
-# --- finding ---------------------------------------------------------------------------------------------------------
-
-
-def _active_holds(log: Log, key: bytes) -> bool:
-    try:
-        return bool(records_of(log, log.view().segments[-1], key))
-    except CorruptionError:  # nothing is dropped from the segment, and it is reported as damaged
-        return False
-
-
-def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
-    """Yield a remnant for each segment in the tier that contains the key or is damaged, and for each local copy.
-
-    This function is for a follower, which must not change the tier.
-    """
-    view, copies = log.view(), set[str]()
-    for segment in () if view.remote is None else view.remote.segments:
-        on_bytes(segment.size_bytes)
-        try:
-            if not records_of(log, segment, key):
+        The first of these segments may begin below the tier's end, because earlier leaders may have had other segment
+        bounds.
+        """
+        view = self.log.view()
+        for segment in view.segments:
+            if segment.end_offset <= view.remote_end or segment.base_offset >= self.end:
                 continue
-        except CorruptionError as wrong:
-            yield Remnant("damaged segment", segment.label, reason=str(wrong))
-            continue
-        yield Remnant("tier", segment.label, reason="the leader of the log erases it")
-        for local in view.segments:
-            if local.base_offset < segment.end_offset and segment.base_offset < local.end_offset:
-                copies.add(local.label)
-                yield Remnant("local copy", local.label, reason="it is a copy of what the tier has")
-    for local in _differing_copies(log, key):
-        if local.label not in copies:
-            yield Remnant("local copy", local.label, reason="it has records that compaction removed from the tier")
+            try:
+                if count := self._records_of(segment):
+                    self.done.append(self._erased(segment, count))
+            except CorruptionError as wrong:
+                self._note_damage(segment, wrong)
+            self.on_bytes(segment.size_bytes)
+
+    def _erased(self, segment: Segment, count: int) -> ErasedSegment:
+        """Rewrite a local segment without its ``count`` records of the key, unless this is a dry run."""
+        size_bytes, before = segment.size_bytes, _sha256(segment)
+        found = ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, before, "")
+        if self.dry_run:
+            return found
+        publisher = self.log.maintenance.publisher()
+        built, after = self._rewritten(segment, publisher, segment.modified_ms)
+        if not publisher.replace(built, [segment]):
+            raise SegmentGoneError("the log changed while the key was erased", segment.label).advised(
+                "erase the key again"
+            )
+        return replace(found, bytes_after=built.size_bytes, sha256_after=after)
+
+    # --- in the tier ---------------------------------------------------------------------------------------------
+
+    def _erase_in_tier(self, tier: TierLog) -> None:
+        """Erase the key from the segments in the tier of a log that is the leader.
+
+        Committed segments are added to ``done``, even before an error is raised. Errors are those of
+        ``CommittedPublisher``, such as RewriteStoppedError.
+        """
+        log = self.log
+        log.maintenance.refresh_remote()
+        if tier.root is None:
+            return
+        traffic = Traffic()
+        if self.dry_run:
+            part = TierRange.of(log, traffic)
+            self.done += [_tier_result(found, count) for found, count in self._holding_key(part)]
+            return
+        publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
+        publisher.keeps_placed = True
+        part = TierRange.of(log, traffic)
+        erased = dict[int, ErasedSegment]()
+        try:
+            for found, count in self._holding_key(part):
+                built, after = self._rewritten(found, publisher, part.modified_ms(found))
+                result = replace(_tier_result(found, count), bytes_after=built.size_bytes, sha256_after=after)
+                erased[found.base_offset] = result
+                publisher.replace(built, [found])
+            publisher.commit(always=True)
+            _check_placed(tier, erased, publisher.placed)
+        finally:
+            publisher.abandon()
+            for placed in publisher.placed:
+                objects = tuple(sorted(placed.new.keys))
+                self.done.append(replace(erased[placed.new.info.base_offset], objects_after=objects))
+                tier.fetcher.forget(placed.old[0])
+        if all(found.kind != "damaged segment" for found in self.remnants):  # a copy may be needed for the repair
+            # also removes all local segments below the copies
+            log.maintenance.evict(max((copy.end_offset for copy in self._differing_copies()), default=0))
+        self.remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
+
+    def _holding_key(self, part: TierRange) -> Iterator[tuple[TierSource, int]]:
+        """Yield each committed segment with the key, and its number of such records."""
+        for segment in part.from_offset(0):
+            if not isinstance(segment, TierSource):
+                continue
+            try:
+                count = self._records_of(segment)
+            except CorruptionError as wrong:
+                self._note_damage(segment, wrong)
+                continue
+            finally:
+                self.on_bytes(segment.size_bytes)
+            if count:
+                yield segment, count
+
+    def _search_tier(self) -> None:
+        """Add a remnant for each segment in the tier that contains the key or is damaged, and for each local copy.
+
+        This method is for a follower, which must not change the tier.
+        """
+        view, copies = self.log.view(), set[str]()
+        for segment in () if view.remote is None else view.remote.segments:
+            self.on_bytes(segment.size_bytes)
+            try:
+                if not self._records_of(segment):
+                    continue
+            except CorruptionError as wrong:
+                self._note_damage(segment, wrong)
+                continue
+            self.remnants.append(Remnant("tier", segment.label, reason="the leader of the log erases it"))
+            for local in view.segments:
+                if local.base_offset < segment.end_offset and segment.base_offset < local.end_offset:
+                    copies.add(local.label)
+                    self.remnants.append(Remnant("local copy", local.label, reason="it is a copy of what the tier has"))
+        for local in self._differing_copies():
+            if local.label not in copies:
+                reason = "it has records that compaction removed from the tier"
+                self.remnants.append(Remnant("local copy", local.label, reason=reason))
+
+    def _differing_copies(self) -> Iterator[Segment]:
+        """Yield the local copies of the tier's records that differ from the tier's segments, and contain the key.
+
+        A replica has such copies if the leader of an earlier epoch has compacted the tier. A damaged copy is yielded,
+        too.
+        """
+        view = self.log.view()
+        if view.remote is None:
+            return
+        tiered = {
+            (found.base_offset, found.end_offset, found.size_bytes)
+            for found in view.remote.segments.from_offset(view.segments[0].base_offset)
+        }
+        for segment in view.segments[:-1]:
+            bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
+            if segment.end_offset > view.remote_end or bounds in tiered:
+                continue
+            try:
+                if not self._records_of(segment):
+                    continue
+            except CorruptionError:
+                pass
+            yield segment
+
+    # --- both ----------------------------------------------------------------------------------------------------
+
+    def _records_of(self, segment: ReadableSegment) -> int:
+        return records_of(self.log, segment, self.key)
+
+    def _rewritten(self, segment: S, publisher: SegmentPublisher[S], modified_ms: int) -> tuple[BuiltSegment, str]:
+        """Build the segment without the key; return it, and the hash of its batches."""
+        with publisher.begin(segment.base_offset) as builder:
+            copy_batches(segment, builder, self.log.components, without_key(self.log, segment, self.key))
+            built = builder.finish(segment.end_offset, modified_ms)
+            return built, built.sha256()
+
+    def _note_damage(self, segment: ReadableSegment, error: CorruptionError) -> None:
+        self.remnants.append(Remnant("damaged segment", segment.label, reason=str(error)))
 
 
-# --- rewriting -------------------------------------------------------------------------------------------------------
-
-
-def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:
-    publisher = log.maintenance.publisher()
-    before, size_bytes = _digest(segment), segment.size_bytes
-    with publisher.begin(segment.base_offset) as builder:
-        copy_batches(segment, builder, log.components, without_key(log, segment, key))
-        built = builder.finish(segment.end_offset, segment.modified_ms)
-        after = built.sha256()
-    if not publisher.replace(built, [segment]):
-        raise SegmentGoneError("the log changed while the key was erased", segment.label).advised("erase the key again")
-    return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, built.size_bytes, before, after)
-
-
-def _local_result(segment: Segment, count: int) -> ErasedSegment:
-    size_bytes = segment.size_bytes
-    return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, _digest(segment), "")
-
-
-def _digest(segment: Segment) -> str:
+def _sha256(segment: Segment) -> str:
     found = hashlib.sha256()
     for position in range(0, segment.size_bytes, _HASHED_BYTES):
         found.update(segment.read(position, _HASHED_BYTES))
     return found.hexdigest()
-
-
-# --- in the tier -----------------------------------------------------------------------------------------------------
-
-
-def _erase_in_tier(
-    log: Log,
-    tier: TierLog,
-    key: bytes,
-    done: list[ErasedSegment],
-    remnants: list[Remnant],
-    on_bytes: OnBytes,
-    *,
-    dry_run: bool,
-) -> None:
-    """Erase a key from the segments in the tier of a log that is the leader.
-
-    Committed segments are added to ``done``, even before an error is raised. Errors are those of
-    ``CommittedPublisher``, such as RewriteStoppedError.
-    """
-    log.maintenance.refresh_remote()
-    if tier.root is None:
-        return
-    if dry_run:
-        done += [
-            _tier_result(found, count)
-            for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants, on_bytes)
-        ]
-        return
-    traffic = Traffic()
-    publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
-    publisher.keeps_placed = True
-    part = TierRange.of(log, traffic)
-    erased_segments = dict[int, ErasedSegment]()
-    try:
-        for found, count in _holding(log, part, key, remnants, on_bytes):
-            with publisher.begin(found.base_offset) as builder:
-                copy_batches(found, builder, log.components, without_key(log, found, key))
-                built = builder.finish(found.end_offset, part.modified_ms(found))
-                erased = replace(_tier_result(found, count), bytes_after=built.size_bytes, sha256_after=built.sha256())
-            erased_segments[found.base_offset] = erased
-            publisher.replace(built, [found])
-        publisher.commit(always=True)
-        _check_placed(tier, erased_segments, publisher.placed)
-    finally:
-        publisher.abandon()
-        for placed in publisher.placed:
-            objects = tuple(sorted(placed.new.keys))
-            done.append(replace(erased_segments[placed.new.info.base_offset], objects_after=objects))
-            tier.fetcher.forget(placed.old[0])
-    if all(found.kind != "damaged segment" for found in remnants):  # a copy may be needed for the repair
-        _evict_copies(log, key)
-    remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
-
-
-def _evict_copies(log: Log, key: bytes) -> None:
-    """Remove the local copies that contain the key although the tier does not, and all local segments below them."""
-    log.maintenance.evict(max((segment.end_offset for segment in _differing_copies(log, key)), default=0))
-
-
-def _differing_copies(log: Log, key: bytes) -> Iterator[Segment]:
-    """Yield the local copies of the tier's records that differ from the tier's segments, and contain the key.
-
-    A replica has such copies if the leader of an earlier epoch has compacted the tier. A damaged copy is yielded, too.
-    """
-    view = log.view()
-    if view.remote is None:
-        return
-    tiered = {
-        (found.base_offset, found.end_offset, found.size_bytes)
-        for found in view.remote.segments.from_offset(view.segments[0].base_offset)
-    }
-    for segment in view.segments[:-1]:
-        bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
-        if segment.end_offset > view.remote.end_offset or bounds in tiered:
-            continue
-        try:
-            if not records_of(log, segment, key):
-                continue
-        except CorruptionError:
-            pass
-        yield segment
 
 
 def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: Iterable[SegmentSwap]) -> None:
@@ -266,24 +290,6 @@ def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: It
     done, log_start = {swap.new.info.base_offset for swap in placed}, tier.view().log_start
     if any(base not in done and found.end_offset > log_start for base, found in erased.items()):
         raise StorageError(f"the segments of {tier.log} in the tier changed during the erasure: erase again")
-
-
-def _holding(
-    log: Log, part: TierRange, key: bytes, remnants: list[Remnant], on_bytes: OnBytes
-) -> Iterator[tuple[TierSource, int]]:
-    """Yield each committed segment with the key, and its number of such records; add damaged ones to ``remnants``."""
-    for segment in part.from_offset(0):
-        if not isinstance(segment, TierSource):
-            continue
-        try:
-            count = records_of(log, segment, key)
-        except CorruptionError as wrong:
-            remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
-            continue
-        finally:
-            on_bytes(segment.size_bytes)
-        if count:
-            yield segment, count
 
 
 def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
