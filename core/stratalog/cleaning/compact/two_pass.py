@@ -8,10 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from stratalog.cleaning.compact.copy_pass import CopyPass
 from stratalog.cleaning.compact.digest_notes import DigestNotes
+from stratalog.cleaning.compact.group_rewrite import GroupRewrite
 from stratalog.cleaning.compact.rewriting import Rewriting, fields_of
-from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_groups import groups_of
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
@@ -21,7 +20,6 @@ from stratalog.model.batches import CONTROL_BIT, BatchTable
 from stratalog.model.records import RecordColumns
 from stratalog.segment.framing import Chunk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
-from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
 
 
@@ -170,49 +168,4 @@ def rewrite(of: Rewriting[S], end: int) -> None:
     for group in groups_of(of.segments(job.start, end), log.index_bytes, log.config):
         is_whole = group[-1].end_offset <= end and not of.keeps_tombstones
         notes = DigestNotes(of.digests, of.filters, group[0].base_offset, state, is_whole=is_whole)
-        _rewrite_group(of, group, CopyPass(of, end, legacy_horizon_ms, last_records, transactions, notes, aborted))
-
-
-def _rewrite_group(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> None:
-    """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
-    if len(group) > 1 or _sparing(of, group[0], over) is None:
-        _rewrite_read(of, group, over)
-    of.stats.segments_before += len(group)
-    of.stats.segments_after += 1
-
-
-def _sparing(of: Rewriting[S], segment: S, over: CopyPass[S]) -> Digest | None:
-    """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing."""
-    if of.digests is None or not isinstance(segment, Segment) or segment.end_offset > of.job.dirty_start:
-        return None
-    digest = of.digests.sparing(segment, of.filters, of.job.now_ms)
-    if digest is None or not over.passes_over(segment, digest):
-        return None
-    of.stats.segments_spared += 1
-    return digest
-
-
-def _rewrite_read(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> None:
-    try:
-        if of.is_copied or len(group) > 1:
-            over.begin(group[0].base_offset)
-        for segment in group:
-            digest = _sparing(of, segment, over) if len(group) > 1 else None
-            if digest is not None:
-                over.copy_spared(segment, digest)
-            else:
-                over.copy(segment)
-        of.check()
-        built = over.finish(group)
-    except BaseException:
-        over.discard()
-        raise
-    try:
-        if built is not None:
-            if not of.publisher.replace(built, group):
-                raise RewriteStoppedError(f"{of.log.name} changed meanwhile")  # noqa: TRY301 - the digest goes first
-            of.stats.bytes_freed += sum(segment.size_bytes for segment in group) - built.size_bytes
-        over.notes.seal()
-    except BaseException:
-        over.notes.abandon()
-        raise
+        GroupRewrite(of, end, legacy_horizon_ms, last_records, transactions, notes, aborted).run(group)

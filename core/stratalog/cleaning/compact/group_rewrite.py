@@ -13,7 +13,7 @@ from typing import Final, Generic
 from stratalog.cleaning.compact.digest_notes import DigestNotes
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digest
-from stratalog.cleaning.compact.segment_range import S
+from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
 from stratalog.cleaning.compact.unchanged_segments import BatchVerdicts
 from stratalog.cleaning.compact.verdicts import (
@@ -38,12 +38,13 @@ _WRITTEN_BYTES: Final = 1 << 19  # number of buffered bytes from which on they a
 
 
 @dataclass(slots=True)
-class CopyPass(Generic[S]):
-    """Copy of one group of segments into a new segment, without the records that are dropped.
+class GroupRewrite(Generic[S]):
+    """Rewrite of one group of segments into one new segment, without the records that are dropped.
 
     Filters do not judge transaction markers: a marker stays until its transaction has no records any more, and then
-    until its delete horizon. An empty batch stays if the state of its producer depends on the batch. The new segment is
-    begun when the first record is dropped, or by ``begin``. Otherwise no segment is written.
+    until its delete horizon. An empty batch stays if the state of its producer depends on the batch. For a group of one
+    segment, the new segment is begun when the first record is dropped, unless ``Rewriting.is_copied`` is True. If no
+    segment is begun, the old segment stays.
 
     Attributes:
         of: the compaction round.
@@ -69,23 +70,68 @@ class CopyPass(Generic[S]):
     _held: list[Buffer] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def begin(self, base_offset: int) -> None:
-        """Begin the new segment, to which later calls write."""
-        self._builder = self.of.publisher.begin(base_offset)
+    def run(self, group: Sequence[S]) -> None:
+        """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
+        if len(group) > 1 or self._passed_over(group[0]) is None:
+            self._publish(self._copied(group), group)
+        self.of.stats.segments_before += len(group)
+        self.of.stats.segments_after += 1
 
-    def finish(self, group: Sequence[S]) -> BuiltSegment | None:
-        """Complete the new segment of ``group``, and return it; None if no segment was begun."""
-        if self._builder is None:
+    def _passed_over(self, segment: S) -> Digest | None:
+        """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing.
+
+        Then the state of the pass (transactions, digest) is as if the pass had read the segment.
+        """
+        of = self.of
+        if of.digests is None or not isinstance(segment, Segment) or segment.end_offset > of.job.dirty_start:
             return None
-        return self._builder.finish(group[-1].end_offset, self.of.log.modified_ms(group[-1]))
+        digest = of.digests.sparing(segment, of.filters, of.job.now_ms)
+        if digest is None:
+            return None
+        unchanged, met = digest.unchanged, self.transactions.committed
+        if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
+            return None
+        unchanged.pass_over(met)
+        self.notes.pass_over(unchanged)
+        of.stats.segments_spared += 1
+        return digest
 
-    def discard(self) -> None:
-        """Remove the files of the new segment and of its digest."""
-        self.notes.abandon()
-        if self._builder is not None:
-            self._builder.discard()
+    def _copied(self, group: Sequence[S]) -> BuiltSegment | None:
+        """Copy the segments of a group into a new segment, and return it; None if no segment was begun."""
+        of = self.of
+        try:
+            if of.is_copied or len(group) > 1:
+                self._builder = of.publisher.begin(group[0].base_offset)
+            for segment in group:
+                digest = self._passed_over(segment) if len(group) > 1 else None
+                if digest is not None:
+                    self._copy_whole(segment, digest)
+                else:
+                    self._copy(segment)
+            of.check()
+            if self._builder is None:
+                return None
+            return self._builder.finish(group[-1].end_offset, of.log.modified_ms(group[-1]))
+        except BaseException:
+            self.notes.abandon()
+            if self._builder is not None:
+                self._builder.discard()
+            raise
 
-    def copy(self, segment: S) -> None:
+    def _publish(self, built: BuiltSegment | None, group: Sequence[S]) -> None:
+        """Replace a group by its new segment, if there is one, and complete the digest."""
+        of = self.of
+        try:
+            if built is not None:
+                if not of.publisher.replace(built, group):
+                    raise RewriteStoppedError(f"{of.log.name} changed meanwhile")  # noqa: TRY301 - the digest goes first
+                of.stats.bytes_freed += sum(segment.size_bytes for segment in group) - built.size_bytes
+            self.notes.seal()
+        except BaseException:
+            self.notes.abandon()
+            raise
+
+    def _copy(self, segment: S) -> None:
         """Read a segment, and write its batches without the dropped records."""
         of, components = self.of, self.of.log.components
         after = segment.end_offset
@@ -102,25 +148,13 @@ class CopyPass(Generic[S]):
                 if self._builder is None:
                     if out == chunk.data[start:end]:
                         continue
-                    self.begin(segment.base_offset)
+                    self._builder = of.publisher.begin(segment.base_offset)
                     self._copy_range(segment, chunk.position + start)
                 self._write(out)
             self.notes.collect(end=False)
         self._flush()
 
-    def passes_over(self, segment: S, digest: Digest) -> bool:
-        """Return True if this pass would change no byte of a segment, according to the segment's digest.
-
-        If True, the state of the pass (transactions, digest) is advanced as if the pass had read the segment.
-        """
-        unchanged, met = digest.unchanged, self.transactions.committed
-        if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
-            return False
-        unchanged.pass_over(met)
-        self.notes.pass_over(unchanged)
-        return True
-
-    def copy_spared(self, segment: S, digest: Digest) -> None:
+    def _copy_whole(self, segment: S, digest: Digest) -> None:
         """Write all batches of a segment unchanged. CRCs are checked, but no record is decoded."""
         of = self.of
         for chunk in walk(segment, 0, of.log.components, read_bytes=of.read_bytes, below=segment.end_offset):
