@@ -68,8 +68,12 @@ class CopyRate:
         """Total time (ms) that uploads have waited for the limit."""
         return self._waited_ns // _NS_PER_MS
 
+    def begin(self, size_bytes: int) -> bool:
+        """Return True if the upload of a segment of this size may begin now; the caller must then begin it."""
+        return not self._wait_ns(size_bytes)
+
     def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:
-        """Wait until the upload of a segment of this size may begin.
+        """Wait until the upload of a segment of this size may begin; the caller must then begin it.
 
         Args:
             size_bytes: size of the segment.
@@ -78,17 +82,22 @@ class CopyRate:
         Returns:
             True if the upload may begin; False if ``is_wanted`` returned False.
         """
-        if self._rate is None:
-            return is_wanted()
         while is_wanted():
-            with self._lock:
-                now = self._clock.monotonic_ns()
-                wait_ns = self._free_ns - now
-                if wait_ns <= 0:
-                    self._free_ns = now + size_bytes * _NS_PER_SECOND // self._rate
-                    return True
+            if not (wait_ns := self._wait_ns(size_bytes)):
+                return True
             pause_ms = min(_SLICE_MS, -(-wait_ns // _NS_PER_MS))
             self._clock.sleep_ms(pause_ms)
             with self._lock:
                 self._waited_ns += pause_ms * _NS_PER_MS
         return False
+
+    def _wait_ns(self, size_bytes: int) -> int:
+        """Return 0 if an upload may begin now, and let the next one wait for this one; else the time to wait (ns)."""
+        if self._rate is None:
+            return 0
+        with self._lock:
+            now = self._clock.monotonic_ns()
+            if now < self._free_ns:
+                return self._free_ns - now
+            self._free_ns = now + size_bytes * _NS_PER_SECOND // self._rate
+            return 0

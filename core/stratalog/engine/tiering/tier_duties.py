@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from stratalog.cleaning.plan.retention import relieve
@@ -122,8 +123,7 @@ class Tiering:
         try:
             if self._may_create(log):
                 self._create(log, self._opener.note_of(log.name.topic))
-            with log.maintenance.cleaning.busy:
-                result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic), on_bytes)
+            result = self._copy(log, remote, on_bytes)
             relieve(log)
             if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
                 log.roll()  # the remaining records are in the active segment; the next offload moves them
@@ -241,8 +241,25 @@ class Tiering:
         with self._lock:
             self._errors[name] = error
 
-    def _may_begin(self, size_bytes: int) -> bool:
-        return self._rate.take(size_bytes, self._is_open)
+    def _copy(self, log: Log, remote: TierLog, on_bytes: OnBytes) -> OffloadResult:
+        """Offload the waiting segments. No lock is held during a wait for the rate, which can take hours."""
+        segments = size_bytes = refused_bytes = 0
+        has_waited = False
+
+        def may_begin(segment_bytes: int) -> bool:
+            nonlocal has_waited, refused_bytes
+            may, has_waited = has_waited or self._rate.begin(segment_bytes), False
+            refused_bytes = 0 if may else segment_bytes
+            return may and self._is_open()
+
+        while True:
+            refused_bytes = 0
+            with log.maintenance.cleaning.busy:
+                result = offload_log(log, remote, may_begin, self._opener.note_of(log.name.topic), on_bytes)
+            segments, size_bytes = segments + result.segments, size_bytes + result.size_bytes
+            if not refused_bytes or not self._rate.take(refused_bytes, self._is_open):
+                return replace(result, segments=segments, size_bytes=size_bytes)
+            has_waited = True
 
     def _is_open(self) -> bool:
         return not self._closed

@@ -100,6 +100,33 @@ def test_uploads_of_an_engine_keep_to_the_rate(tmp_path: Path, bucket: Path, clo
         assert engine.tier_lag()[0].segments == 0
 
 
+class CollectingClock(ManualClock):
+    """A clock that collects the tier of ``engine`` in another thread during each wait for the rate."""
+
+    engine: Engine | None = None
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        super().sleep_ms(duration_ms)
+        if self.engine is not None:
+            pool = ThreadPoolExecutor(1)
+            try:
+                pool.submit(self.engine.collect).result(60)
+            finally:
+                pool.shutdown(wait=False)  # if the collection waits for this thread, the test fails without a deadlock
+
+
+def test_a_tier_is_collected_while_an_upload_waits_for_the_rate(tmp_path: Path, bucket: Path) -> None:
+    clock = CollectingClock()
+    key = "remote.log.manager.copy.max.bytes.per.second"
+    with opened(tmp_path, bucket, clock, settings={key: 100}) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        began_ms, clock.engine = clock.now_ms(), engine
+        (result,) = engine.offload()
+        assert clock.now_ms() - began_ms >= 20_000  # two segments of more than 1,000 bytes have waited
+        assert (result.segments, result.size_bytes > 3_000) == (3, True)
+
+
 def test_a_segment_waits_for_its_delay(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"segment.offload.delay.ms": 60_000})
