@@ -137,7 +137,7 @@ def end(state: LogState) -> bool:
         if clean:
             commit_queued(state)
             state.writes.appender.finish()
-            state.writes.segments[-1].log.trim()  # before the sync: a clean start does not remove reserved space
+            state.writes.segments[-1].file.trim()  # before the sync: a clean start does not remove reserved space
             delete_expired(state, all_now=True)  # before the snapshot: it may free space on a full disk
             # An existing snapshot at the log end stays. As in Kafka, it may have producers that were forgotten since.
             if state.writes.snapshot_offset != state.log_end:

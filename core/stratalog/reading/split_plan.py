@@ -219,7 +219,7 @@ def _piece(log: LogReader, part: ReadRange, hidden: Sequence[AbortedTransaction]
         is_active=below is None,
         aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
         file_start=segment.start if isinstance(segment, Segment) else 0,
-        file_bytes=segment.log.size_bytes if isinstance(segment, Segment) else 0,
+        file_bytes=segment.file.size_bytes if isinstance(segment, Segment) else 0,
     )
 
 

@@ -185,7 +185,7 @@ class Appender:
         if not self._builders:
             self._open_indexes()
         segment = self.segment
-        start = segment.log.append(batches.data)
+        start = segment.file.append(batches.data)
         try:
             for builder, index in self._growing or self._grow():
                 entries = builder.add(batches, start, aborted)
@@ -254,7 +254,7 @@ class Appender:
 
     def _cut_to(self, start: int) -> None:
         segment = self.segment
-        segment.log.truncate(start)
+        segment.file.truncate(start)
         builders, opened = [], segment.indexes()
         for role, found in self._components.indexes.items():
             index = opened.get(role)

@@ -72,7 +72,7 @@ def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
         return
     listed = {file.name: file.size_bytes for file in files.list()}
     for segment in segments:
-        name, size_bytes = segment.file_name(LOG_SUFFIX), segment.log.size_bytes
+        name, size_bytes = segment.file_name(LOG_SUFFIX), segment.file.size_bytes
         if size_bytes != listed.get(name, 0):
             guard.refuse("open_segment", f"opened {name} with {size_bytes} bytes, but list has {listed.get(name, 0)}")
 

@@ -39,7 +39,7 @@ class Segment(ReadOn):
         base_offset: offset in the names of the files.
         end_offset: the first offset after the segment.
         components: the log's components.
-        log: the opened ``.log`` file; the segment owns it from now on.
+        file: the opened ``.log`` file; the segment owns it from now on.
         size_bytes: size of the used part; None means all bytes, including those of later appends.
         names: file names to use instead of the usual ones, by suffix (for a swap that was not finished).
         index_entries: entries to use instead of the index files, which are then not opened (for a reader's recovery).
@@ -59,9 +59,9 @@ class Segment(ReadOn):
         "base_offset",
         "components",
         "end_offset",
+        "file",
         "files",
         "known_extras",
-        "log",
         "names",
         "start",
     )
@@ -72,7 +72,7 @@ class Segment(ReadOn):
         base_offset: int,
         end_offset: int,
         components: Components,
-        log: SegmentFile,
+        file: SegmentFile,
         *,
         size_bytes: int | None = None,
         names: Mapping[str, str] | None = None,
@@ -80,7 +80,7 @@ class Segment(ReadOn):
         start: int = 0,
     ) -> None:
         self.left_at: OffsetPosition | None = None
-        self.files, self.log, self.components, self.start = files, log, components, start
+        self.files, self.file, self.components, self.start = files, file, components, start
         self.base_offset, self.end_offset = base_offset, end_offset
         self._size_bytes = size_bytes
         self.names: Mapping[str, str] = dict(names) if names else _NONE
@@ -106,7 +106,7 @@ class Segment(ReadOn):
     @property
     def size_bytes(self) -> int:
         """Size of the used part of the ``.log`` file."""
-        size_bytes = self.log.size_bytes - self.start
+        size_bytes = self.file.size_bytes - self.start
         return size_bytes if self._size_bytes is None else min(self._size_bytes, size_bytes)
 
     @property
@@ -129,12 +129,12 @@ class Segment(ReadOn):
     def age_from_ms(self) -> int:
         """Start of the age for time-based retention: the largest timestamp; the file's time if no record has one."""
         stamp = self.max_timestamp_ms
-        return stamp if stamp >= 0 else self.log.modified_ms
+        return stamp if stamp >= 0 else self.file.modified_ms
 
     @property
     def modified_ms(self) -> int:
         """Time of the last write to the file (ms since 1970)."""
-        return self.log.modified_ms
+        return self.file.modified_ms
 
     def file_name(self, suffix: str) -> str:
         """Return the current name of the segment's file with this suffix."""
@@ -148,16 +148,16 @@ class Segment(ReadOn):
         """
         if self._size_bytes is not None:
             size_bytes = min(size_bytes, self._size_bytes - position)
-        return self.log.read(self.start + position, size_bytes)
+        return self.file.read(self.start + position, size_bytes)
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
         """Read from ``position`` into ``into``, at most ``len(into)`` bytes; return the filled part."""
         wanted = into[: max(0, min(len(into), self.size_bytes - position))]
-        return into[: self.log.read_into(self.start + position, wanted)]
+        return into[: self.file.read_into(self.start + position, wanted)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``. Its bytes are valid until the slice is released."""
-        return self.log.slice(self.start + position, size_bytes)
+        return self.file.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index: from its file or, if the file does not fit the log, rebuilt in memory.
@@ -223,7 +223,7 @@ class Segment(ReadOn):
             self.base_offset,
             self.end_offset,
             self.components,
-            self.log,
+            self.file,
             size_bytes=size_bytes,
             names=self.names,
             index_entries=entries,
@@ -276,7 +276,7 @@ class Segment(ReadOn):
         try:
             self._close_indexes()
         finally:
-            self.log.close()
+            self.file.close()
 
     def extras_made(self, labels: frozenset[str]) -> None:
         """Record that the file of extra indexes was written with these labels."""

@@ -40,4 +40,4 @@ class Identity:
         size_bytes = segment.size_bytes
         start = max(size_bytes - _TAIL_BYTES, 0)
         tail_crc = crc32c(segment.read(start, size_bytes - start))
-        return cls(segment.base_offset, segment.end_offset, size_bytes, segment.log.modified_ms, tail_crc)
+        return cls(segment.base_offset, segment.end_offset, size_bytes, segment.file.modified_ms, tail_crc)

@@ -32,7 +32,7 @@ def test_a_sound_folder_passes(bed: LogBed, files: LogFiles) -> None:
     with closing(Segment(files, 0, 1, bed.components, files.open_segment(NAME))) as segment:
         check_listed(files, [NAME, INDEX])
         check_sizes(files, [segment])
-        check_same_bytes(segment.log, 0)
+        check_same_bytes(segment.file, 0)
 
 
 def test_a_list_without_the_log_of_an_index_is_refused(files: LogFiles) -> None:

@@ -302,7 +302,7 @@ def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeS
     made = Made(bed, make_segment, [(0, None, [-1]), (2, None, [-1, -1])])
     assert largest_timestamp(made.segment, made.components) == TimestampOffset(-1, BASE)
     assert made.segment.max_timestamp_ms == -1
-    assert made.segment.age_from_ms == made.segment.log.modified_ms > 0
+    assert made.segment.age_from_ms == made.segment.file.modified_ms > 0
     assert find_timestamp(made.segment, 0, BASE, made.components) is None
 
 

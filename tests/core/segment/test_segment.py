@@ -90,7 +90,7 @@ def test_reading_stops_at_the_end(closed: Segment) -> None:
 
 
 def test_a_limited_segment_ends_at_its_limit(bed: LogBed, closed: Segment) -> None:
-    limited = Segment(bed.files(), 0, 3, bed.components, closed.log, size_bytes=100)
+    limited = Segment(bed.files(), 0, 3, bed.components, closed.file, size_bytes=100)
     assert limited.size_bytes == 100
     assert len(limited.read(90, 50)) == 10
     assert "[0, 3)" in repr(limited)

@@ -125,7 +125,7 @@ class LocalRange:
 
     def modified_ms(self, segment: Segment) -> int:
         """Return the time (ms since 1970) of the last write to a segment's ``.log`` file."""
-        return segment.log.modified_ms
+        return segment.file.modified_ms
 
     def index_bytes(self, segment: Segment, role: IndexRole) -> int:
         """Return the size (bytes) of an index file, as of the first call; 0 if the file did not exist."""

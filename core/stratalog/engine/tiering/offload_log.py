@@ -105,7 +105,7 @@ def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierL
         log=log.name,
         segments=len(waiting),
         size_bytes=lag_bytes(waiting, _tier_end(view, remote)),
-        lag_ms=max(0, now_ms - min((segment.log.modified_ms for segment in waiting), default=now_ms)),
+        lag_ms=max(0, now_ms - min((segment.file.modified_ms for segment in waiting), default=now_ms)),
         local_bytes=local_bytes,
         is_pressed=0 <= log.config.local_hard_limit_bytes < local_bytes,
         error=error,
@@ -144,7 +144,7 @@ def offload_log(
         waiting = _waiting(view, remote)
     written_by_ms = now_ms - log.config.segment_offload_delay_ms
     if log.config.segment_offload_delay_ms:
-        waiting = list(takewhile(lambda found: found.log.modified_ms <= written_by_ms, waiting))
+        waiting = list(takewhile(lambda found: found.file.modified_ms <= written_by_ms, waiting))
     report = OffloadReport()
     if waiting:
         log.flush()

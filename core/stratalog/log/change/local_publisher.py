@@ -153,7 +153,7 @@ def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> No
         with ExitStack() as opened:
             between = swaps[0].reader()
             opened.callback(between.close)
-            opened.enter_context(between.log.slice(0, 0))
+            opened.enter_context(between.file.slice(0, 0))
             new_end = batches_end(between, state.settings.components)
             _publish(state, first, len(old), between)
             reading.enter_context(opened.pop_all())

@@ -116,7 +116,7 @@ def _sync(state: LogState, *, indexes: bool, with_queued: bool = True) -> int:
 
 def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
     try:
-        segment.log.sync()
+        segment.file.sync()
         for role, index in segment.indexes().items():
             if indexes or role is IndexRole.TRANSACTION:
                 index.sync()
@@ -127,4 +127,4 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
         if not closed_since:
             raise
         if segment in state.writes.segments:
-            segment.log.sync()
+            segment.file.sync()

@@ -272,7 +272,7 @@ class _Loader:
             found = recovered(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
-            check_same_bytes(segment.log, found.valid_bytes)
+            check_same_bytes(segment.file, found.valid_bytes)
             if found.damage is not None and found.end_offset > segment.end_offset:
                 # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
@@ -306,11 +306,11 @@ class _Loader:
         segment = self.loaded.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
-            is_longer = segment.log.size_bytes > found.valid_bytes
+            is_longer = segment.file.size_bytes > found.valid_bytes
             if last or is_longer:
-                segment.log.truncate(found.valid_bytes)  # also frees preallocated space after the last batch
+                segment.file.truncate(found.valid_bytes)  # also frees preallocated space after the last batch
             if is_longer:
-                segment.log.sync()  # a roll does not sync a segment whose records are durable
+                segment.file.sync()  # a roll does not sync a segment whose records are durable
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
         else:

@@ -207,7 +207,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
         LogDirOfflineError: writing failed.
     """
     files, aborted = segment.files, _aborted(segment)
-    modified_ms, built = segment.log.modified_ms, list[BuiltSegment]()
+    modified_ms, built = segment.file.modified_ms, list[BuiltSegment]()
     try:
         with ExitStack() as opened:
             for piece in pieces_of(segment, spans, opened):

@@ -66,8 +66,8 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """Create the next segment, and as the last step close the active one for appends."""
     durability = state.durability
-    if active.log.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
-        active.log.sync()
+    if active.file.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
+        active.file.sync()
         durability.segment_synced()
     if IndexRole.TRANSACTION in active.indexes():
         state.files.sync()  # if its name were lost, recovery would not scan the closed segment to build the index again

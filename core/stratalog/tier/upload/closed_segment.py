@@ -52,7 +52,7 @@ class ClosedSegment:
     def __init__(self, whole: Segment, base_offset: int) -> None:
         self._whole, self._components, self.base_offset = whole, whole.components, base_offset
         self._name = whole.file_name(LOG_SUFFIX)
-        self._seen = (whole.log.size_bytes, whole.log.modified_ms)
+        self._seen = (whole.file.size_bytes, whole.file.modified_ms)
         self._start = 0 if base_offset == whole.base_offset else _position_of(whole, base_offset)
 
     @property
