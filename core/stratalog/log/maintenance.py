@@ -140,7 +140,7 @@ class LogMaintenance:
             if self._state.health.failure is None and self._state.role.leader_epoch == epoch:
                 self._state.health.fail(error)
                 self._state.notify(
-                    EpochFenced(log=self._state.log, leader_epoch=self._state.role.leader_epoch, reason=str(error))
+                    EpochFenced(log=self._state.name, leader_epoch=self._state.role.leader_epoch, reason=str(error))
                 )
             raise
 
@@ -174,7 +174,7 @@ class LogMaintenance:
         evicted = [segment for segment in gone if segment.end_offset > above]
         for segment in evicted:
             self.notify(
-                SegmentEvicted(log=self._state.log, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
+                SegmentEvicted(log=self._state.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
             )
         return len(evicted)
 
@@ -200,8 +200,8 @@ class LogMaintenance:
         """
         reason = str(error)
         if self.cleaning.mark_uncleanable(part, reason):
-            _LOGGER.warning("%s is not cleaned until it is opened again: %s", self._state.log, reason)
-            self.notify(LogUncleanable(log=self._state.log, reason=reason))
+            _LOGGER.warning("%s is not cleaned until it is opened again: %s", self._state.name, reason)
+            self.notify(LogUncleanable(log=self._state.name, reason=reason))
 
     def recompact(self) -> None:
         """Record that no offset is compacted, because a cleanup policy was added. A round in progress ends early."""

@@ -97,7 +97,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
     appender = new_appender(loaded.segments[-1], components, config, is_idle=refusal is not None)
     health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
-        log=name,
+        name=name,
         files=files,
         notify=environment.notify,
         store_bounds=environment.store_bounds,

@@ -108,6 +108,6 @@ def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
         raise
     if waiter.result is None:
         raise waiter.error or ClosedError(
-            f"nothing was appended to {state.log}: the thread that wrote the group was interrupted"
+            f"nothing was appended to {state.name}: the thread that wrote the group was interrupted"
         )
     return waiter.result

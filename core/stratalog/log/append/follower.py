@@ -90,11 +90,11 @@ def _checked(state: LogState, data: Buffer) -> list[RecordBatch]:
     after = -1
     for batch in batches:
         if not after < batch.base_offset <= batch.last_offset:
-            reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.log}"
+            reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.name}"
             raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
         after = batch.last_offset
     if after >= MAX_OFFSET:
-        raise OffsetsExhaustedError(f"the last possible offset of log {state.log} is {MAX_OFFSET - 1}, not {after}")
+        raise OffsetsExhaustedError(f"the last possible offset of log {state.name} is {MAX_OFFSET - 1}, not {after}")
     return batches
 
 
@@ -113,7 +113,7 @@ def _straddles(state: LogState, batches: Sequence[RecordBatch]) -> bool:
 def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
     first = batches[0]
     if first.base_offset < state.log_end:
-        raise UnexpectedAppendOffsetError(str(state.log), first.base_offset, batches[-1].last_offset, state.log_end)
+        raise UnexpectedAppendOffsetError(str(state.name), first.base_offset, batches[-1].last_offset, state.log_end)
 
 
 def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:

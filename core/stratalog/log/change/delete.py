@@ -39,7 +39,7 @@ def delete_records(state: LogState, before: int) -> int:
     as ``Log.delete_records``.
     """
     state.role.check_leads()
-    check_may_delete(state.log.topic, state.settings.config)
+    check_may_delete(state.name.topic, state.settings.config)
     offsets = state.view.offsets
     wanted = offsets.high_watermark if before == -1 else before
     if offsets.log_start < wanted <= offsets.high_watermark:
@@ -63,7 +63,7 @@ def raise_log_start(state: LogState, offset: int) -> int:
         state.health.check_writable()
         offsets = state.view.offsets
         if offset > offsets.high_watermark or offset < 0:
-            raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
+            raise OffsetOutOfRangeError(str(state.name), offset, offsets.log_start, offsets.high_watermark)
         if offset > offsets.log_start:
             state.writes.forget_epochs(state.writes.epochs.truncate_from_start(offset))
             state.writes.set_log_start(offset)

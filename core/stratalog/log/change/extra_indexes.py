@@ -67,7 +67,7 @@ def make_extras(state: LogState) -> ExtrasResult:
             except SegmentGoneError:  # retention or compaction removed it in the meantime
                 continue
             segments, size_bytes = segments + bool(made_bytes), size_bytes + made_bytes
-    return ExtrasResult(state.log, segments, size_bytes, removed)
+    return ExtrasResult(state.name, segments, size_bytes, removed)
 
 
 def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:

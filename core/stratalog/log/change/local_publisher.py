@@ -181,7 +181,7 @@ def _publish(state: LogState, first: int, count: int, segment: Segment) -> None:
 
 def _check_end(state: LogState, base_offset: int) -> None:
     if base_offset != state.log_end:
-        raise OffsetsOutOfOrderError(f"{state.log} ends at {state.log_end}, not at {base_offset}")
+        raise OffsetsOutOfOrderError(f"{state.name} ends at {state.log_end}, not at {base_offset}")
 
 
 def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] | None) -> None:
@@ -198,7 +198,7 @@ def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] |
         raise
     if mark is not None:
         end_round(files, end)
-    state.notify(SegmentRolled(log=state.log, base_offset=end))
+    state.notify(SegmentRolled(log=state.name, base_offset=end))
 
 
 def _begin_round(state: LogState, pending: Pending) -> None:

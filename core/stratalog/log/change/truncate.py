@@ -54,9 +54,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
             _check(state, offset)
             kept = _tier_end(state)
             if state.role.is_leader and offset < min(kept, state.log_end):
-                reason = (
-                    f"the tier has committed log {state.log} up to offset {kept}, so it cannot be truncated to {offset}"
-                )
+                reason = f"the tier has committed log {state.name} up to offset {kept}, so it cannot be truncated to {offset}"
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
                 state.writes.forget_epochs(state.writes.epochs.truncate_from_end(state.log_end))
@@ -98,7 +96,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
             if not 0 <= start <= offset:
                 raise ConfigError(f"log start {start} is not in [0, {offset}]")
             if state.role.is_leader and offset < _tier_end(state):
-                raise OffsetInTierError(f"the tier has committed log {state.log} up to offset {_tier_end(state)}")
+                raise OffsetInTierError(f"the tier has committed log {state.name} up to offset {_tier_end(state)}")
             known = _known_at(state, offset, start)
             with _in_service(state):
                 _begin_again(state, offset, start, known)

@@ -53,7 +53,7 @@ class Background:
             else:
                 done.set_result(result)
 
-        if not _submitted(self._syncing[hash(state.log) % _SYNCING], sync):
+        if not _submitted(self._syncing[hash(state.name) % _SYNCING], sync):
             sync()
         return done
 

@@ -46,11 +46,11 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
     limit, policy = state.settings.config.local_hard_limit_bytes, state.settings.config.tier_outage_policy
     held_bytes = local_bytes(state)
     reason = (
-        f"{state.log} has {held_bytes} bytes on local disk, and an append of {size_bytes} exceeds "
+        f"{state.name} has {held_bytes} bytes on local disk, and an append of {size_bytes} exceeds "
         f"local.hard.limit.bytes={limit}"
     )
     if state.tier.press():
-        state.notify(Backpressure(log=state.log, reason=f"{reason} tier.outage.policy={policy}"))
+        state.notify(Backpressure(log=state.name, reason=f"{reason} tier.outage.policy={policy}"))
     if policy == "grow":
         return False
     if policy == "reject" or not _waited(state, size_bytes):

@@ -19,7 +19,7 @@ class Health:
     """Health of one log. ``close`` is called under the log's lock; the other methods need no lock.
 
     Attributes:
-        log: the log.
+        name: topic and partition.
         damage: damage in the log's files; None if there is none. The log can be read up to the position of the damage.
             Appends raise the error.
         failure: the error that took the log out of service; None if the log is in service. Appends raise it; reads
@@ -28,16 +28,16 @@ class Health:
         closed_cleanly: True if the log is closed, and its next opening needs no recovery.
     """
 
-    __slots__ = ("_on_offline", "closed", "closed_cleanly", "damage", "failure", "log")
+    __slots__ = ("_on_offline", "closed", "closed_cleanly", "damage", "failure", "name")
 
     def __init__(
         self,
-        log: TopicPartition,
+        name: TopicPartition,
         damage: CorruptBatchError | None,
         failure: StorageError | None,
         on_offline: Callable[[StorageError], None] | None,
     ) -> None:
-        self.log, self.damage, self.failure = log, damage, failure
+        self.name, self.damage, self.failure = name, damage, failure
         self.closed = self.closed_cleanly = False
         self._on_offline = on_offline  # called when the whole directory has failed
 
@@ -58,7 +58,7 @@ class Health:
         Damage raises no error here: a damaged log can be synced.
         """
         if self.closed:
-            raise ClosedError(f"log {self.log} is closed")
+            raise ClosedError(f"log {self.name} is closed")
         if self.failure is not None:
             raise self.failure.with_traceback(None)
 
@@ -77,7 +77,7 @@ class Health:
         Later changes raise ``error``. If ``error`` is an OutOfResourcesError, which advises a retry, later changes raise
         a ClosedError instead, with the advice to open the log again.
         """
-        again = f"log {self.log} is out of service, because a change failed, {error.reason}: open it again"
+        again = f"log {self.name} is out of service, because a change failed, {error.reason}: open it again"
         self.refuse(ClosedError(again) if isinstance(error, OutOfResourcesError) else error)
         if isinstance(error, LogDirOfflineError) and self._on_offline is not None:
             self._on_offline(error)
@@ -104,6 +104,6 @@ class Health:
     def fail_after(self, what: str, error: BaseException) -> None:
         """Take the log out of service, because the change ``what`` failed with ``error`` and may be incomplete."""
         if not isinstance(error, StorageError):
-            reason = f"log {self.log} is out of service, because {what} failed ({type(error).__name__}): open it again"
+            reason = f"log {self.name} is out of service, because {what} failed ({type(error).__name__}): open it again"
             error = ClosedError(reason)
         self.fail(error)

@@ -28,7 +28,7 @@ def lead(state: LogState, epoch: int) -> None:
         state.health.check_writable()
         role.check_epoch(epoch)
         if not role.is_leader and epoch == role.leader_epoch:
-            raise StaleLeaderEpochError(f"log {state.log} follows another leader in epoch {epoch}")
+            raise StaleLeaderEpochError(f"log {state.name} follows another leader in epoch {epoch}")
         state.writes.set_epochs(state.writes.epochs.assign(epoch, state.log_end))
         role.lead(epoch)
         state.publish()
@@ -92,10 +92,10 @@ def rejoin_tier(state: LogState, leader_epoch: int) -> None:
                 if tiered.within(epochs).end_offset > state.log_end:
                     role.step_down()
                 return
-            check_not_taken(state.log, tiered, epochs, state.log_end)
+            check_not_taken(state.name, tiered, epochs, state.log_end)
             if leader_epoch > role.leader_epoch:
                 raise FencedEpochError(
-                    f"{state.log} was taken over in leader epoch {leader_epoch} while its tier was unavailable; this "
+                    f"{state.name} was taken over in leader epoch {leader_epoch} while its tier was unavailable; this "
                     f"engine has {role.leader_epoch}"
                 )
         finally:

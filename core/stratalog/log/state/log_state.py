@@ -32,7 +32,7 @@ class LogState:
     records take no lock: they load ``published``. ``LockRank`` states the order of the locks.
     """
 
-    log: TopicPartition
+    name: TopicPartition
     files: LogFiles
     notify: Callable[[Event], None]
     store_bounds: Callable[[], None] | None  # writes the directory's checkpoints
@@ -80,5 +80,5 @@ class LogState:
         high_watermark = role.high_watermark(segments[-1].end_offset, recovery_point)
         offsets = limited_bounds(segments, writes.producers, tiered, writes.log_start, recovery_point, high_watermark)
         damage = self.health.damage
-        fields = (self.log, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
+        fields = (self.name, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
         self.published.replace(_of(LogView, fields))

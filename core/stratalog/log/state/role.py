@@ -15,19 +15,19 @@ class Role:
     """Role of one log, and its high watermark. The methods are called under the log's lock. Epochs never decrease.
 
     Attributes:
-        log: the log.
+        name: topic and partition.
         watermark: the rule that moves a leader's high watermark.
         given_watermark: high watermark that the caller set, or that the leader sent.
         leader_epoch: the epoch that the log leads or follows.
         is_leader: True if the log accepts a leader's appends.
     """
 
-    __slots__ = ("given_watermark", "is_leader", "leader_epoch", "log", "watermark")
+    __slots__ = ("given_watermark", "is_leader", "leader_epoch", "name", "watermark")
 
     def __init__(
-        self, log: TopicPartition, watermark: Watermark, given_watermark: int, leader_epoch: int, *, is_leader: bool
+        self, name: TopicPartition, watermark: Watermark, given_watermark: int, leader_epoch: int, *, is_leader: bool
     ) -> None:
-        self.log, self.watermark, self.given_watermark = log, watermark, given_watermark
+        self.name, self.watermark, self.given_watermark = name, watermark, given_watermark
         self.leader_epoch, self.is_leader = leader_epoch, is_leader
 
     @property
@@ -38,19 +38,19 @@ class Role:
     def check_leads(self) -> None:
         """Raise NotLeaderOrFollowerError unless the log leads."""
         if not self.is_leader:
-            raise NotLeaderOrFollowerError(f"log {self.log} follows the leader of epoch {self.leader_epoch}")
+            raise NotLeaderOrFollowerError(f"log {self.name} follows the leader of epoch {self.leader_epoch}")
 
     def check_follows(self) -> None:
         """Raise NotLeaderOrFollowerError unless the log follows."""
         if self.is_leader:
-            raise NotLeaderOrFollowerError(f"log {self.log} is the leader of epoch {self.leader_epoch}")
+            raise NotLeaderOrFollowerError(f"log {self.name} is the leader of epoch {self.leader_epoch}")
 
     def check_epoch(self, epoch: int) -> None:
         """Raise StaleLeaderEpochError if ``epoch`` is below the log's, ConfigError if it is above 2147483647."""
         if epoch > MAX_EPOCH:
             raise ConfigError(f"the leader epoch must fit 32 bits: {epoch}")
         if epoch < self.leader_epoch:
-            raise StaleLeaderEpochError(f"log {self.log} is in leader epoch {self.leader_epoch}, not in {epoch}")
+            raise StaleLeaderEpochError(f"log {self.name} is in leader epoch {self.leader_epoch}, not in {epoch}")
 
     def lead(self, epoch: int) -> None:
         """Lead in ``epoch``, which the caller has checked."""

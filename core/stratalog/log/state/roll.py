@@ -52,7 +52,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         state.writes.begin_segment(segment, appender)
         state.durability.names_changed()
     state.publish()
-    state.notify(SegmentRolled(log=state.log, base_offset=base))
+    state.notify(SegmentRolled(log=state.name, base_offset=base))
     return base
 
 

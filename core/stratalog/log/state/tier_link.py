@@ -76,7 +76,7 @@ class TierLink:
                 write_note(self._files, note)
                 self.noted_version = note.version
             except OutOfResourcesError as error:
-                log = self._health.log
+                log = self._health.name
                 _LOGGER.warning("the note about the tier could not be written: log=%s error=%s", log, error)
             except LogDirOfflineError as error:
                 self._health.fail(error)
