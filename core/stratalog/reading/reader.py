@@ -83,7 +83,7 @@ class StaticLog(LogReader):
         producers: tuple[ProducerEntry, ...] = (),
         dirty_start: int | None = None,
     ) -> None:
-        super().__init__(view.log, topic_id)
+        super().__init__(view.name, topic_id)
         self.producers, self.dirty_start = producers, dirty_start
         self._view, self._components, self._closed = view, components, False
 

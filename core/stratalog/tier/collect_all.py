@@ -46,7 +46,7 @@ class TierCollection:
             StoreError: the store refused or failed; a later call deletes the rest.
             StorageError: another error of ``TierLog.collect``, such as CorruptManifestError for a damaged root.
         """
-        name, root = TierLogName(remote.log, remote.topic_id), remote.root
+        name, root = TierLogName(remote.name, remote.topic_id), remote.root
         has_leftovers = remote.has_leftovers
         with self._lock:
             tidy_version, swept_epoch = self._tidy.get(name), self._swept.get(name, -1)
@@ -72,7 +72,7 @@ class TierCollection:
 
     def forget_deleted(self, remote: TierLog) -> bool:
         """Forget a log, and return True, if its topic was deleted, and ``collect`` has left nothing to delete."""
-        name, root = TierLogName(remote.log, remote.topic_id), remote.root
+        name, root = TierLogName(remote.name, remote.topic_id), remote.root
         with self._lock:
             is_gone = root is not None and root.change == ChangeKind.DELETE and self._tidy.get(name) == root.version
             if not is_gone or remote.has_leftovers:

@@ -54,8 +54,8 @@ class LogHead(CheckedArguments):
     ``view`` returns the last known state from local disk, and ``refresh`` and ``root`` raise TierUnavailableError.
     """
 
-    def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
-        self.log, self.topic_id = log, topic_id
+    def __init__(self, name: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
+        self.name, self.topic_id = name, topic_id
         self._tier = components
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._finder = self.new_finder()
@@ -135,7 +135,7 @@ class LogHead(CheckedArguments):
         """Return a finder of the log's latest root that has not read any root yet."""
         return HeadFinder(
             self._tier.store,
-            self.log,
+            self.name,
             self.topic_id,
             self._tier.env.clock,
             limit_bytes=self._tier.limits.manifest_bytes,
@@ -154,7 +154,7 @@ class LogHead(CheckedArguments):
             TierUnavailableError, StoreUntrustedError: as for ``refresh``.
         """
         if self._tier.read_only:
-            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._tier.store.uri)
+            raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self._tier.store.uri)
         self._check_here()
 
     @property
@@ -265,7 +265,7 @@ class LogHead(CheckedArguments):
 
     def _pages_in(self, cache: PageCache) -> Pages:
         limit_bytes = self._tier.limits.manifest_bytes
-        return Pages(self._tier.store, self.log, self.topic_id, cache, limit_bytes=limit_bytes)
+        return Pages(self._tier.store, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
         if self._seen is None or self._assumed is not None:
@@ -299,7 +299,7 @@ class LogHead(CheckedArguments):
         if wrong:
             key = manifest_key(self._finder.prefix, root.version if root is not None else version)
             raise TamperedManifestError(
-                f"{wrong}: the note on local disk is about version {version} of {self.log}", key
+                f"{wrong}: the note on local disk is about version {version} of {self.name}", key
             )
 
     def _view_of(self, root: Root | None) -> RemoteView:

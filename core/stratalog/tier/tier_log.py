@@ -250,7 +250,7 @@ class TierLog(LogHead):
             root = self.root
             if root is None:
                 return None
-            return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: epoch_change(now, reason))
+            return self.commit(next_epoch(root.leader_epoch, self.name), lambda now: epoch_change(now, reason))
 
     def add_rebuilt(
         self, entries: tuple[StoredSegment, ...], log_start: int, end_offset: int, *, leader_epoch: int
@@ -371,7 +371,7 @@ class TierLog(LogHead):
         self.refresh()  # another writer may have created the log since the root was read
         if self.root is None:
             raise StorageError(
-                f"the manifest of {self.log} in {self._tier.store.uri} is lost, but the tier has segments from offset "
+                f"the manifest of {self.name} in {self._tier.store.uri} is lost, but the tier has segments from offset "
                 f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self._tier.store.uri}`"
             )
 

@@ -74,7 +74,7 @@ class TierPublisher:
     def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
         """Store a built segment as ``upload``, and remove its local files, also after an error."""
         try:
-            return self.upload(built_source(built, self.log.log, self.log.topic_id, facts, self._config))
+            return self.upload(built_source(built, self.log.name, self.log.topic_id, facts, self._config))
         finally:
             built.discard()
 

@@ -63,7 +63,7 @@ class RewriteTarget:
             view = remote.view()
             return list(producers_at(view, view.end_offset, components).entries())
 
-        segments = TierRange(remote.log, components, target.encoder.config, committed, producers, Traffic())
+        segments = TierRange(remote.name, components, target.encoder.config, committed, producers, Traffic())
         return cls(target, segments, first_dirty_offset)
 
     def begin(self, base_offset: int) -> SegmentBuilder:

@@ -134,7 +134,7 @@ class TierRewriter(BulkWriter):
         keep_offsets: bool = False,
         settings: Mapping[str, object] | None = None,
     ) -> TierTarget:
-        log = remote.log
+        log = remote.name
         root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
         components = self._host.components(config)
         # an engine may own a partition without having uploaded anything of it yet
@@ -265,7 +265,7 @@ class TierRewriter(BulkWriter):
         )
 
     def _merge_end(self, remote: TierLog, limit_bytes: int) -> Published | None:
-        log, found, root = remote.log, self._topics.get(remote.log.topic), remote.root
+        log, found, root = remote.name, self._topics.get(remote.name.topic), remote.root
         if root is None:
             return None
         held = [

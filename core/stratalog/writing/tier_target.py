@@ -61,7 +61,7 @@ class TierTarget:
         publisher = self.publisher
         stored = publisher.upload_built(built, facts)
         bounds = (built.base_offset, built.end_offset, built.size_bytes)
-        return StagedSegment(publisher.log.log, publisher.log.topic_id, *bounds, publisher.leader_epoch, stored)
+        return StagedSegment(publisher.log.name, publisher.log.topic_id, *bounds, publisher.leader_epoch, stored)
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Delete the objects of staged segments; errors are those of ``TierLog.discard``."""

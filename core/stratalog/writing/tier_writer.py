@@ -78,7 +78,7 @@ class TierWriter(TierRewriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        log, entries = remote.log, entries_of(staged)
+        log, entries = remote.name, entries_of(staged)
         for _ in range(_TRIES):
             root = remote.root
             if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
@@ -145,7 +145,7 @@ class TierWriter(TierRewriter):
             return placed
         if keep_offsets:
             raise OffsetsOutOfOrderError(
-                f"{target.remote.log} ends at {at}, but the staged records with fixed offsets begin at "
+                f"{target.remote.name} ends at {at}, but the staged records with fixed offsets begin at "
                 f"{left[0].info.base_offset}"
             )
         with Stage(target, at, keep_offsets=False) as stage:

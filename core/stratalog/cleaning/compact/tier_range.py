@@ -276,7 +276,7 @@ class CommittedPublisher:
 
 def _remote_in(view: LogView) -> RemoteView:
     if view.remote is None:
-        raise RewriteStoppedError(f"{view.log} has left its tier")
+        raise RewriteStoppedError(f"{view.name} has left its tier")
     return view.remote
 
 

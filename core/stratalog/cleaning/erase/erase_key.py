@@ -289,7 +289,7 @@ def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: It
     """Raise StorageError unless all rewritten segments above the log start were committed."""
     done, log_start = {swap.new.info.base_offset for swap in placed}, tier.view().log_start
     if any(base not in done and found.end_offset > log_start for base, found in erased.items()):
-        raise StorageError(f"the segments of {tier.log} in the tier changed during the erasure: erase again")
+        raise StorageError(f"the segments of {tier.name} in the tier changed during the erasure: erase again")
 
 
 def _tier_result(segment: TierSource, count: int) -> ErasedSegment:

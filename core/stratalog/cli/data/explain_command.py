@@ -202,7 +202,7 @@ def _visible(view: LogView, batch: RecordBatch, record: Record, components: Comp
     committed = offset < view.offsets.last_stable and not aborted
     why = "its transaction was aborted" if aborted else "it is above the last stable offset"
     hidden = "" if committed else f"; hidden from read_committed: {why}"
-    line = " ".join(record_lines(record, decoder_of(view.log.topic, None)))
+    line = " ".join(record_lines(record, decoder_of(view.name.topic, None)))
     facts: dict[str, object] = {
         "timestamp_ms": record.timestamp_ms,
         "aborted": aborted,

@@ -219,7 +219,7 @@ class _Run:
         return checked, False
 
     def _copies(self, log: TierLog) -> list[FolderCopies]:
-        folders = ((store, partition_folders(store).get(log.log)) for store in self._stores)
+        folders = ((store, partition_folders(store).get(log.name)) for store in self._stores)
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:

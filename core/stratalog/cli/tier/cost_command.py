@@ -116,7 +116,7 @@ def _show_tier(output: Output, options: _CostOptions) -> int:
     part_bytes, prices = options.part_bytes, options.prices
     with options.place.reader() as reader:
         rows = [
-            {"topic": found.log.topic, "partition": found.log.partition, **_costs(found, part_bytes, prices)}
+            {"topic": found.name.topic, "partition": found.name.partition, **_costs(found, part_bytes, prices)}
             for found in tier_logs(reader, options.topic, None)
         ]
     if output.as_json:

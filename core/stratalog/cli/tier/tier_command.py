@@ -236,7 +236,7 @@ COMMIT_COLUMNS = (
 
 
 def _log_row(found: TierLog) -> tuple[object, ...]:
-    name = (*found.log, str(found.topic_id))
+    name = (*found.name, str(found.topic_id))
     try:
         root = found.root
     except StorageError as error:

@@ -172,7 +172,7 @@ class Attacher:
         chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
         for remote in chosen:  # before the engine of any log is fenced
             if remote.root is not None and remote.root.topic is not None:
-                self._host.settings.limits.check_partitions(remote.log.topic, remote.root.topic.partitions)
+                self._host.settings.limits.check_partitions(remote.name.topic, remote.root.topic.partitions)
         return chosen
 
     def _check_rebuilt(self) -> None:
@@ -196,14 +196,14 @@ class Attacher:
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
         names, counted = (
-            [remote.log for remote in remotes],
+            [remote.name for remote in remotes],
             counters(self._wanted.progress, remotes, TierLog.known_bytes),
         )
         on_bytes = dict(zip(names, counted, strict=True))
 
         def work(remote: TierLog) -> AttachedLog:
-            found = take_over(remote, self._host.components(self._topics.config(remote.log.topic)))
-            on_bytes[remote.log](remote.known_bytes())
+            found = take_over(remote, self._host.components(self._topics.config(remote.name.topic)))
+            on_bytes[remote.name](remote.known_bytes())
             return found
 
         return self._in_parallel(remotes, work)

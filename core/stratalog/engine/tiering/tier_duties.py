@@ -203,16 +203,16 @@ class Tiering:
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
         here = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
-        emptied = self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes})
+        emptied = self._emptied({TierLogName(found.name, found.topic_id) for found, _ in remotes})
         for found in emptied:
-            log = here.get((found.log, found.topic_id))
+            log = here.get((found.name, found.topic_id))
             led.append((found, None if log is None else _led(log)))
         try:
             return self._collection.collect_all(led)
         finally:
             for found in emptied:
                 if self._collection.forget_deleted(found):
-                    self._tier.release(found.log, found.topic_id)
+                    self._tier.release(found.name, found.topic_id)
 
     def close(self) -> None:
         """End running offloads after the current segment, and start no further upload. Does not wait."""
@@ -234,7 +234,7 @@ class Tiering:
                 if name not in known:
                     self._tier.log(*name)
             self._looked_for_emptied = True
-        opened = [found for found in self._tier.opened() if TierLogName(found.log, found.topic_id) not in known]
+        opened = [found for found in self._tier.opened() if TierLogName(found.name, found.topic_id) not in known]
         return [found for found in opened if _is_emptied(found)]
 
     def _note(self, name: TopicPartition, error: str) -> None:
@@ -272,7 +272,7 @@ def _is_emptied(remote: TierLog) -> bool:
     except StorageError as error:
         if is_of_store(error):
             raise
-        _LOGGER.warning("a log of the tier is skipped: log=%s error=%s", remote.log, error)
+        _LOGGER.warning("a log of the tier is skipped: log=%s error=%s", remote.name, error)
         return False
 
 

@@ -142,7 +142,7 @@ def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> 
     """
     end = view.epoch_end(last_fetched_epoch)
     if end == UNDEFINED_END:
-        raise OffsetOutOfRangeError(str(view.log), asked.offset, view.offsets.log_start, view.offsets.log_end)
+        raise OffsetOutOfRangeError(str(view.name), asked.offset, view.offsets.log_start, view.offsets.log_end)
     return end if end.epoch < last_fetched_epoch or end.end_offset < asked.offset else None
 
 

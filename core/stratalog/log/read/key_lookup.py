@@ -43,7 +43,7 @@ def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[Seg
     if not labels:
         there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
         raise UnknownComponentError(
-            f"{view.log} has no extra index {name!r}, only: {there}; add it to index.extra of the topic"
+            f"{view.name} has no extra index {name!r}, only: {there}; add it to index.extra of the topic"
         )
     for segment in view.readable():
         reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)

@@ -48,7 +48,7 @@ class LogView(NamedTuple):
     has no epochs.
     """
 
-    log: TopicPartition
+    name: TopicPartition
     segments: tuple[Segment, ...]
     offsets: LogOffsets
     epochs: EpochCache
@@ -69,7 +69,7 @@ class LogView(NamedTuple):
         start, local_start, *_ = self.offsets
         synced = max(start, min(recovery_point, end))
         offsets = _of(LogOffsets, (start, local_start, synced, end, end, end))
-        return _of(LogView, (self.log, self.segments, offsets, *self[3:]))
+        return _of(LogView, (self.name, self.segments, offsets, *self[3:]))
 
     @property
     def remote_end(self) -> int:
@@ -150,9 +150,9 @@ class LogView(NamedTuple):
             end = max(start, self.offsets.log_start, self.remote.end_offset)
             if end < local_start:
                 raise CorruptManifestError(
-                    f"offsets [{end}, {local_start}) of {self.log} are neither on local disk nor in its tier, which "
+                    f"offsets [{end}, {local_start}) of {self.name} are neither on local disk nor in its tier, which "
                     f"ends at {self.remote.end_offset}",
-                    str(self.log),
+                    str(self.name),
                 ).advised(
                     f"restore the newest manifest of the tier, or delete the records with delete_records({local_start})"
                 )
@@ -160,7 +160,7 @@ class LogView(NamedTuple):
     def check_range(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
         if not self.offsets.log_start <= offset <= self.offsets.log_end:
-            raise OffsetOutOfRangeError(str(self.log), offset, self.offsets.log_start, self.offsets.log_end)
+            raise OffsetOutOfRangeError(str(self.name), offset, self.offsets.log_start, self.offsets.log_end)
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
@@ -171,7 +171,7 @@ class LogView(NamedTuple):
         """
         if expected is None or expected == self.leader_epoch:
             return
-        reason = f"the call expects leader epoch {expected}, but log {self.log} is in {self.leader_epoch}"
+        reason = f"the call expects leader epoch {expected}, but log {self.name} is in {self.leader_epoch}"
         raise StaleLeaderEpochError(reason) if expected < self.leader_epoch else UnknownLeaderEpochError(reason)
 
     def epoch_end(self, epoch: int) -> EpochEnd:

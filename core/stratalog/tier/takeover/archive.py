@@ -235,11 +235,11 @@ class _OneLog:
     def _result(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
         """Return the result of the pass, including commits before an error."""
         if before is None:  # the tier's head could not be read
-            return ArchivedLog(self._remote.log, self._directory, error=error)
+            return ArchivedLog(self._remote.name, self._directory, error=error)
         now = self._remote.view()
         new = [segment for segment in now.segments.from_offset(before.end_offset) if segment.size_bytes]
         return ArchivedLog(
-            log=self._remote.log,
+            log=self._remote.name,
             directory=self._directory,
             segments=len(new),
             size_bytes=sum(segment.size_bytes for segment in new),
@@ -266,7 +266,7 @@ class _OneLog:
         gap = waiting[0].base_offset - start
         if gap > 0 and not self._plan.skip_gaps:
             raise StorageError(
-                f"the broker deleted {gap} offsets of {self._remote.log} before they were archived, [{start}, "
+                f"the broker deleted {gap} offsets of {self._remote.name} before they were archived, [{start}, "
                 f"{waiting[0].base_offset}): add --skip-gaps to continue after them, or archive to another URI"
             )
         config, self.leader_epoch = self._plan.config, max(epochs.latest, 0)
@@ -284,7 +284,7 @@ class _OneLog:
         self, start: int, tier_end: int, waiting: Sequence[Segment], epochs: EpochCache
     ) -> Iterator[SegmentSource]:
         """Yield the waiting segments, after an empty segment for offsets before them that the broker has deleted."""
-        log, topic_id = self._remote.log, self._remote.topic_id
+        log, topic_id = self._remote.name, self._remote.topic_id
         if waiting[0].base_offset > start:
             yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
         reader = SegmentReader(self._files, log, topic_id, epochs, self._components)
@@ -300,7 +300,7 @@ class _OneLog:
         ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
         if tiered.version and NO_EPOCH not in (ours, theirs) and ours != theirs:
             raise StorageError(
-                f"{self._remote.log} and its archive have different records at offset {last}: leader epoch {ours} in "
+                f"{self._remote.name} and its archive have different records at offset {last}: leader epoch {ours} in "
                 f"the log, {theirs} in the archive: the broker lost archived records; archive to another URI"
             )
 

@@ -95,7 +95,9 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
         segments += 1
         size_bytes += segment.size_bytes
         requests += -(-segment.size_bytes // chunk_bytes) + len(segment.stored.slices) - 1
-    return RestorePlan(remote.log, remote.topic_id, target, view, log_end, leader_epoch, segments, size_bytes, requests)
+    return RestorePlan(
+        remote.name, remote.topic_id, target, view, log_end, leader_epoch, segments, size_bytes, requests
+    )
 
 
 def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:

@@ -147,10 +147,10 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
     before = remote.root
     root = remote.claim("attached from the tier")
     if root is None or root.change in EMPTYING:  # the topic may be deleted meanwhile
-        raise StorageError(f"the tier has no segments of {remote.log}")
+        raise StorageError(f"the tier has no segments of {remote.name}")
     view = remote.view()
     return AttachedLog(
-        log=remote.log,
+        log=remote.name,
         topic_id=remote.topic_id,
         leader_epoch=root.leader_epoch,
         log_start=root.log_start,

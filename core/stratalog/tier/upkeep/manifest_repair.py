@@ -56,7 +56,7 @@ class ManifestRepair:
 
     def __init__(self, log: LogHead) -> None:
         self._store, self._layouts, self._env = log.objects, log.layouts, log.env
-        self._finder, self._pages, self._log = log.new_finder(), log.new_pages(), log.log
+        self._finder, self._pages, self._log = log.new_finder(), log.new_pages(), log.name
         self._heads: dict[int, Head] = {}  # the good roots, by version
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 

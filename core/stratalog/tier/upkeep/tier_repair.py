@@ -59,7 +59,7 @@ class FolderCopies:
             for segment in open_pieces(self._files, self._components, opened):
                 if (segment.base_offset, segment.end_offset) == wanted:
                     epochs = read_epochs(self._files)
-                    reader = SegmentReader(self._files, self._log.log, self._log.topic_id, epochs, self._components)
+                    reader = SegmentReader(self._files, self._log.name, self._log.topic_id, epochs, self._components)
                     yield reader.source(segment, segment.base_offset)
                     return
             yield None
@@ -157,7 +157,7 @@ class TierRepair:
         Raises:
             StoreError: the store failed.
         """
-        key = quarantine_key(log_prefix(self._log.log, self._log.topic_id), finding.place)
+        key = quarantine_key(log_prefix(self._log.name, self._log.topic_id), finding.place)
         note = {
             "format": "stratalog-quarantine",
             "format_version": 1,

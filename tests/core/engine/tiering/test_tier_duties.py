@@ -341,7 +341,7 @@ def test_the_duties_evict_nothing_while_a_topic_leaves_the_tier(
 
         def cleared(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
             report = clear(self, log_start, leader_epoch=leader_epoch, reason=reason)
-            if self.log == TOPIC:  # the other partition has not left the tier yet
+            if self.name == TOPIC:  # the other partition has not left the tier yet
                 with ThreadPoolExecutor() as threads:
                     threads.submit(engine.offload).result()
                     threads.submit(engine.apply_retention).result()
@@ -405,7 +405,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket)
         settle(bucket, clock)
         assert engine.tier is not None
-        assert [found.log.topic for found in engine.tier.opened()] == ["t"]
+        assert [found.name.topic for found in engine.tier.opened()] == ["t"]
         engine.collect()
         assert files(bucket) == []
         assert engine.tier.opened() == (), "its state in memory is released"
