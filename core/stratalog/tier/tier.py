@@ -30,7 +30,6 @@ from stratalog.model.names import (
     segments_prefix,
 )
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.log_head import TierComponents
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.pages import PageCache
@@ -43,6 +42,7 @@ from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.request_metrics import StoreMetrics
 from stratalog.tier.store.store import LIST_LIMIT, TierStore
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_log_reader import TierComponents
 from stratalog.tier.upkeep.manifest_rebuild import Rebuilder, RebuildProgress, RebuildReport
 
 _LOGGER: Final = logging.getLogger(__name__)

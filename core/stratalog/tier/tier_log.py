@@ -22,10 +22,10 @@ from stratalog.tier.commit.trim_change import (
     recompact_change,
     truncate_change,
 )
-from stratalog.tier.log_head import LogHead, TierComponents
 from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
+from stratalog.tier.tier_log_reader import TierComponents, TierLogReader
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.upkeep.manifest_rebuild import rebuild_change
@@ -34,7 +34,7 @@ from stratalog.tier.upload.uploader import OffloadReport, SegmentUploader
 from stratalog.tier.upload.uploads import Uploads
 
 
-class TierLog(LogHead):
+class TierLog(TierLogReader):
     """One log in a tier, for reads and changes; implements ``RemoteLog``. Thread-safe. ``Tier.log`` creates it.
 
     One commit or refresh runs at a time. Uploads and collections do not block commits and refreshes. A TierLog need not
@@ -66,7 +66,7 @@ class TierLog(LogHead):
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """Rejoin the tier as ``LogHead.rejoin``; later commits use single-writer mode if the store requires it now."""
+        """Rejoin the tier as ``TierLogReader.rejoin``; later commits use single-writer mode if the store requires it now."""
         root = super().rejoin()
         self._committer.shared = self._tier.availability.shared
         return root
@@ -107,7 +107,7 @@ class TierLog(LogHead):
         """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
         with self._lock:
             root = self._committer.commit(leader_epoch, decide, shared_with)
-            self._publish(root)
+            self._adopt(root)
             return root
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:

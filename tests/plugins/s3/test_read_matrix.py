@@ -27,7 +27,6 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.spi import Env, ObjectStore
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
-from stratalog.tier.log_head import TierComponents
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.read.fetcher import Fetcher
@@ -35,6 +34,7 @@ from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.probe import ProbeResult
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log_reader import TierComponents
 from stratalog_formats.layouts.single import SingleLayout
 from tier_bed import TierBed
 

@@ -105,7 +105,7 @@ class Committer:
             if change is None:
                 return head.root if head else None
             root = self._next(head, change, leader_epoch)
-            committed = self._publish(root)
+            committed = self._create_and_confirm(root)
             if committed is not None:
                 return committed.root
             head = self._finder.find(cold=True)
@@ -182,7 +182,7 @@ class Committer:
 
     # --- step 2 --------------------------------------------------------------------------------------------------
 
-    def _publish(self, root: Root) -> Head | None:
+    def _create_and_confirm(self, root: Root) -> Head | None:
         """Create and confirm a root, and return it as a head; None if another writer created its version first."""
         data = new_root(root)
         if len(data) > self._limit_bytes:

@@ -86,7 +86,7 @@ class RootContents:
     entries: tuple[StoredSegment, ...]
 
 
-def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
+def store_contents(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
     """Return the contents of the root after a change of ``before`` (None: the log has no root); store the new pages.
 
     Raises:

@@ -14,7 +14,7 @@ from stratalog.errors import CorruptManifestError, StorageError, UnknownComponen
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
 from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
-from stratalog.tier.manifest.entry_tree import grow
+from stratalog.tier.manifest.entry_tree import store_contents
 from stratalog.tier.manifest.json_fields import JsonFields, canonical, exactly, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import contradiction, regression
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
@@ -67,7 +67,7 @@ def next_root(
     """
     before = head.root if head else None
     version = before.version + 1 if before else 1
-    contents = grow(before, change, pages, leader_epoch)
+    contents = store_contents(before, change, pages, leader_epoch)
     root = Root(
         log=log,
         topic_id=topic_id,

@@ -37,12 +37,12 @@ from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource, Created
-from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.pages import Item, made_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
 from stratalog.tier.manifest.root_codec import new_root, next_root
+from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
 from stratalog.tier.upkeep.tier_check import is_broken, leaves_out
 
@@ -54,7 +54,7 @@ _TRIES: Final = 256  # combinations of items to try for a page; several exist if
 class ManifestRepair:
     """Repairs the manifest of one log. Not thread-safe. No engine may write to the log during a repair."""
 
-    def __init__(self, log: LogHead) -> None:
+    def __init__(self, log: TierLogReader) -> None:
         self._store, self._layouts, self._env = log.objects, log.layouts, log.env
         self._finder, self._pages, self._log = log.new_finder(), log.new_pages(), log.name
         self._heads: dict[int, Head] = {}  # the good roots, by version

@@ -30,11 +30,11 @@ from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
-from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_ends
 from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.orphans import unfinished
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
@@ -55,7 +55,7 @@ class TierLogCheck:
         contents: True to read every ``.log`` file, and check its hash, each batch, and the indexes against the batches.
     """
 
-    def __init__(self, log: LogHead, components: Components, *, contents: bool) -> None:
+    def __init__(self, log: TierLogReader, components: Components, *, contents: bool) -> None:
         self._log, self._store, self._layouts = log.name, log.objects, log.layouts
         self._finder, self._pages = log.new_finder(), log.new_pages()
         self._components, self._contents = components, contents

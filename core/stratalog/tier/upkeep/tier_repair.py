@@ -25,9 +25,9 @@ from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
 from stratalog.spi.segment_store import LogFiles
-from stratalog.tier.log_head import LogHead
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
+from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair
 from stratalog.tier.upload.closed_segment import SegmentReader
 from stratalog.tier.upload.stored_check import GivenSegment, read_back
@@ -45,7 +45,7 @@ class FolderCopies:
         components: components to read the log with.
     """
 
-    def __init__(self, files: LogFiles, log: LogHead, components: Components) -> None:
+    def __init__(self, files: LogFiles, log: TierLogReader, components: Components) -> None:
         self._files, self._log, self._components = files, log, components
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class TierRepair:
         TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
     """
 
-    def __init__(self, log: LogHead, copies: Sequence[FolderCopies] = ()) -> None:
+    def __init__(self, log: TierLogReader, copies: Sequence[FolderCopies] = ()) -> None:
         log.check_writable()
         self._log, self._copies = log, copies
 

@@ -44,7 +44,7 @@ class TierComponents:
     authenticity: Authenticity
 
 
-class LogHead(CheckedArguments):
+class TierLogReader(CheckedArguments):
     """The methods of ``TierLog`` that only read the tier. Thread-safe.
 
     The head is the latest manifest root of the log. ``view`` returns the state of the log in the head that was read
@@ -89,7 +89,7 @@ class LogHead(CheckedArguments):
         self._check_here()
         with self._lock:
             head = self._finder.find()
-            return self._publish(head.root if head else None)[1]
+            return self._adopt(head.root if head else None)[1]
 
     def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
         """Read the latest root as ``refresh``, with fewer requests, after a listing of the tier began at ``began``.
@@ -100,7 +100,7 @@ class LogHead(CheckedArguments):
         self._check_here()
         with self._lock:
             head = self._finder.find_listed(version, began)
-            return self._publish(head.root if head else None)[1]
+            return self._adopt(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
         """Return the state of the log in the tier at an earlier version or time; raise errors as ``History.as_of``."""
@@ -257,7 +257,7 @@ class LogHead(CheckedArguments):
         with self._lock:
             if self._assumed is not None:
                 head = self._finder.find()
-                self._publish(head.root if head else None)
+                self._adopt(head.root if head else None)
                 self._assumed = None
             return self._state()[0]
 
@@ -273,7 +273,8 @@ class LogHead(CheckedArguments):
         assert self._seen is not None
         return self._seen
 
-    def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+    def _adopt(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+        """Let ``view`` and ``root`` return this root, which was read or committed, from now on. The caller holds _lock."""
         if self._noted is not None:
             self._check_noted(root, *self._noted)
             self._noted = None
