@@ -16,7 +16,7 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.manifest.json_fields import exactly
+from stratalog.spi.stored import exactly
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_text
 
 _COMPRESSION: Final = 1

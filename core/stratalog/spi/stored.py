@@ -69,13 +69,13 @@ def stored_fields(value: object, file: str, slices: dict[FileKind, ObjectSlice] 
 
 
 def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _StoredFields:
-    fields = _exactly(dict, value, "entry")
+    fields = exactly(dict, value, "entry")
     if not fields.keys() <= _FIELDS:
         raise ValueError(f"unknown field {str(min(fields.keys() - _FIELDS, key=str))[:64]!r}")
-    extra = dict(_exactly(dict, fields["extra"], "extra"))
+    extra = dict(exactly(dict, fields["extra"], "extra"))
     _check_extra(extra)
     facts = {name: extra.pop(name, None) for name in RECORD_FACTS}
-    for further in _exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
+    for further in exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
         _key(further)
     return _StoredFields(
         info=_info(fields, facts),
@@ -95,14 +95,14 @@ def record_facts(info: SegmentInfo) -> dict[str, int]:
 
 def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentInfo:
     info = SegmentInfo(
-        log=_log(_exactly(str, fields["topic"], "topic"), _integer(fields, "partition", at_most=_INT32_MAX)),
-        topic_id=_topic_id(_exactly(str, fields["topic_id"], "topic_id")),
+        log=_log(exactly(str, fields["topic"], "topic"), _integer(fields, "partition", at_most=_INT32_MAX)),
+        topic_id=_topic_id(exactly(str, fields["topic_id"], "topic_id")),
         base_offset=_integer(fields, "base_offset"),
         end_offset=_integer(fields, "end_offset"),
         size_bytes=_integer(fields, "size_bytes"),
         max_timestamp_ms=_integer(fields, "max_timestamp_ms", at_least=-1),
         modified_ms=_integer(fields, "modified_ms", at_least=-_INT64_MAX),
-        leader_epochs=tuple(_epoch(item) for item in _exactly(list, fields["leader_epochs"], "leader_epochs")),
+        leader_epochs=tuple(_epoch(item) for item in exactly(list, fields["leader_epochs"], "leader_epochs")),
         **{
             name: None if facts[name] is None else _integer(facts, name, at_least=least)
             for name, least in RECORD_FACTS.items()
@@ -124,7 +124,7 @@ def _topic_id(text: str) -> TopicId:
 
 
 def _epoch(item: object) -> EpochEntry:
-    pair = _exactly(list, item, "leader_epochs")
+    pair = exactly(list, item, "leader_epochs")
     if len(pair) != 2:
         raise ValueError("leader_epochs must be pairs of epoch and start offset")
     fields = {"epoch": pair[0], "start_offset": pair[1]}
@@ -132,8 +132,8 @@ def _epoch(item: object) -> EpochEntry:
 
 
 def _places(value: object) -> Iterator[tuple[object, object, object, object]]:
-    for kind, place in _exactly(dict, value, "slices").items():
-        fields = _exactly(dict, place, "slices")
+    for kind, place in exactly(dict, value, "slices").items():
+        fields = exactly(dict, place, "slices")
         if fields.keys() != _OF_SLICE:
             raise ValueError(f"a slice has key, position and size_bytes, not {sorted(map(str, fields))[:4]}")
         yield kind, fields["key"], fields["position"], fields["size_bytes"]
@@ -154,12 +154,12 @@ def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> d
             keys.add(_key(key))
         if kind not in _KINDS:
             raise ValueError(f"{str(kind)[:64]!r} is no kind of file")
-        found[_KINDS[_exactly(str, kind, "kind")]] = ObjectSlice(_exactly(str, key, "key"), start, size)
+        found[_KINDS[exactly(str, kind, "kind")]] = ObjectSlice(exactly(str, key, "key"), start, size)
     return found
 
 
 def _key(value: object) -> str:
-    key = _exactly(str, value, "key")
+    key = exactly(str, value, "key")
     parts = key.split("/")
     if len(key.encode()) > MAX_KEY_BYTES or not key.isprintable() or not _NO_PARTS.isdisjoint(parts):
         raise ValueError(f"object key {key[:64]!r} is not allowed")
@@ -167,7 +167,7 @@ def _key(value: object) -> str:
 
 
 def _requires(value: object) -> tuple[str, ...]:
-    items = _exactly(list, value, "requires")
+    items = exactly(list, value, "requires")
     if len(items) > MAX_REQUIRES:
         raise ValueError(f"{len(items)} requirements, at most {MAX_REQUIRES} are read")
     return tuple(_matching(_LABEL, item, "requires") for item in items)
@@ -194,20 +194,21 @@ def _integer(fields: Mapping[str, object], name: str, *, at_least: int = 0, at_m
 
 
 def _number(value: object, name: str, at_least: int = 0, at_most: int = _INT64_MAX) -> int:
-    number = _exactly(int, value, name)
+    number = exactly(int, value, name)
     if not at_least <= number <= at_most:
         raise ValueError(f"{name}={number} is not in [{at_least}, {at_most}]")
     return number
 
 
 def _matching(pattern: re.Pattern[str], value: object, name: str) -> str:
-    text = _exactly(str, value, name)
+    text = exactly(str, value, name)
     if not pattern.match(text):
         raise ValueError(f"{name} {text[:80]!r} is malformed")
     return text
 
 
-def _exactly(kind: type[T], value: object, name: str) -> T:
+def exactly(kind: type[T], value: object, name: str) -> T:
+    """Return ``value``; raise TypeError, which names the field ``name``, unless its type is exactly ``kind``."""
     if type(value) is not kind:  # no isinstance: True is an int, but not a number in JSON
         raise TypeError(f"{name} is not of type {kind.__name__}")
     return value

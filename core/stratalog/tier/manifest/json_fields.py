@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from stratalog.errors import CorruptManifestError
-
-T = TypeVar("T")
+from stratalog.spi.stored import exactly
 
 
 def canonical(value: object) -> bytes:
@@ -77,13 +76,3 @@ class JsonFields:
     def items(self, name: str) -> list[Any]:
         """Return the value of a field that must be a list."""
         return exactly(list, self._value[name], name)
-
-
-def exactly(kind: type[T], value: object, name: str) -> T:
-    """Return ``value``; raise TypeError, which names the field ``name``, unless its type is exactly ``kind``.
-
-    A bool is no int.
-    """
-    if type(value) is not kind:
-        raise TypeError(f"{name} is not of type {kind.__name__}")
-    return value

@@ -16,8 +16,8 @@ from stratalog.errors import CorruptManifestError, StorageError, UnknownComponen
 from stratalog.extensions import extension
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.stored import checked_slices, stored_fields
-from stratalog.tier.manifest.json_fields import canonical, exactly, load_object, sha256_of
+from stratalog.spi.stored import checked_slices, exactly, stored_fields
+from stratalog.tier.manifest.json_fields import canonical, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import entry_contradiction, refs_contradiction
 from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef
 

@@ -14,8 +14,9 @@ from stratalog.errors import CorruptManifestError, StorageError, UnknownComponen
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
 from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
+from stratalog.spi.stored import exactly
 from stratalog.tier.manifest.entry_tree import store_contents
-from stratalog.tier.manifest.json_fields import JsonFields, canonical, exactly, load_object, sha256_of
+from stratalog.tier.manifest.json_fields import JsonFields, canonical, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import contradiction, regression
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.manifest.pages import Pages
@@ -133,7 +134,11 @@ def _body(root: Root) -> bytes:
             "entries": [entry_to_json(entry) for entry in root.entries],
             "recent_commits": list(root.recent_commits),
             "created_ms": root.created_ms,
-            **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
+            **(
+                {}
+                if root.topic is None
+                else {"topic_note": {"partitions": root.topic.partitions, "config": dict(root.topic.config)}}
+            ),
             **({"marks": [[mark.writer, mark.number] for mark in root.marks]} if root.marks else {}),
             **({"history_start": root.history_start} if root.history_start else {}),
             **({} if root.mac is None else {"mac": [root.mac.layout, root.mac.key_id, root.mac.digest]}),
@@ -241,10 +246,6 @@ def _root_from(fields: JsonFields) -> Root:
         history_start=exactly(int, fields.get("history_start") or 0, "history_start"),
         mac=_mac(fields.get("mac")),
     )
-
-
-def _note_to_json(note: TopicNote) -> dict[str, object]:
-    return {"partitions": note.partitions, "config": dict(note.config)}
 
 
 def _note_from(value: object) -> TopicNote | None:
