@@ -64,7 +64,7 @@ class RebuildReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundSegment:
     """A segment that was found by the footer of its object. ``packed`` is its compressed manifest entry."""
 
     base_offset: int
@@ -121,8 +121,7 @@ class Rebuilder:
         self._store, self._layouts, self._log, self._topic_id = store, layouts, log, topic_id
         self._prefix, self._progress = log_prefix(log, topic_id), progress
         self._ignored: dict[str, str] = {}
-        self._chain: list[_Found] = []
-        self._epoch = 0
+        self._chain: list[_FoundSegment] = []
         self.seen_epoch = 0  # the highest leader epoch of any writer or record
 
     def run(self) -> RebuildReport:
@@ -144,16 +143,15 @@ class Rebuilder:
             if segment.key not in taken:
                 span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
                 self._ignored[segment.key] = f"{span}: replaced, or uploaded but never committed"
-        self._epoch = next_epoch(self.seen_epoch, self._log)
         return RebuildReport(
-            self._log,
-            self._topic_id,
-            self._chain[0].base_offset,
-            self._chain[-1].end_offset,
-            len(self._chain),
-            sum(segment.size_bytes for segment in self._chain),
-            self._epoch,
-            tuple(sorted(self._ignored.items())),
+            log=self._log,
+            topic_id=self._topic_id,
+            start_offset=self._chain[0].base_offset,
+            end_offset=self._chain[-1].end_offset,
+            segments=len(self._chain),
+            size_bytes=sum(segment.size_bytes for segment in self._chain),
+            leader_epoch=next_epoch(self.seen_epoch, self._log),
+            ignored=tuple(sorted(self._ignored.items())),
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
@@ -170,13 +168,13 @@ class Rebuilder:
 
     def entries(self) -> list[StoredSegment]:
         """Read the footers of all objects, and return all entries, in any order, also replaced and untrusted ones."""
-        return [self._unpacked(segment) for segment in self._all_found()]
+        return [self._unpacked(segment) for segment in self._segments()]
 
     # --- footers -------------------------------------------------------------------------------------------------
 
-    def _trusted(self) -> list[_Found]:
+    def _trusted(self) -> list[_FoundSegment]:
         """Return the segments that may be used: all, or if a key is needed, only those that a key authenticates."""
-        found = list(self._all_found())
+        found = list(self._segments())
         needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
         if not needs_key or self._accepts_any():
             return found
@@ -192,34 +190,34 @@ class Rebuilder:
         offered = (layout.authenticator() for layout in self._layouts)
         return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
 
-    def _all_found(self) -> Iterator[_Found]:
+    def _segments(self) -> Iterator[_FoundSegment]:
         objects = {
-            info.key: info for info in self._store.list_all(segments_prefix(self._prefix)) if self._is_asked(info)
+            info.key: info for info in self._store.list_all(segments_prefix(self._prefix)) if self._is_in_range(info)
         }
-        for found in self._found(objects):
+        for found in self._segments_of(objects):
             self.seen_epoch = max(self.seen_epoch, found.writer_epoch, found.last_epoch)
             yield found
 
-    def _is_asked(self, info: ObjectInfo) -> bool:
+    def _is_in_range(self, info: ObjectInfo) -> bool:
         named = parse_segment_key(self._prefix, info.key)
         if named is None:
             return self._start == 0 and self._end is None
         return self._start <= named.base_offset and (self._end is None or named.base_offset < self._end)
 
-    def _found(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_Found]:
+    def _segments_of(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_FoundSegment]:
         looked = 0
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
             together = list(group)  # an encrypted segment may have several footers
             claimed = set[str]()
-            for entry, is_authentic in self._entries(together):
+            for entry, is_authentic in self._entries_of(together):
                 claimed |= entry.keys
-                wrong = self._wrong(entry, objects)
+                wrong = self._defect(entry, objects)
                 key = min(entry.keys)
                 if wrong:
                     self._ignored[key] = wrong
                 else:
                     made_ms = max(_made_ms(objects[name]) for name in entry.keys)
-                    yield self._noted(entry, made_ms, is_authentic=is_authentic)
+                    yield self._packed(entry, made_ms, is_authentic=is_authentic)
             for info in together:
                 if info.key not in claimed and info.key not in self._ignored:
                     self._ignored[info.key] = "no readable segment ends with it"
@@ -227,7 +225,7 @@ class Rebuilder:
             if self._progress is not None:
                 self._progress(looked)
 
-    def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+    def _entries_of(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
         """Return the segments that these objects contain, each with True if a key authenticates it, otherwise False."""
         try:
             return self._discovered(together)
@@ -248,7 +246,7 @@ class Rebuilder:
                 return [(entry, is_authentic) for entry in entries]
         return []
 
-    def _wrong(self, entry: StoredSegment, objects: Mapping[str, ObjectInfo]) -> str:
+    def _defect(self, entry: StoredSegment, objects: Mapping[str, ObjectInfo]) -> str:
         info = entry.info
         if (info.log, info.topic_id) != (self._log, self._topic_id):
             return f"describes another log, {info.log} {info.topic_id}"
@@ -260,23 +258,23 @@ class Rebuilder:
             return "has no leader epoch"
         return entry_contradiction(self._prefix, entry)
 
-    def _noted(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _Found:
+    def _packed(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _FoundSegment:
         info, key = entry.info, min(entry.keys)
         writer = parse_segment_key(self._prefix, key)
-        return _Found(
-            info.base_offset,
-            info.end_offset,
-            info.leader_epochs[0].epoch,
-            info.leader_epochs[-1].epoch,
-            writer.leader_epoch if writer else 0,
-            made_ms,
-            info.size_bytes,
-            key,
-            zlib.compress(canonical(entry_to_json(entry))),
-            is_authentic,
+        return _FoundSegment(
+            base_offset=info.base_offset,
+            end_offset=info.end_offset,
+            first_epoch=info.leader_epochs[0].epoch,
+            last_epoch=info.leader_epochs[-1].epoch,
+            writer_epoch=writer.leader_epoch if writer else 0,
+            made_ms=made_ms,
+            size_bytes=info.size_bytes,
+            key=key,
+            packed=zlib.compress(canonical(entry_to_json(entry))),
+            is_authentic=is_authentic,
         )
 
-    def _unpacked(self, found: _Found) -> StoredSegment:
+    def _unpacked(self, found: _FoundSegment) -> StoredSegment:
         return entry_from_json(json.loads(zlib.decompress(found.packed)), self._log, self._topic_id)
 
 
@@ -286,15 +284,15 @@ def _made_ms(info: ObjectInfo) -> int:
     return info.modified_ms if started_ms is None else started_ms
 
 
-def chain_of(found: Iterable[_Found]) -> list[_Found]:
+def chain_of(found: Iterable[_FoundSegment]) -> list[_FoundSegment]:
     """Return the chain of segments that the module describes, ascending, without gap or overlap.
 
     If several segments fit before another segment, the chain has the one that gives it the lowest start; of several
     such segments, the newest. ``found`` must not be empty.
     """
     ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
-    by_end: dict[int, list[_Found]] = defaultdict(list)
-    before: dict[str, _Found | None] = {}
+    by_end: dict[int, list[_FoundSegment]] = defaultdict(list)
+    before: dict[str, _FoundSegment | None] = {}
     reach: dict[str, int] = {}
     for segment in ascending:
         earlier = [other for other in by_end[segment.base_offset] if other.last_epoch <= segment.first_epoch]
@@ -302,10 +300,10 @@ def chain_of(found: Iterable[_Found]) -> list[_Found]:
         before[segment.key] = best
         reach[segment.key] = segment.base_offset if best is None else reach[best.key]
         by_end[segment.end_offset].append(segment)
-    last: _Found | None = max(
+    last: _FoundSegment | None = max(
         ascending, key=lambda segment: (segment.last_epoch, segment.end_offset, -reach[segment.key], segment.rank)
     )
-    chain = list[_Found]()
+    chain = list[_FoundSegment]()
     while last is not None:
         chain.append(last)
         last = before[last.key]
