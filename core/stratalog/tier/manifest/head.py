@@ -206,22 +206,18 @@ class HeadFinder:
         return None
 
     def _advance(self, head: Head, began: ClockReading) -> None:
-        if self._head is not None:
-            _check_continues(self._head, head)
+        old = self._head
+        if old is not None and not may_continue(old, head):
+            raise CorruptManifestError(
+                f"the manifest does not continue version {old.root.version}, which was read before",
+                manifest_key(self.prefix, head.root.version),
+            )
         self._take(head, began)
 
     def _take(self, head: Head | None, began: ClockReading) -> None:
         self._head, self._verified = head, began
         if self._first_version is None:
             self._first_version = head.root.version if head else 0
-
-
-def _check_continues(old: Head, new: Head) -> None:
-    if not may_continue(old, new):
-        raise CorruptManifestError(
-            f"the manifest does not continue version {old.root.version}, which was read before",
-            manifest_key(new.root.prefix, new.root.version),
-        )
 
 
 def may_continue(old: Head, new: Head) -> bool:

@@ -17,7 +17,7 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
     """
     # Adjacent entries may name the same object: the entries next to removed entries are checked, too.
     later = (after, *heads)
-    dead_pages = page_keys(before, pages) - set[str]().union(*(page_keys(root, pages) for root in later))
+    dead_pages = _page_keys(before, pages) - set[str]().union(*(_page_keys(root, pages) for root in later))
     changed = _changed(before, after, pages)
     if changed is None:
         return dead_pages
@@ -34,7 +34,7 @@ def named_keys(root: Root, known_pages: set[str], pages: Pages) -> set[str]:
     The objects that a page in ``known_pages`` names are left out. The keys of the root's pages are added to
     ``known_pages``. The call raises the errors of ``Pages.read``.
     """
-    own_pages = page_keys(root, pages)
+    own_pages = _page_keys(root, pages)
     named = own_pages | object_keys(root.entries)
     for ref in leaves(root.pages, pages):
         if ref.key(root.prefix) not in known_pages:
@@ -43,8 +43,8 @@ def named_keys(root: Root, known_pages: set[str], pages: Pages) -> set[str]:
     return named
 
 
-def page_keys(root: Root, pages: Pages) -> set[str]:
-    """Return the keys of all pages of a root, of every level; raise the errors of ``Pages.read``."""
+def _page_keys(root: Root, pages: Pages) -> set[str]:
+    """Return the keys of all pages of a root, of every level."""
     return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
 
 

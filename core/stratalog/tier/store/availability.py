@@ -127,11 +127,10 @@ class TierAvailability:
                 self._try()
 
     def _try(self) -> None:
-        away = self._away
-        if away is None:
+        if self._away is None:  # another thread has tested the store
             return
         waited_ms = (self._clock.monotonic_ns() - self._tried_ns) // 1_000_000
-        if isinstance(away, StoreUntrustedError) or waited_ms < RETRY_MS:
+        if isinstance(self._away, StoreUntrustedError) or waited_ms < RETRY_MS:
             raise self.unavailable()
         try:
             found = self._probe()
@@ -140,9 +139,6 @@ class TierAvailability:
             raise self.unavailable() from error
         finally:
             self._tried_ns = self._clock.monotonic_ns()
-        self._take(found)
-
-    def _take(self, found: ProbeResult) -> None:
         if found.breaks_promise:
             self._lose(StoreUntrustedError(f"the store is available again, but {found.reason}", self._uri))
             raise self.unavailable()

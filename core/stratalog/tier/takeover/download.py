@@ -72,7 +72,7 @@ class RestorePlan:
 
     def parts(self) -> Iterator[RemoteSegment]:
         """Yield the segments to copy, ascending; the manifest is read as the segments are consumed."""
-        return segments_below(self.view, self.log_end)
+        return _segments_below(self.view, self.log_end)
 
 
 def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
@@ -91,7 +91,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
     root_epoch = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
     leader_epoch = max(root_epoch, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
     segments = size_bytes = requests = 0
-    for segment in segments_below(view, log_end):
+    for segment in _segments_below(view, log_end):
         segments += 1
         size_bytes += segment.size_bytes
         requests += -(-segment.size_bytes // chunk_bytes) + len(segment.stored.slices) - 1
@@ -100,7 +100,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
     )
 
 
-def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
+def _segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
     """Yield the segments that have offsets from the log start (inclusive) to ``log_end`` (exclusive), ascending."""
     for segment in view.segments.from_offset(view.log_start):
         if segment.base_offset >= log_end:
@@ -130,7 +130,9 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
     Raises:
-        The errors of ``copy_segment``.
+        CorruptObjectError: the bytes of a segment do not match the manifest; the segment was not copied.
+        StoreError: the store failed or refused.
+        LogDirError: the folder cannot be written. It is a DiskFullError if the disk is full.
     """
     bases = {segment.base_offset for segment in plan.parts()}
     there = dict[str, int]()
@@ -140,10 +142,10 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
             files.remove(file.name)  # an unfinished copy left it; the segment is copied again
         else:
             there[file.name] = file.size_bytes
-    return sum(copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
+    return sum(_copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
 
 
-def copy_segment(
+def _copy_segment(
     segment: RemoteSegment,
     files: LogFiles,
     there: Mapping[str, int],
@@ -152,17 +154,8 @@ def copy_segment(
 ) -> bool:
     """Copy one segment into a folder, durable on return; return False if ``there`` has its complete ``.log`` file.
 
-    Args:
-        segment: the segment in the tier.
-        files: the folder.
-        there: the sizes (bytes) of the files in the folder, by name.
-        on_bytes: called with the number of bytes of each piece of the ``.log`` file that is copied or skipped.
-        only_epoch: leader epoch to write into all batches; None keeps those of the tier.
-
-    Raises:
-        CorruptObjectError: the bytes do not match the manifest; the segment was not copied.
-        StoreError: the store failed or refused.
-        LogDirError: the folder cannot be written. It is a DiskFullError if the disk is full.
+    ``there`` has the sizes (bytes) of the files in the folder, by name. Arguments and errors are those of
+    ``copy_segments``.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
     if there.get(name) == segment.size_bytes:
