@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.read.remote_segment import RemoteSegment
@@ -48,18 +47,15 @@ def differences(
     while one is not None or other is not None:
         if one is not None and other is not None and _is_same(one, other):
             if with_common:
-                yield _told(Side.BOTH, one)
+                yield _difference(Side.BOTH, one)
             one, other = next(ours, None), next(theirs, None)
         elif other is None or (one is not None and _place(one) <= _place(other)):
             assert one is not None
-            yield _told(Side.LEFT, one)
+            yield _difference(Side.LEFT, one)
             one = next(ours, None)
         else:
-            yield _told(Side.RIGHT, other)
+            yield _difference(Side.RIGHT, other)
             other = next(theirs, None)
-
-
-_UNKNOWN: Final = ""
 
 
 def _place(segment: ReadableSegment) -> tuple[int, int]:
@@ -67,13 +63,14 @@ def _place(segment: ReadableSegment) -> tuple[int, int]:
 
 
 def _is_same(one: ReadableSegment, other: ReadableSegment) -> bool:
-    hashes = {_sha256(one), _sha256(other)} - {_UNKNOWN}
+    hashes = {_sha256(one), _sha256(other)} - {""}
     return _place(one) == _place(other) and one.size_bytes == other.size_bytes and len(hashes) < 2
 
 
 def _sha256(segment: ReadableSegment) -> str:
-    return segment.stored.sha256 if isinstance(segment, RemoteSegment) else _UNKNOWN
+    """Return the hash of the ``.log`` file of a segment in a tier; "" for a local segment, whose hash is unknown."""
+    return segment.stored.sha256 if isinstance(segment, RemoteSegment) else ""
 
 
-def _told(side: Side, segment: ReadableSegment) -> SegmentDifference:
+def _difference(side: Side, segment: ReadableSegment) -> SegmentDifference:
     return SegmentDifference(side, segment.base_offset, segment.end_offset, segment.size_bytes, segment.label)
