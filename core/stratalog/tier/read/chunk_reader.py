@@ -118,18 +118,19 @@ class ChunkReader:
         start: int,
         end: int,
         known_end: int,
-        path: ReadPath | None = None,
-        into: memoryview | None = None,
+        path: ReadPath,
+        into: memoryview | None,
     ) -> bytes | memoryview:
         """Return bytes [start, end) of an object.
+
+        The method does not check bytes that it reads from files: the reader of a log must check the CRCs of batches.
 
         Args:
             key: key of the object.
             start: start position of the range.
             end: exclusive end position of the range.
             known_end: a position that the object certainly reaches, at or above ``end``.
-            path: for a reader of a log, the segment and the next ones, for prefetching. The reader must check the CRCs
-                of batches: the method does not check bytes from files. None for other readers.
+            path: the segment and the next ones, for prefetching.
             into: memory that may be used for the result; None if there is none.
 
         Returns:
@@ -139,16 +140,15 @@ class ChunkReader:
             CorruptObjectError: the object is shorter.
             StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
         """
-        if path is not None:
-            self._note(key, start, end, known_end, path)
+        self._note(key, start, end, known_end, path)
         spans = list(self._spans(key, start, end, known_end))
-        if path is not None and (self._is_near or self._disk is not None):
+        if self._is_near or self._disk is not None:
             found = self._from_files(spans, start, end, into)
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
         beside: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        until = max(end, min(start + self._look_bytes, known_end)) if path is not None else end
+        until = max(end, min(start + self._look_bytes, known_end))
         for span in spans:
             if self._is_near and self._is_beside(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
