@@ -7,9 +7,8 @@ finding. An error ends the check only if it is not about damage, such as a failu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, pairwise
 from typing import Final
 
@@ -20,6 +19,7 @@ from stratalog.errors import (
     CorruptObjectError,
     CorruptSnapshotError,
     ObjectNotFoundError,
+    StorageError,
     TamperedManifestError,
 )
 from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
@@ -165,9 +165,10 @@ class TierLogCheck:
         indexes = dict[IndexRole, StoredIndex]()
         findings = [*self._files(stored, indexes), *self._further(stored)]
         if self._contents:
-            findings += self._caught(
-                lambda: self._log_file(stored, indexes, on_bytes), FindingKind.LOG, stored, stored.log_key
-            )
+            try:
+                findings += self._log_file(stored, indexes, on_bytes)
+            except _DAMAGED as error:
+                findings.append(self._damage(error, FindingKind.LOG, stored, stored.log_key))
         return findings
 
     def orphans(self) -> Iterator[Finding]:
@@ -225,20 +226,23 @@ class TierLogCheck:
     def _files(self, stored: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
         """Yield the findings about the small files of a segment; add its undamaged indexes to ``indexes``."""
         for kind, place in stored.slices.items():
-            if kind is not FileKind.LOG:
-                check = partial(self._file, stored, kind, indexes)
-                yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
+            if kind is FileKind.LOG:
+                continue
+            try:
+                self._check_file(stored, kind, indexes)
+            except _DAMAGED as error:
+                yield self._damage(error, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
     def _further(self, stored: StoredSegment) -> list[Finding]:
         """Return the finding about data that the layout stores beside the segment's files, such as a footer."""
         try:
             self._layout(stored).check(stored, self._store.read_exactly)
         except _DAMAGED as error:
-            key = getattr(error, "file", "") or stored.log_key
-            return [self._finding(FindingKind.FILE, key, error.reason, getattr(error, "position", 0), stored)]
+            return [self._damage(error, FindingKind.FILE, stored, getattr(error, "file", "") or stored.log_key)]
         return []
 
-    def _file(self, stored: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> list[Finding]:
+    def _check_file(self, stored: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
+        """Check a small file; raise an error of ``_DAMAGED``, or add the file to ``indexes`` if it is an index."""
         data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""
         info, role = stored.info, _ROLES.get(kind)
         if role is not None:
@@ -246,7 +250,6 @@ class TierLogCheck:
             indexes[role] = StoredIndex(stored.slices[kind].key, data, name=f"the {kind} file: ")
         if kind is FileKind.SNAPSHOT:
             decode_snapshot(data, stored.slices[kind].key)
-        return []
 
     def _log_file(
         self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex], on_bytes: OnBytes
@@ -309,14 +312,11 @@ class TierLogCheck:
 
         return hashed()
 
-    def _caught(
-        self, check: Callable[[], list[Finding]], kind: FindingKind, stored: StoredSegment, key: str, what: str = ""
-    ) -> list[Finding]:
-        """Return the findings of ``check``, or one finding about the damage for which ``check`` raises an error."""
-        try:
-            return check()
-        except _DAMAGED as error:
-            return [self._finding(kind, key, what + error.reason, getattr(error, "position", 0), stored)]
+    def _damage(
+        self, error: StorageError, kind: FindingKind, stored: StoredSegment, key: str, what: str = ""
+    ) -> Finding:
+        """Return a finding about the damage for which a check raised ``error``."""
+        return self._finding(kind, key, what + error.reason, getattr(error, "position", 0), stored)
 
     def _layout(self, stored: StoredSegment) -> GuardedLayout:
         return self._layouts.by_label(stored.layout)
