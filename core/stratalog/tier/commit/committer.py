@@ -145,14 +145,14 @@ class Committer:
                 f"version={root.version}"
             )
         is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # a CREATE adds no segment
-        is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
+        is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_by_another_writer(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
                 f"{root.log} has another writer in the same leader epoch {leader_epoch} version={root.version}"
             )
         self._known_version = root.version
 
-    def _is_foreign(self, root: Root) -> bool:
+    def _is_by_another_writer(self, root: Root) -> bool:
         """Return True if another writer created this root after the last root that this committer accepted."""
         return root.version > self._known_version and root.commit_id not in self._own
 
@@ -175,7 +175,7 @@ class Committer:
                     return False
                 continue
             only_rewraps = root.change == ChangeKind.REWRAP or root.change == before == ChangeKind.CLEAR
-            if self._is_foreign(root) and not only_rewraps:
+            if self._is_by_another_writer(root) and not only_rewraps:
                 return False
             before = root.change
         return True

@@ -106,15 +106,15 @@ class History:
             manifest_key(found.root.prefix, found.root.version),
         )
 
-    def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
+    def _at(self, versions: Sequence[int], wanted: datetime) -> Head | None:
         """Return the latest root created at or before a timestamp, by binary search: the writers' clocks must agree."""
-        moment_ms = unix_ms(moment)
+        wanted_ms = unix_ms(wanted)
         best: Head | None = None
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
             found = self._finder.read(versions[middle])
-            if found is not None and found.root.created_ms > moment_ms:
+            if found is not None and found.root.created_ms > wanted_ms:
                 high = middle
             else:
                 low = middle + 1

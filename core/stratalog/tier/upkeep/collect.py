@@ -160,8 +160,8 @@ class Collector:
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, left)
 
-    def _is_past(self, moment_ms: int, age_ms: int | None = None) -> bool:
-        return self._clock.now_ms() - moment_ms >= (self._grace_ms if age_ms is None else age_ms)
+    def _is_past(self, time_ms: int, age_ms: int | None = None) -> bool:
+        return self._clock.now_ms() - time_ms >= (self._grace_ms if age_ms is None else age_ms)
 
     def _delete(self, keys: Iterable[str]) -> None:
         failed = self._store.delete(list(keys))

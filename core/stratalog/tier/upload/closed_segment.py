@@ -237,7 +237,7 @@ class SegmentReader:
             self._producers = self._stored_producers(segment.base_offset)
         state = self._producers or ProducerState()
         found = recovered(
-            segment, self._components, TopicConfig(), _Noted(state, self._epochs, segment, self._components)
+            segment, self._components, TopicConfig(), _CheckedReplay(state, self._epochs, segment, self._components)
         )
         if found.damage is not None:
             raise found.damage
@@ -279,7 +279,7 @@ class SegmentReader:
         return {**made, IndexRole.TRANSACTION: segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]}
 
 
-class _Noted:
+class _CheckedReplay:
     """Applies the batches of a segment to the producers' state, and checks their leader epochs."""
 
     def __init__(
