@@ -22,9 +22,10 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.entry_tree import next_root
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import Change, ChangeKind
-from stratalog.tier.manifest.root_codec import encode_root, next_root
+from stratalog.tier.manifest.root_codec import encode_root
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.source import BatchReader
 

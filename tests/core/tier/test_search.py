@@ -29,7 +29,7 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segmen
 from stratalog.tier.commit import append_change
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
-from stratalog.tier.manifest import entry_tree, root_codec
+from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.json_fields import sha256_of
@@ -354,7 +354,7 @@ def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes
 def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: a higher leader epoch does not fence a writer."""
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
-    patch.setattr(root_codec, "regression", lambda *_: "")
+    patch.setattr(entry_tree, "regression", lambda *_: "")
 
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from stratalog.errors import FencedEpochError, StorageError, StoreError
 from stratalog.spi.layouts import SegmentSource
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.commit.committer import Committer
-from stratalog.tier.manifest import entry_tree, root_codec
+from stratalog.tier.manifest import entry_tree
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tier_bed import TierBed
 
@@ -131,7 +131,7 @@ def test_nothing_is_acknowledged_twice() -> None:
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
-    patch.setattr(root_codec, "regression", lambda *_: "")
+    patch.setattr(entry_tree, "regression", lambda *_: "")
 
 
 def no_confirmation(patch: pytest.MonkeyPatch) -> None:

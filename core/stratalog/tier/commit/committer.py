@@ -29,12 +29,12 @@ from stratalog.env import Env
 from stratalog.errors import ConfigError, FencedEpochError, ObjectNotFoundError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import manifest_key
 from stratalog.spi.objects import Created
-from stratalog.tier.manifest.entry_tree import walk
+from stratalog.tier.manifest.entry_tree import next_root, walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
-from stratalog.tier.manifest.root_codec import new_root, next_root
+from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.store.store import TierStore
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The entries of a manifest root and its pages as one list: iteration over the list, and changes of it.
+"""The entries of a manifest root and its pages as one list: iteration over the list, and the next root after a change.
 
 An entry describes one segment. Only pages that an iteration or a change needs are read or written.
 """
@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from stratalog.errors import StorageError
 from stratalog.log.read.tier_view import merged_epochs
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.manifest_checks import contradiction, regression
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, Change, PageRef, Root
+from stratalog.tier.manifest.root import (
+    EMPTYING,
+    INLINE_PAGES,
+    PAGE_ITEMS,
+    RECENT_COMMITS,
+    Change,
+    ChangeKind,
+    Head,
+    PageRef,
+    Root,
+    marked,
+)
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
@@ -74,26 +86,63 @@ def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterat
             yield from (entry for entry in reversed(pages.entries(ref)) if entry.info.end_offset > start)
 
 
-@dataclass(frozen=True, slots=True)
-class RootContents:
-    """Fields of a new ``Root`` whose pages are already stored."""
-
-    start_offset: int
-    segments: int
-    size_bytes: int
-    leader_epochs: tuple[EpochEntry, ...]
-    pages: tuple[PageRef, ...]
-    entries: tuple[StoredSegment, ...]
-
-
-def store_contents(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
-    """Return the contents of the root after a change of ``before`` (None: the log has no root); store the new pages.
+def next_root(
+    head: Head | None,
+    change: Change,
+    *,
+    pages: Pages,
+    log: TopicPartition,
+    topic_id: TopicId,
+    commit_id: str,
+    leader_epoch: int,
+    created_ms: int,
+) -> Root:
+    """Return the root that follows ``head``, and store its new pages. If ``head`` is None, return the log's first root.
 
     Raises:
-        StorageError: the new entries leave a gap, or ``replaced`` or ``kept_end`` is inside an entry.
-        StoreError: the store failed or refused; the collector later deletes pages that were stored.
+        StorageError: the change would break an invariant of roots, which is a bug of the caller: for example, the new
+            entries leave a gap, or ``replaced`` or ``kept_end`` is inside an entry.
+        StoreError: a page cannot be read or stored; the collector later deletes pages that were stored.
         CorruptManifestError: a page of the previous root is damaged.
     """
+    before = head.root if head else None
+    version = before.version + 1 if before else 1
+    refs, entries, epochs = _changed(before, change, pages, leader_epoch)
+    start_offset, segments, size_bytes = _totals(before, change, refs, entries, pages)
+    root = Root(
+        log=log,
+        topic_id=topic_id,
+        version=version,
+        commit_id=commit_id,
+        parent_sha256=head.sha256 if head else "",
+        leader_epoch=leader_epoch,
+        change=change.kind,
+        reason=change.reason,
+        log_start=change.log_start,
+        high_watermark=change.high_watermark,
+        first_dirty_offset=change.first_dirty_offset,
+        start_offset=start_offset,
+        segments=segments,
+        size_bytes=size_bytes,
+        leader_epochs=_epochs_from(epochs, start_offset),
+        pages=refs,
+        entries=entries,
+        recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
+        created_ms=created_ms,
+        topic=change.topic or (before.topic if before else None),
+        marks=marked(before.marks if before else (), change.mark),
+        history_start=version if change.kind is ChangeKind.ERASE else before.history_start if before else 0,
+    )
+    wrong = contradiction(root) or (regression(before, root) if before else "")
+    if wrong:
+        raise StorageError(f"the manifest root of {log} is not valid: {wrong}")
+    return root
+
+
+def _changed(
+    before: Root | None, change: Change, pages: Pages, leader_epoch: int
+) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...], tuple[EpochEntry, ...]]:
+    """Return the page references, entries and leader epochs after a change of ``before``; store the new pages."""
     if before is None or change.kind in EMPTYING:
         refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
     else:
@@ -112,9 +161,7 @@ def store_contents(before: Root | None, change: Change, pages: Pages, leader_epo
     while len(entries) > PAGE_ITEMS:
         refs = (*refs, pages.write(entries[:PAGE_ITEMS], leader_epoch))
         entries = entries[PAGE_ITEMS:]
-    refs = _gathered(refs, pages, leader_epoch)
-    start, segments, size_bytes = _totals(before, change, refs, entries, pages)
-    return RootContents(start, segments, size_bytes, _epochs_from(epochs, start), refs, entries)
+    return _gathered(refs, pages, leader_epoch), entries, epochs
 
 
 def _totals(

@@ -15,22 +15,10 @@ from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_
 from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.stored import exactly
-from stratalog.tier.manifest.entry_tree import store_contents
 from stratalog.tier.manifest.json_fields import JsonFields, canonical, load_object, sha256_of
-from stratalog.tier.manifest.manifest_checks import contradiction, regression
+from stratalog.tier.manifest.manifest_checks import contradiction
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
-from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import (
-    RECENT_COMMITS,
-    Change,
-    ChangeKind,
-    Head,
-    Root,
-    RootMac,
-    TopicNote,
-    WriteMark,
-    marked,
-)
+from stratalog.tier.manifest.root import Head, Root, RootMac, TopicNote, WriteMark
 
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3
@@ -46,57 +34,6 @@ _FIELDS: Final = frozenset({
     "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
     "marks", "history_start", "mac",
 })  # fmt: skip
-
-
-def next_root(
-    head: Head | None,
-    change: Change,
-    *,
-    pages: Pages,
-    log: TopicPartition,
-    topic_id: TopicId,
-    commit_id: str,
-    leader_epoch: int,
-    created_ms: int,
-) -> Root:
-    """Return the root that follows ``head``, and store its new pages. If ``head`` is None, return the log's first root.
-
-    Raises:
-        StorageError: the change would break an invariant of roots, which is a bug of the caller.
-        StoreError: a page cannot be read or stored.
-        CorruptManifestError: a page of the previous root is damaged.
-    """
-    before = head.root if head else None
-    version = before.version + 1 if before else 1
-    contents = store_contents(before, change, pages, leader_epoch)
-    root = Root(
-        log=log,
-        topic_id=topic_id,
-        version=version,
-        commit_id=commit_id,
-        parent_sha256=head.sha256 if head else "",
-        leader_epoch=leader_epoch,
-        change=change.kind,
-        reason=change.reason,
-        log_start=change.log_start,
-        high_watermark=change.high_watermark,
-        first_dirty_offset=change.first_dirty_offset,
-        start_offset=contents.start_offset,
-        segments=contents.segments,
-        size_bytes=contents.size_bytes,
-        leader_epochs=contents.leader_epochs,
-        pages=contents.pages,
-        entries=contents.entries,
-        recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
-        created_ms=created_ms,
-        topic=change.topic or (before.topic if before else None),
-        marks=marked(before.marks if before else (), change.mark),
-        history_start=version if change.kind is ChangeKind.ERASE else before.history_start if before else 0,
-    )
-    wrong = contradiction(root) or (regression(before, root) if before else "")
-    if wrong:
-        raise StorageError(f"the manifest root of {log} is not valid: {wrong}")
-    return root
 
 
 def encode_root(root: Root) -> bytes:

@@ -37,11 +37,12 @@ from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource, Created
+from stratalog.tier.manifest.entry_tree import next_root
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.pages import Item, made_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
-from stratalog.tier.manifest.root_codec import new_root, next_root
+from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
 from stratalog.tier.upkeep.tier_check import is_broken, leaves_out

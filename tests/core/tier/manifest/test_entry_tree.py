@@ -17,11 +17,11 @@ from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest import entry_tree
-from stratalog.tier.manifest.entry_tree import walk, walk_back
+from stratalog.tier.manifest.entry_tree import next_root, walk, walk_back
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Head, Root, object_keys
-from stratalog.tier.manifest.root_codec import encode_root, next_root, parse_root
+from stratalog.tier.manifest.root_codec import encode_root, parse_root
 from stratalog.tier.manifest.root_diff import removed_objects
 from tier_bed import TierBed
 

@@ -12,6 +12,7 @@ from stratalog.model.names import TopicPartition, log_prefix, manifest_key
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.tier.manifest.entry_tree import next_root
 from stratalog.tier.manifest.json_fields import canonical, sha256_of
 from stratalog.tier.manifest.root import (
     RECENT_COMMITS,
@@ -28,7 +29,6 @@ from stratalog.tier.manifest.root_codec import (
     UNSEALED_VERSION,
     encode_root,
     new_root,
-    next_root,
     parse_root,
     sealed,
 )
