@@ -33,7 +33,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.pages import PageCache
-from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.manifest.root import ChangeKind, Root
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.store.availability import TierAvailability
@@ -222,6 +222,11 @@ class Tier(CheckedArguments, Closeable):
             if (self._has_segments(name) if version is None else self._is_half_rebuilt(name))
         )
 
+    def has_segments_above(self, root: Root) -> bool:
+        """Return True if there are objects of segments at or above the end offset of a root; send one request."""
+        prefix = segments_prefix(root.prefix)
+        return bool(self._store.list(prefix, after=f"{prefix}{root.end_offset:020d}", limit=1))
+
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
     ) -> RebuildReport:
@@ -291,10 +296,7 @@ class Tier(CheckedArguments, Closeable):
             root = self.log(*name).root
         except (CorruptManifestError, UnknownComponentError):
             return False
-        if root is None or root.change != ChangeKind.REBUILD:
-            return False
-        prefix = segments_prefix(root.prefix)
-        return bool(self._store.list(prefix, after=f"{prefix}{root.end_offset:020d}", limit=1))
+        return root is not None and root.change == ChangeKind.REBUILD and self.has_segments_above(root)
 
     def _listed(
         self, start: str = "", known: Mapping[TierLogName, int] | None = None

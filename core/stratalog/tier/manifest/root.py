@@ -219,7 +219,10 @@ class Root:
 
     @property
     def is_half_rebuilt(self) -> bool:
-        """True if a rebuild of the manifest has begun, and has not added all segments yet."""
+        """True if a rebuild of the manifest may not have added all segments yet.
+
+        The high watermark of a repaired root can also be above its end offset, although the root lacks no segment.
+        """
         return self.change == ChangeKind.REBUILD and self.high_watermark > self.end_offset
 
     @property

@@ -9,6 +9,9 @@ import pytest
 
 from log_bed import LogBed
 from sim_objects import ObjectFault, SimObjectStore, SimRequest
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.engine.restore.restore import restore
 from stratalog.errors import StoreError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
@@ -70,6 +73,23 @@ def broken(tmp_path: Path, installed: Registry) -> Iterator[Broken]:
     bed = LogBed(tmp_path, installed)
     yield Broken(bed.components)
     bed.close()
+
+
+def test_a_log_can_be_restored_after_a_repair_below_the_high_watermark(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        for number in range(3):
+            log.append([Record(value=b"%d" % number)])
+            log.roll()
+        log.append([Record(value=b"only on local disk")])
+        engine.offload()
+    max((tmp_path / "bucket").rglob("manifest/*")).write_bytes(b"not a root")
+    assert run(["verify", uri, "--repair"]) == 0
+    (found,) = restore(uri, tmp_path / "restored")
+    assert found.log_end == 3
 
 
 def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFault]:
