@@ -4,8 +4,16 @@ import pytest
 
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
+from stratalog.testing.faults import FaultyVfs
 
 BATCHES, EACH = 6, 3
+
+
+@pytest.fixture
+def files(bed: LogBed) -> FaultyVfs:
+    """Return the bed's file system, which fails as the test plans it."""
+    bed.files_port = made = FaultyVfs()
+    return made
 
 
 @pytest.fixture

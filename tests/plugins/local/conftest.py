@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.spi.segment_store import LogFiles
 from stratalog.testing.faults import StoreBench
 from stratalog_local import stratalog_segment_stores
 
@@ -16,3 +17,10 @@ def bench(tmp_path: Path) -> Iterator[StoreBench]:
     bench = StoreBench(provider, str(tmp_path / "logs"))
     yield bench
     bench.close()
+
+
+@pytest.fixture
+def files(bench: StoreBench) -> Iterator[LogFiles]:
+    """Yield the folder of one log, in an acquired directory."""
+    with bench.acquired() as store:
+        yield store.open_log("a-0", create=True)

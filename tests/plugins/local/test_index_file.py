@@ -21,13 +21,6 @@ DESCRIPTORS = Path("/proc/self/fd")
 
 
 @pytest.fixture
-def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """Yield the folder of one log, in an acquired directory."""
-    with bench.acquired() as store:
-        yield store.open_log("a-0", create=True)
-
-
-@pytest.fixture
 def index(files: LogFiles) -> Iterator[IndexFile]:
     """Yield a new growing index of at most 10 pages and 8 bytes."""
     with_room = files.open_index(NAME, max_bytes=10 * PAGE + 8, writable=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,13 +21,6 @@ from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
 
 NAME = "00000000000000000000.log"
-
-
-@pytest.fixture
-def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """Yield the folder of one log, in an acquired directory."""
-    with bench.acquired() as store:
-        yield store.open_log("a-0", create=True)
 
 
 # --- a disk that fills up or fails -----------------------------------------------------------------------------------

@@ -24,13 +24,6 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="no space is taken ah
 
 
 @pytest.fixture
-def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """Yield the folder of one log, in an acquired directory."""
-    with bench.acquired() as store:
-        yield store.open_log("a-0", create=True)
-
-
-@pytest.fixture
 def segment(files: LogFiles) -> Iterator[SegmentFile]:
     """Yield a large segment that reserves space at its next append."""
     segment = files.open_segment(NAME, create=True)

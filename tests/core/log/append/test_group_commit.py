@@ -25,13 +25,6 @@ TIMESTAMP_MS = 1_700_000_000_000
 THREADS = 8
 
 
-@pytest.fixture
-def files(bed: LogBed) -> FaultyVfs:
-    """Return the bed's file system, which fails as the test plans it."""
-    bed.files_port = made = FaultyVfs()
-    return made
-
-
 def lined_up(
     bed: LogBed, log: Log, count: int, *, start: int, timestamp_ms: int = TIMESTAMP_MS, value_bytes: int = 0
 ) -> QueuedAppend:

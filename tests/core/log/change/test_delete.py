@@ -28,13 +28,6 @@ COUNT = 12
 
 
 @pytest.fixture
-def files(bed: LogBed) -> FaultyVfs:
-    """Return the bed's file system, which fails as the test plans it."""
-    bed.files_port = made = FaultyVfs()
-    return made
-
-
-@pytest.fixture
 def log(bed: LogBed) -> Log:
     """Return a log with twelve records, one in each batch, whose segments begin at 0, 2, 4, 6, 8 and 10."""
     bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000)

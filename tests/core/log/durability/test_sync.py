@@ -22,13 +22,6 @@ from stratalog.testing.faults import FaultyVfs, failing
 WRITERS = 16
 
 
-@pytest.fixture
-def files(bed: LogBed) -> FaultyVfs:
-    """Return the bed's file system, which fails as the test plans it."""
-    bed.files_port = made = FaultyVfs()
-    return made
-
-
 def log_syncs(files: FaultyVfs) -> int:
     return sum(name.endswith(LOG_SUFFIX) for _, name in files.names("sync"))
 

@@ -33,12 +33,6 @@ class CopyingSocket(socket.socket):
 
 
 @pytest.fixture
-def files(bed: LogBed) -> FaultyVfs:
-    bed.files_port = made = FaultyVfs()
-    return made
-
-
-@pytest.fixture
 def log(bed: LogBed, files: FaultyVfs) -> Log:
     """Return a log with batches of one to three records of several sizes, several batches in each segment.
 
