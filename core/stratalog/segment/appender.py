@@ -101,9 +101,13 @@ class Appender:
         self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
         self.room_bytes, self.room_ms, self.room_offset = -1, -1, segment.base_offset + MAX_RELATIVE_OFFSET
         if not segment.size_bytes and not is_idle:
-            self._open_indexes()
+            self.prepare()
 
-    def _open_indexes(self) -> None:
+    def prepare(self) -> None:
+        """Open the index files, if they are not open; the first append does it otherwise.
+
+        Call it before ``finish`` of a truncated segment: the truncation removed the closing entries of its indexes.
+        """
         if self._builders:
             return
         builders = []
@@ -119,20 +123,13 @@ class Appender:
         self._builders = tuple(builders)
         self._changed()
 
-    def prepare(self) -> None:
-        """Open the index files now instead of at the first append.
-
-        Call it before ``finish`` of a truncated segment: the truncation removed the closing entries of its indexes.
-        """
-        self._open_indexes()
-
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Return True if batches with this size, last offset and largest timestamp must go to a new segment.
 
         The call opens the index files if necessary, and may update ``room_bytes`` and ``room_ms``.
         """
         if not self._builders:
-            self._open_indexes()
+            self.prepare()
         held_bytes, limit_bytes = self.segment.size_bytes, self._config.segment_bytes
         if held_bytes:
             if held_bytes + size_bytes > limit_bytes or self._is_late(max_timestamp_ms):
@@ -183,7 +180,7 @@ class Appender:
             StorageError: writing failed for another reason; part of the append may be in the files.
         """
         if not self._builders:
-            self._open_indexes()
+            self.prepare()
         segment = self.segment
         start = segment.file.append(batches.data)
         try:
@@ -317,7 +314,8 @@ class Appender:
     def _waited_ms(self, max_timestamp_ms: int) -> int:
         first = self._first_timestamp_ms
         if first is None:
-            first = self._stored_first_timestamp_ms()
+            batch = batch_at(self.segment, 0, self._components)
+            first = -1 if batch is None else batch.max_timestamp_ms
             self._begins_at(first)
         return max_timestamp_ms - first if first >= 0 else self._components.env.clock.now_ms() - self._created_ms
 
@@ -331,7 +329,3 @@ class Appender:
         if self._latest_ms is None:
             return self._waited_ms(max_timestamp_ms) > self._roll_ms()
         return max_timestamp_ms > self._latest_ms
-
-    def _stored_first_timestamp_ms(self) -> int:
-        first = batch_at(self.segment, 0, self._components)
-        return -1 if first is None else first.max_timestamp_ms

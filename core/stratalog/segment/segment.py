@@ -206,12 +206,7 @@ class Segment(ReadOn):
 
     def is_sound(self, role: IndexRole) -> bool:
         """Return True if an index's file fits the segment. A missing file counts as an index without entries."""
-        try:
-            entries = self.stored_entries(role)
-            self.components.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
-        except CorruptIndexError:
-            return False
-        return True
+        return self._sound_entries(role) is not None
 
     def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
         """Return a segment with the first ``size_bytes`` of this one, and these index entries.
@@ -251,7 +246,7 @@ class Segment(ReadOn):
         if role in self._given:
             self._given = {other: entries for other, entries in self._given.items() if other is not role}
         self._uncache()
-        self._set_opened({**self.indexes(), role: index})
+        self._opened = tuple(chain.from_iterable({**self.indexes(), role: index}.items()))
 
     def indexes(self) -> dict[IndexRole, IndexFile]:
         """Return the index files that grow with the appends; empty unless the segment is active."""
@@ -304,16 +299,17 @@ class Segment(ReadOn):
         finally:
             self._opened = ()
 
-    def _set_opened(self, opened: Mapping[IndexRole, IndexFile]) -> None:
-        self._opened = tuple(chain.from_iterable(opened.items()))
-
-    def _checked_entries(self, role: IndexRole) -> Buffer:
+    def _sound_entries(self, role: IndexRole) -> bytes | None:
+        """Return the entries in an index's file; None if they do not fit the segment."""
         try:
             entries = self.stored_entries(role)
             self.components.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
         except CorruptIndexError:
-            return rebuilt_entries(self, role, self.components)
-        if role is IndexRole.OFFSET and not entries and self.size_bytes > self.components.limits.read_bytes:
-            # without the index, each search would read from the start
-            return rebuilt_entries(self, role, self.components)
+            return None
         return entries
+
+    def _checked_entries(self, role: IndexRole) -> Buffer:
+        entries = self._sound_entries(role)
+        # without an offset index, each search would read from the start
+        is_missed = role is IndexRole.OFFSET and not entries and self.size_bytes > self.components.limits.read_bytes
+        return rebuilt_entries(self, role, self.components) if entries is None or is_missed else entries
