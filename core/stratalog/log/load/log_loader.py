@@ -147,28 +147,29 @@ class _Loader:
         return None
 
     def _run(self) -> None:
-        floor = self.request.log_start or 0
-        for segment in self.loaded.segments[:-1]:
+        loaded, request = self.loaded, self.request
+        floor = request.log_start or 0
+        for segment in loaded.segments[:-1]:
             spans = closed_spans(segment, self.components)
             if spans:
                 raise SegmentOverflow(segment, spans)
-        if self.request.clean or not self.loaded.segments:
+        if request.clean or not loaded.segments:
             self._tail()
         else:
             self._recover()
-        if self.loaded.log_end < floor:
+        if loaded.log_end < floor:
             self._drop_all(floor)
         self._repair_indexes()
-        if not self.loaded.segments and self.request.writable:
-            self._create(self.loaded.log_end)
-        end = self.loaded.log_end
-        self.loaded.recovery_point = end if self.request.clean else min(self.request.recovery_point, end)
+        if not loaded.segments and request.writable:
+            self._create(loaded.log_end)
+        end = loaded.log_end
+        loaded.recovery_point = end if request.clean else min(request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
         # know that epoch although nothing was appended in it, and epochs never decrease.
-        last = self.loaded.log_end + 1 if self.config.remote_storage_enable else self.loaded.log_end
-        self.loaded.epochs = self.loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
+        last = loaded.log_end + 1 if self.config.remote_storage_enable else loaded.log_end
+        loaded.epochs = loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
-            self.loaded.epochs = with_next_epoch(self.loaded.epochs, self.files, self.loaded.log_end)
+            loaded.epochs = with_next_epoch(loaded.epochs, self.files, loaded.log_end)
 
     def listed_snapshots(self) -> list[int]:
         """Return the offsets of all snapshots that exist now."""
@@ -188,26 +189,26 @@ class _Loader:
 
     def _tail(self) -> None:
         """Find the log's end from the last index entry of the active segment."""
-        self.loaded.log_end, valid = self.request.log_start or 0, 0
-        label = self.files.path(segment_file(self.loaded.log_end, LOG_SUFFIX))
-        if self.loaded.segments:
-            active = self.loaded.segments[-1]
+        loaded, request = self.loaded, self.request
+        loaded.log_end, valid = request.log_start or 0, 0
+        label = self.files.path(segment_file(loaded.log_end, LOG_SUFFIX))
+        if loaded.segments:
+            active = loaded.segments[-1]
             label, valid = active.label, self._walk_tail(active)
-        expected = self.request.high_watermark
-        if self.loaded.damage is None and expected is not None and expected > self.loaded.log_end:
+        expected = request.high_watermark
+        if loaded.damage is None and expected is not None and expected > loaded.log_end:
             reason = (
-                f"the log ends at offset {self.loaded.log_end}, but its high watermark was {expected}: records are "
-                "missing"
+                f"the log ends at offset {loaded.log_end}, but its high watermark was {expected}: records are missing"
             )
-            self.loaded.damage = CorruptBatchError(reason, label, valid)
-        if self.loaded.damage is not None and self.loaded.segments:
-            self.loaded.segments[-1] = self.loaded.segments[-1].limited(valid, {})
+            loaded.damage = CorruptBatchError(reason, label, valid)
+        if loaded.damage is not None and loaded.segments:
+            loaded.segments[-1] = loaded.segments[-1].limited(valid, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
-            self.loaded.producers.end_offset = self.loaded.log_end
+            loaded.producers.end_offset = loaded.log_end
         else:
-            self._producers_up_to(self.loaded.log_end)
-            self.loaded.snapshot_offset = self.newest_snapshot
-        if self.request.writable and self.loaded.damage is None:
+            self._producers_up_to(loaded.log_end)
+            loaded.snapshot_offset = self.newest_snapshot
+        if request.writable and loaded.damage is None:
             self._write_missing_snapshots()
 
     def _walk_tail(self, active: Segment) -> int:
@@ -254,21 +255,16 @@ class _Loader:
 
     def _recover(self) -> None:
         """Check every segment that may hold offsets from the recovery point on; truncate at the first bad entry."""
-        point = self.request.recovery_point
-        first = next(
-            (i for i, segment in enumerate(self.loaded.segments) if segment.end_offset > point),
-            len(self.loaded.segments) - 1,
-        )
-        self._producers_up_to(self.loaded.segments[first].base_offset)
-        if (
-            self.request.writable
-            and self.loaded.damage is None
-            and self.newest_snapshot < self.loaded.producers.end_offset
-        ):
-            self._write_snapshot(self.loaded.producers.end_offset, self.loaded.producers)
-        on_bytes = counted(self.progress, sum(segment.size_bytes for segment in self.loaded.segments[first:]))
-        for index in range(first, len(self.loaded.segments)):
-            segment = self.loaded.segments[index]
+        loaded, request = self.loaded, self.request
+        last_index = len(loaded.segments) - 1
+        ends = enumerate(segment.end_offset for segment in loaded.segments)
+        first = next((index for index, end in ends if end > request.recovery_point), last_index)
+        self._producers_up_to(loaded.segments[first].base_offset)
+        if request.writable and loaded.damage is None and self.newest_snapshot < loaded.producers.end_offset:
+            self._write_snapshot(loaded.producers.end_offset, loaded.producers)
+        on_bytes = counted(self.progress, sum(segment.size_bytes for segment in loaded.segments[first:]))
+        for index in range(first, len(loaded.segments)):
+            segment = loaded.segments[index]
             found = recovered(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
@@ -277,22 +273,20 @@ class _Loader:
                 # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
                 found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
-            self.loaded.recovered_segments += 1
+            loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
-            last = cut > 0 or index == len(self.loaded.segments) - 1
+            last = cut > 0 or index == len(loaded.segments) - 1
             if last:  # before the truncation: if the power fails again, the damage still shows that they are dropped
-                self.loaded.truncated_bytes += cut + sum(
-                    later.size_bytes for later in self.loaded.segments[index + 1 :]
-                )
-                self._drop(self.loaded.segments[index + 1 :])
-                del self.loaded.segments[index + 1 :]
+                loaded.truncated_bytes += cut + sum(later.size_bytes for later in loaded.segments[index + 1 :])
+                self._drop(loaded.segments[index + 1 :])
+                del loaded.segments[index + 1 :]
             end = self._settle(index, found, last=last)
-            if self.request.writable:
-                self._write_snapshot(end, self.loaded.producers)
-            self.loaded.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
+            if request.writable:
+                self._write_snapshot(end, loaded.producers)
+            loaded.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
             if last:
                 break
-        self.loaded.log_end = self.loaded.producers.end_offset = self.loaded.segments[-1].end_offset
+        loaded.log_end = loaded.producers.end_offset = loaded.segments[-1].end_offset
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
         if max(table.leader_epoch) > self.loaded.epochs.latest:
