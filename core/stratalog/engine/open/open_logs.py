@@ -79,6 +79,10 @@ class OpenLogs:
             raise self.dirs[0].failure.with_traceback(None)
         return online
 
+    def emptiest(self) -> LogDir:
+        """Return the directory in service with the fewest logs. Errors are those of ``online``."""
+        return min(self.online(), key=lambda directory: len(directory.folders))
+
     def directory_at(self, path: str) -> LogDir:
         """Return the directory with this path, or raise ConfigError if there is none."""
         for directory in self.dirs:

@@ -223,7 +223,7 @@ class Attacher:
         """Create the folders of all logs, and then the checkpoint files. Return the directory of each log."""
         placed = dict[TopicPartition, LogDir]()
         for log in found:
-            directory = placed[log.log] = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
+            directory = placed[log.log] = self._open_logs.emptiest()
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
             directory.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments

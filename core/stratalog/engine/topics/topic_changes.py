@@ -126,7 +126,7 @@ class TopicChanges:
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         try:
             for found in names:
-                directory = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
+                directory = self._open_logs.emptiest()
                 made[found] = directory, None
                 directory.create(found, topic_id)
                 made[found] = directory, self._opener.open(directory, found, NEW_LOG)
