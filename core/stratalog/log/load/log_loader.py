@@ -13,7 +13,6 @@ from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import Progress, counted, no_progress
-from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError
 from stratalog.log.folder.folder import (
     checked_file_names,
@@ -77,22 +76,33 @@ def load(
     with ExitStack() as opened:
         names = checked_file_names(files)
         segments = open_segments(files, components, opened, writable=request.writable, names=names)
-        loader = _Loader(files, components, config, request, names, progress, _opened(request, segments, stored))
-        while (found := loader.overflow()) is not None:
+        left = list[str]()
+        while True:
+            loaded = LoadedLog(
+                segments=segments,
+                producers=ProducerState(),
+                epochs=stored,
+                log_start=request.log_start or 0,
+                log_end=0,
+                has_start=request.log_start is not None,
+                recovery_point=request.recovery_point,
+                left=left,
+                producer_expiration_ms=request.producer_expiration_ms,
+            )
+            loader = _Loader(files, components, config, request, names, progress, loaded)
+            found = loader.overflow()
+            if found is None:
+                break
             segment, spans = found
             if request.writable:
-                left = [*loader.loaded.left, *split_segment(segment, spans, config)]
+                left = [*loaded.left, *split_segment(segment, spans, config)]
                 opened.close()
                 names = file_names(files)
                 segments = open_segments(files, components, opened, writable=True, names=names)
             else:
-                left = []
                 at = segments.index(segment)
                 segments[at : at + 1] = pieces_of(segment, spans, opened)
                 segment.close()
-            loaded = _opened(request, segments, stored, left)
-            loader = _Loader(files, components, config, request, names, progress, loaded)
-        loaded = loader.loaded
         if request.writable and loaded.damage is None:
             if loaded.epochs != stored:
                 loaded.stores_stale_epochs = write_epochs_if_room(files, loaded.epochs, stored)
@@ -102,21 +112,6 @@ def load(
                 end_round(files, loaded.log_end)
         opened.pop_all()
     return loaded
-
-
-def _opened(request: LoadRequest, segments: list[Segment], epochs: EpochCache, left: Sequence[str] = ()) -> LoadedLog:
-    """Return the state of a log whose segments are open, before the loading passes have run."""
-    return LoadedLog(
-        segments=segments,
-        producers=ProducerState(),
-        epochs=epochs,
-        log_start=request.log_start or 0,
-        log_end=0,
-        has_start=request.log_start is not None,
-        recovery_point=request.recovery_point,
-        left=list(left),
-        producer_expiration_ms=request.producer_expiration_ms,
-    )
 
 
 class _Loader:
