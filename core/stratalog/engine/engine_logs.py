@@ -137,7 +137,7 @@ class EngineLogs:
             partition = only_partition(self.open_logs.names(), topic, self.open_logs.places())
         name = TopicPartition(topic, partition)
         if isinstance(self.open_logs.failed.get(name), SystemLimitError):
-            self._open_again(name)
+            self._reopen(name)
         return self.open_logs.log(name)
 
     def logs_of(self, topic: str) -> list[Log]:
@@ -361,7 +361,7 @@ class EngineLogs:
                 log for name, log in list(self.open_logs.logs.items()) if topic is None or name.topic == topic
             )
 
-    def _open_again(self, name: TopicPartition) -> None:
+    def _reopen(self, name: TopicPartition) -> None:
         """Open a log whose earlier open failed because the process had too many open files."""
         with self._changing:
             self.check_open()

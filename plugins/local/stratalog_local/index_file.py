@@ -237,13 +237,13 @@ class MappedIndex(PooledFile, IndexFile):
             self.unpin(descriptor)
         self._maps = (*(known for known in self._maps if known() is not None), weakref.ref(mapped))
         self._map = mapped
-        self._disk.handles.keep((self, "map"), self._let_map_go)
+        self._disk.handles.keep((self, "map"), self._release_map)
         return mapped
 
     def _entries(self) -> bytes:
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
-    def _let_map_go(self) -> None:
+    def _release_map(self) -> None:
         """Release the map. The pool calls this on any thread when it needs the map's descriptor."""
         self._map = None
         changing = self._changing

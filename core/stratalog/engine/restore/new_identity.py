@@ -76,11 +76,11 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     log = reopen()
     log.roll()
     if log.name.topic == OFFSETS_TOPIC:
-        _commit_again(log)
+        _replace_commits(log)
     return log
 
 
-def _commit_again(log: Log) -> None:
+def _replace_commits(log: Log) -> None:
     """Append a record for each committed offset with data of the old cluster, to replace the older record."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)

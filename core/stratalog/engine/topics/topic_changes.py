@@ -103,7 +103,7 @@ class TopicChanges:
             with contextlib.suppress(StorageError):
                 self._topics.put(name, before)
             raise
-        self._tell_tiny(name, checked)
+        self._report_tiny_segments(name, checked)
         return self.info(name, names)
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
@@ -135,7 +135,7 @@ class TopicChanges:
             raise
         self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
 
-    def _tell_tiny(self, name: str, config: TopicConfig) -> None:
+    def _report_tiny_segments(self, name: str, config: TopicConfig) -> None:
         """Notify listeners if the topic's segments are so small that the tier would get too many requests."""
         reason = tiny_segments(config) if self._opener.has_tier else ""
         if reason:
@@ -188,7 +188,7 @@ class TopicChanges:
             if has_new_filter:
                 log.maintenance.recompact()
         if tiny_segments(checked) != tiny_segments(now):
-            self._tell_tiny(name, checked)
+            self._report_tiny_segments(name, checked)
         return self.info(name, names)
 
     def _has_new_filter(self, now: TopicConfig, changed: TopicConfig) -> bool:

@@ -53,27 +53,27 @@ def commit_queued(state: LogState) -> None:
 
     The caller holds the log's lock.
     """
-    while came := state.durability.turns.take_queued():
+    while queued := state.durability.turns.take_queued():
         try:
-            _commit_all(state, cast(list[QueuedAppend], came))
+            _commit_all(state, cast(list[QueuedAppend], queued))
         except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
             state.health.ended_early("an append", error)
             raise
 
 
-def _commit_all(state: LogState, came: Sequence[QueuedAppend]) -> None:
-    if len(came) > 1 and _committed_together(state, came):
+def _commit_all(state: LogState, queued: Sequence[QueuedAppend]) -> None:
+    if len(queued) > 1 and _committed_together(state, queued):
         return
-    for waiter in came:
+    for waiter in queued:
         try:
             waiter.written(commit(state, waiter.batches))
         except Exception as error:  # noqa: BLE001 - the waiting thread raises it
             waiter.refused(error)
 
 
-def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
+def _committed_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool:
     """Write the batches of several appends with one commit, or return False and write nothing."""
-    pieces = [waiter.batches for waiter in came]
+    pieces = [waiter.batches for waiter in queued]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
     end, largest_ms = base + sum(piece.span for piece in pieces), max(piece.largest_ms for piece in pieces)
     if not state.takes_appends or settings.remote is not None or end > MAX_OFFSET or size > _TOGETHER_BYTES:
@@ -87,7 +87,7 @@ def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
         result = commit(state, PreparedBatches.joined(pieces))
     except StorageError:  # nothing was written: a single write of each append gives that append its own result
         return False
-    for waiter in came:
+    for waiter in queued:
         waiter.written(AppendResult(base, base + waiter.batches.span - 1, result.append_time_ms))
         base += waiter.batches.span
     return True

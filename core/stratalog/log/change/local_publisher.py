@@ -192,7 +192,7 @@ def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] |
         if mark is not None:
             _begin_round(state, Pending(*mark, base_offset=base, end_offset=end))
     try:
-        _take_in(state, built)
+        _replace_active(state, built)
     except StorageError as error:  # some files may be renamed already: only the next opening can repair that
         state.health.fail(error)
         raise
@@ -216,7 +216,7 @@ def _begin_round(state: LogState, pending: Pending) -> None:
         raise
 
 
-def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:
+def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
     """Put the segments in the place of the empty active segment, and begin a new one after them."""
     active, end = state.writes.segments[-1], built[-1].end_offset
 

@@ -65,7 +65,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
             known = _known_at(state, end, start) if offset < state.writes.segments[0].base_offset else _Known()
             with _in_service(state):
                 if offset < state.writes.segments[0].base_offset:
-                    _begin_again(state, end, start, known)
+                    _restart_at(state, end, start, known)
                 else:
                     _cut_back(state, offset)
                     _keep_end(state)
@@ -99,7 +99,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
                 raise OffsetInTierError(f"the tier has committed log {state.name} up to offset {_tier_end(state)}")
             known = _known_at(state, offset, start)
             with _in_service(state):
-                _begin_again(state, offset, start, known)
+                _restart_at(state, offset, start, known)
         _store_bounds(state)
 
 
@@ -270,7 +270,7 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
     return found
 
 
-# --- beginning again -------------------------------------------------------------------------------------------------
+# --- restarting at an offset -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
     return _Known(producers_at(remote, offset, state.settings.components), epochs)
 
 
-def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
+def _restart_at(state: LogState, offset: int, log_start: int, known: _Known) -> None:
     """Reduce the log to one empty segment at ``offset``. ``known`` has the producers and epochs below ``offset``.
 
     All records are removed before that segment is created. Therefore the log never has a hole before it.

@@ -106,7 +106,7 @@ def replay_table(
     The result is the same as ``replay`` of every row. Batches whose effect later batches replace are skipped.
     """
     aborted = {}
-    for row in _telling_rows(table):
+    for row in _needed_rows(table):
         ended = replay(state, data, table[row], components)
         if ended is not None:
             aborted[row] = ended
@@ -114,7 +114,7 @@ def replay_table(
     return aborted
 
 
-def _telling_rows(table: BatchTable) -> list[int]:
+def _needed_rows(table: BatchTable) -> list[int]:
     """Return the rows that replay needs, ascending: all control batches, and some data batches between two of them."""
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
@@ -122,34 +122,34 @@ def _telling_rows(table: BatchTable) -> list[int]:
     rows, first = list[int](), 0
     for row, attributes in enumerate(table.attributes):
         if attributes & CONTROL_BIT:
-            rows.extend(_telling_data(table, first, row))
+            rows.extend(_needed_data_rows(table, first, row))
             rows.append(row)
             first = row + 1
-    rows.extend(_telling_data(table, first, len(ids)))
+    rows.extend(_needed_data_rows(table, first, len(ids)))
     return rows
 
 
-def _telling_data(table: BatchTable, start: int, end: int) -> list[int]:
+def _needed_data_rows(table: BatchTable, start: int, end: int) -> list[int]:
     ids, attributes = table.producer_id[start:end].tolist(), table.attributes[start:end].tolist()
-    seen, opened, telling = set[int](), set[int](), set[int]()
+    seen, opened, needed = set[int](), set[int](), set[int]()
     for row, (producer_id, flags) in enumerate(zip(ids, attributes, strict=True), start):
         if producer_id not in seen:
             seen.add(producer_id)
-            telling.add(row)
+            needed.add(row)
         if flags & TRANSACTIONAL_BIT and producer_id not in opened:
             opened.add(producer_id)
-            telling.add(row)
+            needed.add(row)
     left = dict.fromkeys(seen - {NO_PRODUCER}, REMEMBERED_BATCHES)
     for row in range(end - 1, start - 1, -1):
         producer_id = ids[row - start]
         if left.get(producer_id):
-            telling.add(row)
+            needed.add(row)
             left[producer_id] -= 1
             if not left[producer_id]:
                 del left[producer_id]
                 if not left:
                     break
-    return sorted(row for row in telling if ids[row - start] != NO_PRODUCER)
+    return sorted(row for row in needed if ids[row - start] != NO_PRODUCER)
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:

@@ -50,7 +50,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
         groups = list(_groups(records, limit))
     least = min(group.least_ms for group in groups)
     if least < NO_TIMESTAMP or any(
-        may_break_a_rule(group.least_ms, group.largest_ms, group.null_key, config, now) for group in groups
+        _group_may_break_rules(group.least_ms, group.largest_ms, group.null_key, config, now) for group in groups
     ):
         check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
@@ -86,7 +86,7 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
         yield group
 
 
-def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
+def _group_may_break_rules(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
     """Return True if a record of a group may lack a required key, or may have a timestamp that the topic refuses.
 
     The caller then checks each record. ``least_ms`` and ``largest_ms`` are the least and the largest timestamp of the
@@ -160,13 +160,13 @@ def check_columns(
     """
     no_keys = (size < 0 for size in columns.key_size)
     stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
-    if _needs_look(columns, config, now_ms):
+    if _columns_may_break_rules(columns, config, now_ms):
         rows = zip(no_keys, columns.timestamp_ms, stamped, strict=True)
         where = f" position={position}"
         _check(rows, config, now_ms, least_ms=_LEAST_MS, first_index=first_index, where=where)
 
 
-def _needs_look(columns: RecordColumns, config: TopicConfig, now_ms: int) -> bool:
+def _columns_may_break_rules(columns: RecordColumns, config: TopicConfig, now_ms: int) -> bool:
     """Return True if any record may break a rule."""
     if not columns.count:
         return False

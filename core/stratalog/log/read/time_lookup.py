@@ -41,14 +41,14 @@ class TimeFences:
         them has such a timestamp.
         """
         with self._lock:
-            self._keep_what_holds(segments)
+            self._forget_replaced(segments)
             largest = self._largest
             while len(largest) < count and (not largest or largest[-1] < timestamp_ms):
                 found = segments[len(largest)].max_timestamp_ms
                 largest.append(max(found, largest[-1]) if largest else found)
             return bisect_left(largest, timestamp_ms, 0, min(count, len(largest)))
 
-    def _keep_what_holds(self, segments: Sequence[ReadableSegment]) -> None:
+    def _forget_replaced(self, segments: Sequence[ReadableSegment]) -> None:
         known = len(self._largest)
         if self._segments is not segments:
             same = known <= len(segments) and all(

@@ -35,7 +35,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
         if state.writes.appender.is_full:
-            _make_indexes_again(state, active)
+            _rebuild_indexes(state, active)
         return base
     with state.health.guarded("a roll"):
         try:
@@ -56,7 +56,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     return base
 
 
-def _make_indexes_again(state: LogState, active: Segment) -> None:
+def _rebuild_indexes(state: LogState, active: Segment) -> None:
     """Rebuild the indexes of an empty segment, which have no room for one entry, with the current settings."""
     # Kafka deletes such a segment and creates it again.
     active.seal()
