@@ -1,103 +1,54 @@
-"""Messages of magic 0 and 1 as columns, and the messages inside a wrapper (a compressed message).
+"""The fields of messages of magic 0 and 1, and the messages inside a wrapper (a compressed message).
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from stratalog import RecordColumns
 from stratalog.errors import CorruptBatchError
-from stratalog.spi import CODEC_MASK, NO_EPOCH, BatchTable, Buffer, Fields, RecordBatch, ScanStop
+from stratalog.spi import CODEC_MASK, BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.dispatch import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
 KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # position of the key's length, by magic
 _MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes store offsets in 32 bits
-_NO_LONGS: Final = memoryview(array("q"))
-_NO_INTS: Final = memoryview(array("i"))
 
 
-class FieldPlaces:
-    """Positions and sizes of the keys and values of messages in an arena; the size of null is -1."""
+def add_fields(into: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
+    """Add the positions of the keys and values of ``messages``. Bytes after the value of a message are ignored.
 
-    __slots__ = ("key_position", "key_size", "value_position", "value_size")
+    Args:
+        into: gets the positions.
+        arena: bytes that contain the messages.
+        messages: messages of one magic.
+        entry: position for errors; -1 means the position of the wrong message.
 
-    def __init__(self) -> None:
-        self.key_position, self.key_size = array("i"), array("i")
-        self.value_position, self.value_size = array("i"), array("i")
-
-    def add(self, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
-        """Add the keys and values of ``messages``. Bytes between a value and the end of its message are ignored.
-
-        Args:
-            arena: bytes that contain the messages.
-            messages: messages of one magic.
-            entry: position for errors; -1 means the position of the wrong message.
-
-        Raises:
-            CorruptBatchError: a field exceeds its message.
-        """
-        unpack, first = INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
-        add_key, add_key_size = self.key_position.append, self.key_size.append
-        add_value, add_value_size = self.value_position.append, self.value_size.append
-        for position, size in zip(messages.position, messages.size_bytes, strict=True):
-            end = position + size
-            key_at = value_at = position + first
-            if key_at + 4 > end:
-                raise CorruptBatchError("a message ends inside its fields", "", position if entry < 0 else entry)
-            (key_size,) = unpack(arena, key_at - 4)
-            if key_size > 0:
-                value_at += key_size
-            value_at += 4
-            if value_at > end:
-                text = f"a key of {key_size} bytes reaches past its message"
-                raise CorruptBatchError(text, "", position if entry < 0 else entry)
-            (value_size,) = unpack(arena, value_at - 4)
-            if value_size > end - value_at:
-                text = f"a value of {value_size} bytes reaches past its message"
-                raise CorruptBatchError(text, "", position if entry < 0 else entry)
-            add_key(key_at)
-            add_key_size(key_size if key_size >= 0 else -1)
-            add_value(value_at)
-            add_value_size(value_size if value_size >= 0 else -1)
-
-    def columns(
-        self, arena: Buffer, offsets: memoryview, stamps: memoryview, kinds: Iterable[int], fields: Fields
-    ) -> RecordColumns:
-        """Return the columns of all added messages. Columns that ``fields`` does not request are empty.
-
-        ``offsets``, ``stamps`` (timestamps in ms) and ``kinds`` (timestamp types) have one element for each message.
-        """
-        count = len(offsets)
-        with_offset, with_time = Fields.OFFSET in fields, Fields.TIMESTAMP in fields
-        with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
-        no_headers = _constant(0, count) if Fields.HEADERS in fields else _NO_INTS
-        return RecordColumns(
-            arena=arena,
-            count=count,
-            offset=offsets if with_offset else _NO_LONGS,
-            timestamp_ms=stamps if with_time else _NO_LONGS,
-            timestamp_type=memoryview(array("i", kinds)) if with_time else _NO_INTS,
-            leader_epoch=_constant(NO_EPOCH, count) if with_offset else _NO_INTS,
-            key_position=memoryview(self.key_position) if with_key else _NO_INTS,
-            key_size=memoryview(self.key_size) if with_key else _NO_INTS,
-            value_position=memoryview(self.value_position) if with_value else _NO_INTS,
-            value_size=memoryview(self.value_size) if with_value else _NO_INTS,
-            header_first=no_headers,
-            header_count=no_headers,
-            header_key_position=_NO_INTS,
-            header_key_size=_NO_INTS,
-            header_value_position=_NO_INTS,
-            header_value_size=_NO_INTS,
-        )
-
-
-def _constant(value: int, count: int) -> memoryview:
-    return memoryview(array("i", (value,)) * count)
+    Raises:
+        CorruptBatchError: a field exceeds its message.
+    """
+    found, unpack, first = list[int](), INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
+    for position, size in zip(messages.position, messages.size_bytes, strict=True):
+        end = position + size
+        key_at = value_at = position + first
+        if key_at + 4 > end:
+            raise CorruptBatchError("a message ends inside its fields", "", position if entry < 0 else entry)
+        (key_size,) = unpack(arena, key_at - 4)
+        if key_size > 0:
+            value_at += key_size
+        value_at += 4
+        if value_at > end:
+            text = f"a key of {key_size} bytes reaches past its message"
+            raise CorruptBatchError(text, "", position if entry < 0 else entry)
+        (value_size,) = unpack(arena, value_at - 4)
+        if value_size > end - value_at:
+            text = f"a value of {value_size} bytes reaches past its message"
+            raise CorruptBatchError(text, "", position if entry < 0 else entry)
+        found += (key_at, key_size if key_size >= 0 else -1, value_at, value_size if value_size >= 0 else -1, 0, 0)
+    into.positions.fromlist(found)
 
 
 def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:

@@ -21,6 +21,7 @@ from stratalog.errors import (
 )
 from stratalog.spi import (
     CODEC_MASK,
+    NO_EPOCH,
     NO_PRODUCER,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
@@ -35,6 +36,7 @@ from stratalog.spi import (
     RecordFormat,
     Verdict,
 )
+from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.encode import check_offsets, check_timestamp, no_records
 from stratalog_formats.kernels.layout import (
@@ -47,7 +49,7 @@ from stratalog_formats.kernels.layout import (
     MESSAGE_HEADER_BYTES,
 )
 from stratalog_formats.records.batches import decompressed
-from stratalog_formats.records.message_set import FieldPlaces, distance_in, messages_in
+from stratalog_formats.records.message_set import add_fields, distance_in, messages_in
 from stratalog_formats.records.retain import kept_pieces, wrong_count
 
 ZSTD_ID: Final = 4  # Kafka supports zstd only for magic 2
@@ -120,13 +122,16 @@ class MessageFormat(RecordFormat):
             run = self.scan(data, 0, end - first, check_crc=False)
         else:
             first = 0
-        places = FieldPlaces()
+        builder = ColumnBuilder()
         try:
-            places.add(data, run)
+            add_fields(builder, data, run)
         except CorruptBatchError as error:
             raise CorruptBatchError(error.reason, "", error.position + first) from error
-        kinds = (self._kind(attributes) for attributes in run.attributes)
-        return places.columns(data, run.last_offset, run.max_timestamp_ms, kinds, fields)
+        builder.offsets.frombytes(run.last_offset.cast("B"))
+        builder.timestamps.frombytes(run.max_timestamp_ms.cast("B"))
+        builder.types.extend([self._kind(attributes) for attributes in run.attributes])
+        builder.epochs = array("i", (NO_EPOCH,)) * len(run)
+        return builder.build(data, fields)
 
     def _kind(self, attributes: int) -> int:
         """Return the timestamp type for the attributes of an uncompressed message or of a wrapper."""
@@ -138,20 +143,21 @@ class MessageFormat(RecordFormat):
         """Return the messages of one wrapper. Each message is decoded in the format of its own magic, 0 or 1."""
         arena = self._unpacked(data, wrapper, limit_bytes)
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
-        places = FieldPlaces()
+        builder = ColumnBuilder()
         for table in tables:
-            places.add(arena, table, wrapper.position)
+            add_fields(builder, arena, table, wrapper.position)
         shift = self._shift(wrapper, tables[-1].last_offset[-1])
         try:
-            offsets = array("q", [field + shift for table in tables for field in table.last_offset])
+            builder.offsets.extend([field + shift for table in tables for field in table.last_offset])
         except OverflowError as error:
             raise CorruptBatchError("an inner offset does not fit 64 bits", "", wrapper.position) from error
-        stamps, kinds, kind = array("q"), array("i"), self._kind(wrapper.attributes)
+        kind = self._kind(wrapper.attributes)
         for table in tables:
             of_wrapper = table.magic and kind == TimestampType.LOG_APPEND_TIME
-            stamps.extend([wrapper.max_timestamp_ms] * len(table) if of_wrapper else table.max_timestamp_ms)
-            kinds.extend([kind if table.magic else TimestampType.NONE] * len(table))
-        return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
+            builder.timestamps.extend([wrapper.max_timestamp_ms] * len(table) if of_wrapper else table.max_timestamp_ms)
+            builder.types.extend([kind if table.magic else TimestampType.NONE] * len(table))
+        builder.epochs = array("i", (NO_EPOCH,)) * len(builder.offsets)
+        return builder.build(arena, fields)
 
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the decompressed message set of a wrapper.
@@ -161,11 +167,11 @@ class MessageFormat(RecordFormat):
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
-        outside, table = FieldPlaces(), self.scan(view, 0, len(view), check_crc=False)
+        builder, table = ColumnBuilder(), self.scan(view, 0, len(view), check_crc=False)
         if len(table) != 1:
             raise CorruptBatchError("the bytes changed while they were read", "", wrapper.position)
-        outside.add(view, table, wrapper.position)
-        (start,), (size,) = outside.value_position, outside.value_size
+        add_fields(builder, view, table, wrapper.position)
+        start, size = builder.positions[2:4]
         if size < 0:
             raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
         return decompressed(self._codecs, wrapper, view[start : start + size], limit_bytes)
