@@ -46,12 +46,12 @@ class Worker:
     """
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
-        self._jobs: queue.Queue[Job | None] = queue.Queue(limit)  # None ends the thread
+        self._limit = limit
+        self._jobs: queue.Queue[Job | None] = queue.Queue()  # None ends the thread, and is queued even above the limit
         self._thread = OwnThread(self._run, name)
         self._lock = threading.Lock()  # protects _started and _closed: no job may follow the None that ends the thread
         self._started = False
         self._closed = False
-        self._ends_when_empty = False  # closed without a None in the queue, which may have been full
         self._left = False  # close stopped waiting: queued jobs are not run
         self.dropped = 0
         ends_with_fork(self)
@@ -68,11 +68,10 @@ class Worker:
             if not self._started:
                 self._thread.start()
                 self._started = True
-            try:
-                self._jobs.put_nowait(job)
-            except queue.Full:
+            if 0 < self._limit <= self._jobs.qsize():
                 self.dropped += 1
                 return False
+            self._jobs.put(job)
             return True
 
     def drain(self) -> None:
@@ -96,14 +95,9 @@ class Worker:
         """
         inside = threading.current_thread() is self._thread
         with self._lock:
-            ends = self._started and not self._closed
+            if self._started and not self._closed:
+                self._jobs.put(None)
             self._closed = True
-            self._ends_when_empty = self._ends_when_empty or (ends and inside)
-        if ends and not inside:
-            try:
-                self._jobs.put_nowait(None)
-            except queue.Full:  # the thread has jobs left, and checks this flag after the last one
-                self._ends_when_empty = True
         if not self._started or inside:
             return True
         self._thread.join(wait_s)
@@ -116,7 +110,7 @@ class Worker:
         return self._thread.name
 
     def _run(self) -> None:
-        while not (self._left or (self._ends_when_empty and self._jobs.empty())):
+        while not self._left:
             job = self._jobs.get()
             try:
                 if job is None:
