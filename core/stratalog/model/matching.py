@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stratalog.extensions import extension
-from stratalog.model.records import EXTENSIONS, RecordColumns
+from stratalog.model.records import RecordColumns
 
 _SAME, _OTHER = b"\1", b"\0"
 
@@ -25,7 +25,7 @@ def python_first_late_row(records: RecordColumns, timestamp_ms: int, min_offset:
     return next((row for row, (ms, offset) in enumerate(places) if ms >= timestamp_ms and offset >= min_offset), None)
 
 
-_twin: Final = extension(EXTENSIONS[2])
+_twin: Final = extension("stratalog.model.matching_c")
 
 rows_of_key: Final[Callable[[RecordColumns, bytes], bytes]] = python_rows_of_key if _twin is None else _twin.rows_of_key
 """Return one byte per record: 1 if it has the key, 0 if it has another key or none.

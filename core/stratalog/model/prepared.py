@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from stratalog.extensions import extension
 from stratalog.model import prepared_py
-from stratalog.model.records import EXTENSIONS
 
 __all__ = ["PreparedBatches", "Rules"]
 
-_twin: Final = extension(EXTENSIONS[3]) or prepared_py
+_twin: Final = extension("stratalog.model.prepared_c") or prepared_py
 
 if TYPE_CHECKING:
     from stratalog.model.prepared_py import PreparedBatches, Rules  # the type of both twins

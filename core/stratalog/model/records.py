@@ -34,7 +34,7 @@ EXTENSIONS: Final = (
 )
 """The compiled twins of the modules in ``stratalog.model``."""
 
-_twin: Final = extension(EXTENSIONS[0]) or record_py
+_twin: Final = extension("stratalog.model.record_c") or record_py
 
 if TYPE_CHECKING:
     from stratalog.model.record_py import Record  # the type of both twins, though a compiled Record is no tuple
