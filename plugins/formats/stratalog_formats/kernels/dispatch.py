@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Final, cast
+from types import SimpleNamespace
+from typing import Any, Final
 
 from stratalog import Record, RecordColumns
 from stratalog.spi import (
@@ -91,51 +91,38 @@ PYTHON: Final = Kernels(
 
 def _compiled() -> Kernels | None:
     """Return the compiled functions; None if an extension is missing, or is for another class ``Record``."""
-    modules = [extension(module) for module in EXTENSIONS]
-    if None in modules:
+    modules = {module.rpartition(".")[2]: extension(module) for module in EXTENSIONS}
+    if None in modules.values():
         return None
-    (
-        scan_c,
-        decode_c,
-        pack_c,
-        prepare_c,
-        encode_c,
-        buffers_c,
-        retain_c,
-        select_c,
-        search_c,
-        entries_c,
-        rebuild_c,
-        bloom_c,
-    ) = cast(list[ModuleType], modules)
-    if encode_c.RECORD is not Record:
+    found = SimpleNamespace(**modules)
+    if found.encode_c.RECORD is not Record:
         return None
     return Kernels(
         name="compiled",
-        scan_batches=scan_c.scan_batches,
-        scan_messages=scan_c.scan_messages,
-        assign=scan_c.assign_batches,
-        seal_batch=scan_c.seal_batch,
-        decode_batches=decode_c.decode_batches,
-        pack_batches=pack_c.pack_batches,
-        expand_batches=pack_c.expand_batches,
-        encode_records=encode_c.encode_records,
-        encode_columns=encode_c.encode_columns,
-        room=buffers_c.room,
-        holds=buffers_c.holds,
-        entries_up_to=search_c.entries_up_to,
-        offsets_around=search_c.offsets_around,
-        offset_entries=entries_c.OffsetEntries,
-        time_entries=entries_c.TimeEntries,
-        select=select_c.select_batches,
-        rebuild_pieces=rebuild_c.rebuild_pieces,
-        hash_keys=bloom_c.hash_keys,
-        distinct=bloom_c.distinct,
-        fill_filter=bloom_c.fill_filter,
-        may_hold=bloom_c.may_hold,
-        retain_plain=retain_c.retain_plain,
-        prepare_batches=prepare_c.prepare_batches,
-        prepare_records=encode_c.prepare_records,
+        scan_batches=found.scan_c.scan_batches,
+        scan_messages=found.scan_c.scan_messages,
+        assign=found.scan_c.assign_batches,
+        seal_batch=found.scan_c.seal_batch,
+        decode_batches=found.decode_c.decode_batches,
+        pack_batches=found.pack_c.pack_batches,
+        expand_batches=found.pack_c.expand_batches,
+        encode_records=found.encode_c.encode_records,
+        encode_columns=found.encode_c.encode_columns,
+        room=found.buffers_c.room,
+        holds=found.buffers_c.holds,
+        entries_up_to=found.search_c.entries_up_to,
+        offsets_around=found.search_c.offsets_around,
+        offset_entries=found.entries_c.OffsetEntries,
+        time_entries=found.entries_c.TimeEntries,
+        select=found.select_c.select_batches,
+        rebuild_pieces=found.rebuild_c.rebuild_pieces,
+        hash_keys=found.bloom_c.hash_keys,
+        distinct=found.bloom_c.distinct,
+        fill_filter=found.bloom_c.fill_filter,
+        may_hold=found.bloom_c.may_hold,
+        retain_plain=found.retain_c.retain_plain,
+        prepare_batches=found.prepare_c.prepare_batches,
+        prepare_records=found.encode_c.prepare_records,
     )
 
 
