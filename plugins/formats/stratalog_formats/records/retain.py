@@ -102,38 +102,7 @@ def retain_batches(
 
     ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches, or None.
     """
-    check_lengths(batches, verdicts, retain_empty)
-    for start, end, is_packed in _runs(batches):
-        run, words = batches if end - start == len(batches) else batches.take(start, end), verdicts[start:end]
-        empty = None if retain_empty is None else retain_empty[start:end]
-        if is_packed or retain_plain is None:
-            yield from _retain_each(form, codecs, data, run, words, horizon_ms, empty, limit_bytes)
-        else:
-            yield retain_plain(data, run, words, horizon_ms, empty)
 
-
-def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Yield start, end (exclusive) and a flag of each run of rows: True if all are compressed, False if none is."""
-    row = 0
-    if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
-        yield 0, len(batches), False  # a fast path: most batches are uncompressed
-        return
-    packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
-    for is_packed, found in groupby(packed):
-        start, row = row, row + sum(1 for _ in found)
-        yield start, row, is_packed
-
-
-def _retain_each(
-    form: RecordFormat,
-    codecs: CodecTable,
-    data: Buffer,
-    batches: BatchTable,
-    verdicts: Sequence[Buffer],
-    horizon_ms: int | None,
-    retain_empty: Sequence[bool] | None,
-    limit_bytes: int,
-) -> Iterator[Buffer]:
     def rewrite(batch: RecordBatch, verdict: bytes, empty: bool) -> Buffer | None:  # noqa: FBT001 - called by position
         if len(verdict) != batch.record_count:
             raise wrong_count(len(verdict), batch.record_count, batch.position)
@@ -152,7 +121,26 @@ def _retain_each(
         except CorruptBatchError as error:
             raise CorruptBatchError(error.reason, "", batch.position) from error
 
-    return kept_pieces(data, batches, verdicts, retain_empty, rewrite)
+    check_lengths(batches, verdicts, retain_empty)
+    for start, end, is_packed in _runs(batches):
+        run, words = batches if end - start == len(batches) else batches.take(start, end), verdicts[start:end]
+        empty = None if retain_empty is None else retain_empty[start:end]
+        if is_packed or retain_plain is None:
+            yield from kept_pieces(data, run, words, empty, rewrite)
+        else:
+            yield retain_plain(data, run, words, horizon_ms, empty)
+
+
+def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
+    """Yield start, end (exclusive) and a flag of each run of rows: True if all are compressed, False if none is."""
+    row = 0
+    if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
+        yield 0, len(batches), False  # a fast path: most batches are uncompressed
+        return
+    packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
+    for is_packed, found in groupby(packed):
+        start, row = row, row + sum(1 for _ in found)
+        yield start, row, is_packed
 
 
 def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
