@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import Buffer, IndexReader
-from stratalog_formats.kernels.dispatch import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS
 
 Entry = TypeVar("Entry")
 
@@ -31,9 +31,8 @@ class EntryReader(IndexReader[Entry]):
     is_key_relative: ClassVar[bool] = False
     """True if the number at ``key`` is relative to the base offset."""
 
-    def __init__(self, entries: Buffer, base_offset: int, kernels: Kernels = KERNELS) -> None:
+    def __init__(self, entries: Buffer, base_offset: int) -> None:
         self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset
-        self._count_up_to = kernels.entries_up_to
         self._count = len(self._entries) // self.layout.size
 
     @abstractmethod
@@ -86,7 +85,7 @@ class EntryReader(IndexReader[Entry]):
     def _up_to(self, target: int) -> int:
         """Return the number of entries with a key at or below ``target``."""
         wanted = target - self._base_offset if self.is_key_relative else target
-        return self._count_up_to(self._entries, self.layout.size, *self.key, wanted)
+        return KERNELS.entries_up_to(self._entries, self.layout.size, *self.key, wanted)
 
     @abstractmethod
     def _offset(self, index: int) -> int:

@@ -22,7 +22,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
 
     def after(self, target: int) -> OffsetPosition | None:
         """Return the first entry whose position (bytes) is at or above ``target``; None if all positions are below."""
-        index = self._count_up_to(self._entries, self.layout.size, 4, 4, target - 1)
+        index = KERNELS.entries_up_to(self._entries, self.layout.size, 4, 4, target - 1)
         return self._entry(index) if index < len(self) else None
 
     def _entry(self, index: int) -> OffsetPosition:
