@@ -22,7 +22,7 @@ from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.messages import schema
 from stratalog.model.messages.control import ControlType, control_key, control_value, parse_control
 from stratalog.model.messages.offsets_topic import offsets_key, offsets_value, parse_offsets_record
-from stratalog.model.messages.structures import STRING, Form
+from stratalog.model.messages.structures import INT32, INT64, STRING, Form
 from stratalog.model.messages.transactions_topic import (
     TRANSACTION_KEY,
     TRANSACTION_STATE,
@@ -128,24 +128,24 @@ def check_coordinator_record(vector: Vector) -> None:
 
 def check_remote_metadata(vector: Vector) -> None:
     """stratalog does not use this topic, so the check writes its records with the primitives of the other topics."""
-    inputs, none = vector["inputs"], b"\0"
+    inputs, none, form = vector["inputs"], b"\0", Form(0, flexible=True)
     named, unknown = "topic" in inputs, "segment_id" not in inputs
     where = b""
     if named:
         where = (
-            STRING.write(inputs["topic"], Form(0, flexible=True))
+            STRING.write(inputs["topic"], form)
             + bytes.fromhex(inputs["topic_id"])
-            + schema.int32(inputs["partition"])
+            + INT32.write(inputs["partition"], form)
         )
         where += none
     if not unknown:
         where += uuid.UUID(inputs["segment_id"]).bytes + (none if named else b"")
-    body = b"".join(schema.int64(inputs[name]) for name in ("start_offset", "end_offset") if name in inputs)
-    body += schema.int32(inputs["broker_id"])
-    body += b"".join(schema.int64(inputs[name]) for name in ("max_timestamp", "event_timestamp") if name in inputs)
+    body = b"".join(INT64.write(inputs[name], form) for name in ("start_offset", "end_offset") if name in inputs)
+    body += INT32.write(inputs["broker_id"], form)
+    body += b"".join(INT64.write(inputs[name], form) for name in ("max_timestamp", "event_timestamp") if name in inputs)
     if "leader_epochs" in inputs:
-        pairs = [schema.int32(epoch) + schema.int64(start) + none for epoch, start in inputs["leader_epochs"]]
-        body += schema.uvarint(len(pairs) + 1) + b"".join(pairs) + schema.int32(inputs["size"])
+        pairs = [INT32.write(epoch, form) + INT64.write(start, form) + none for epoch, start in inputs["leader_epochs"]]
+        body += schema.uvarint(len(pairs) + 1) + b"".join(pairs) + INT32.write(inputs["size"], form)
     if "custom" in inputs:
         custom = inputs["custom"]
         content = b"" if custom is None else bytes.fromhex(custom)

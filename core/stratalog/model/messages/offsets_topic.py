@@ -329,7 +329,7 @@ def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecor
     """
     if key is None:
         raise InvalidRecordError(f"a record of {OFFSETS_TOPIC} has no key")
-    number = SchemaReader(key, f"a key of {OFFSETS_TOPIC}").int16()
+    number = SchemaReader(key, f"a key of {OFFSETS_TOPIC}").version()
     if number not in _TYPES:
         return None
     kind = OffsetsType(number)
@@ -338,7 +338,7 @@ def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecor
         return OffsetsRecord(kind, parsed_key, None, None)
     schema = _TYPES[kind][1]
     if schema is None:
-        version = SchemaReader(value, f"a value of {OFFSETS_TOPIC}").int16()
+        version = SchemaReader(value, f"a value of {OFFSETS_TOPIC}").version()
         return OffsetsRecord(kind, parsed_key, value, version)
     parsed, version = schema.parse(value)
     return OffsetsRecord(kind, parsed_key, parsed, version)

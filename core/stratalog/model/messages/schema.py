@@ -1,22 +1,16 @@
-"""The primitives of Kafka's schema-based structures: numbers, UUIDs and tagged fields.
+"""The primitives of Kafka's schema-based structures: numbers, varints and tagged fields.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
 
 from __future__ import annotations
 
-import uuid
 from struct import Struct
 from typing import Final
 
 from stratalog.errors import InvalidRecordError
 
-_INT8: Final = Struct(">b")
-_INT16: Final = Struct(">h")
-_UINT16: Final = Struct(">H")
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
-_UUID_BYTES: Final = 16
+VERSION_NUMBER: Final = Struct(">h")  # the number before a structure
 _LAST_SHIFT: Final = 28  # an unsigned varint has at most five bytes
 
 
@@ -35,29 +29,13 @@ class SchemaReader:
         self.name = name
         self._data, self._at = data, 0
 
-    def int8(self) -> int:
-        """Read a signed integer of 1 byte; raise InvalidRecordError if the bytes end inside it."""
-        return self._number(_INT8)
+    def version(self) -> int:
+        """Read the version number at the start of a structure; raise InvalidRecordError if there are too few bytes."""
+        return self.number(VERSION_NUMBER)
 
-    def int16(self) -> int:
-        """Read a signed integer of 2 bytes; raise InvalidRecordError if the bytes end inside it."""
-        return self._number(_INT16)
-
-    def uint16(self) -> int:
-        """Read an unsigned integer of 2 bytes; raise InvalidRecordError if the bytes end inside it."""
-        return self._number(_UINT16)
-
-    def int32(self) -> int:
-        """Read a signed integer of 4 bytes; raise InvalidRecordError if the bytes end inside it."""
-        return self._number(_INT32)
-
-    def int64(self) -> int:
-        """Read a signed integer of 8 bytes; raise InvalidRecordError if the bytes end inside it."""
-        return self._number(_INT64)
-
-    def uuid(self) -> uuid.UUID:
-        """Read a UUID of 16 bytes; raise InvalidRecordError if the bytes end inside it."""
-        return uuid.UUID(bytes=self.take(_UUID_BYTES))
+    def number(self, layout: Struct) -> int:
+        """Read an integer of fixed size; ``layout`` has one field. Raise InvalidRecordError if the bytes end inside it."""
+        return int(layout.unpack(self.take(layout.size))[0])
 
     def uvarint(self) -> int:
         """Read an unsigned varint of 32 bits; as in Kafka, higher bits are dropped.
@@ -90,34 +68,6 @@ class SchemaReader:
         taken = self._data[self._at : end]
         self._at = end
         return taken
-
-    def _number(self, form: Struct) -> int:
-        return int(form.unpack(self.take(form.size))[0])
-
-
-def int8(value: int) -> bytes:
-    """Encode a signed integer of 1 byte; raise ``struct.error`` if ``value`` does not fit."""
-    return _INT8.pack(value)
-
-
-def int16(value: int) -> bytes:
-    """Encode a signed integer of 2 bytes; raise ``struct.error`` if ``value`` does not fit."""
-    return _INT16.pack(value)
-
-
-def uint16(value: int) -> bytes:
-    """Encode an unsigned integer of 2 bytes; raise ``struct.error`` if ``value`` does not fit."""
-    return _UINT16.pack(value)
-
-
-def int32(value: int) -> bytes:
-    """Encode a signed integer of 4 bytes; raise ``struct.error`` if ``value`` does not fit."""
-    return _INT32.pack(value)
-
-
-def int64(value: int) -> bytes:
-    """Encode a signed integer of 8 bytes; raise ``struct.error`` if ``value`` does not fit."""
-    return _INT64.pack(value)
 
 
 def uvarint(value: int) -> bytes:

@@ -10,9 +10,11 @@ Source: apache/kafka generator MessageDataGenerator, StructRegistry; KIP-482.
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from struct import Struct
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
 from stratalog.errors import InvalidRecordError
@@ -21,6 +23,9 @@ from stratalog.model.messages.schema import SchemaReader
 
 T = TypeVar("T")
 _KIND: Final = "stratalog.kind"
+_STRING_SIZE: Final = Struct(">h")  # sizes in versions that are not flexible
+_LIST_SIZE: Final = Struct(">i")  # of bytes and arrays
+_UUID_BYTES: Final = 16
 _LAST_VERSION: Final = (1 << 15) - 1
 
 
@@ -40,27 +45,29 @@ class FieldKind(Generic[T]):
     write: Callable[[T, Form], bytes]
 
 
-def _fixed(read: Callable[[SchemaReader], T], write: Callable[[T], bytes]) -> FieldKind[T]:
-    return FieldKind(lambda reader, _: read(reader), lambda value, _: write(value))
+def _number(code: str) -> FieldKind[int]:
+    """Return the kind of a big-endian integer; ``code`` is its character in formats of ``struct``."""
+    layout = Struct(f">{code}")
+    return FieldKind(lambda reader, _: reader.number(layout), lambda value, _: layout.pack(value))
 
 
-INT8: Final = _fixed(SchemaReader.int8, schema.int8)
-INT16: Final = _fixed(SchemaReader.int16, schema.int16)
-UINT16: Final = _fixed(SchemaReader.uint16, schema.uint16)
-INT32: Final = _fixed(SchemaReader.int32, schema.int32)
-INT64: Final = _fixed(SchemaReader.int64, schema.int64)
-UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
+INT8: Final = _number("b")
+INT16: Final = _number("h")
+UINT16: Final = _number("H")
+INT32: Final = _number("i")
+INT64: Final = _number("q")
+UUID: Final = FieldKind(lambda reader, _: uuid.UUID(bytes=reader.take(_UUID_BYTES)), lambda value, _: value.bytes)
 VERSION: Final[FieldKind[int]] = FieldKind(lambda _, form: form.version, lambda _version, _form: b"")
 """The kind of an attribute that is the version of its structure; the structure does not store it again."""
 
 
-def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
+def _size(reader: SchemaReader, form: Form, plain: Struct) -> int:
     """Read a size or a count, with ``plain`` unless the form is flexible; a negative result means null."""
-    return reader.uvarint() - 1 if form.flexible else plain(reader)
+    return reader.uvarint() - 1 if form.flexible else reader.number(plain)
 
 
-def _sized(count: int, form: Form, plain: Callable[[int], bytes]) -> bytes:
-    return schema.uvarint(count + 1) if form.flexible else plain(count)
+def _sized(count: int, form: Form, plain: Struct) -> bytes:
+    return schema.uvarint(count + 1) if form.flexible else plain.pack(count)
 
 
 def _not_null(read: Callable[[SchemaReader, Form], T | None], what: str) -> Callable[[SchemaReader, Form], T]:
@@ -74,22 +81,22 @@ def _not_null(read: Callable[[SchemaReader, Form], T | None], what: str) -> Call
 
 
 def _read_string(reader: SchemaReader, form: Form) -> str | None:
-    size = _size(reader, form, SchemaReader.int16)
+    size = _size(reader, form, _STRING_SIZE)
     return None if size < 0 else reader.take(size).decode("utf-8", "replace")
 
 
 def _write_string(value: str | None, form: Form) -> bytes:
     raw = b"" if value is None else value.encode()
-    return _sized(-1 if value is None else len(raw), form, schema.int16) + raw
+    return _sized(-1 if value is None else len(raw), form, _STRING_SIZE) + raw
 
 
 def _read_bytes(reader: SchemaReader, form: Form) -> bytes | None:
-    size = _size(reader, form, SchemaReader.int32)
+    size = _size(reader, form, _LIST_SIZE)
     return None if size < 0 else reader.take(size)
 
 
 def _write_bytes(value: bytes | None, form: Form) -> bytes:
-    return _sized(-1 if value is None else len(value), form, schema.int32) + (value or b"")
+    return _sized(-1 if value is None else len(value), form, _LIST_SIZE) + (value or b"")
 
 
 NULLABLE_STRING: Final[FieldKind[str | None]] = FieldKind(_read_string, _write_string)
@@ -102,11 +109,11 @@ def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
     """Return the kind of an array that may be null. A wrong count does not make the reader allocate memory."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
-        count = _size(reader, form, SchemaReader.int32)
+        count = _size(reader, form, _LIST_SIZE)
         return None if count < 0 else tuple(item.read(reader, form) for _ in range(count))
 
     def write(values: tuple[T, ...] | None, form: Form) -> bytes:
-        head = _sized(-1 if values is None else len(values), form, schema.int32)
+        head = _sized(-1 if values is None else len(values), form, _LIST_SIZE)
         return head + b"".join(item.write(value, form) for value in values or ())
 
     return FieldKind(read, write)
@@ -253,7 +260,7 @@ class Schema(Generic[T]):
             InvalidRecordError: the version is unknown, the bytes end early, or a field is null that must not be null.
         """
         reader = SchemaReader(data, self.name)
-        version = reader.int16()
+        version = reader.version()
         known = self.versions[-1] if self._later_as_last and version > self.versions[-1] else version
         return self._plan(self._form(known)).read(reader), version
 
@@ -265,7 +272,7 @@ class Schema(Generic[T]):
         """
         form = self._form(version)
         try:
-            return schema.int16(version) + self._plan(form).write(value)
+            return schema.VERSION_NUMBER.pack(version) + self._plan(form).write(value)
         except (struct.error, UnicodeEncodeError) as error:
             raise InvalidRecordError(f"{self.name} cannot be written: {error}") from error
 

@@ -101,7 +101,7 @@ def parse_transaction_record(key: bytes | None, value: bytes | None) -> Transact
     """
     if key is None:
         raise InvalidRecordError("a record of __transaction_state has no key")
-    if SchemaReader(key, TRANSACTION_KEY.name).int16() not in TRANSACTION_KEY.versions:
+    if SchemaReader(key, TRANSACTION_KEY.name).version() not in TRANSACTION_KEY.versions:
         return None
     parsed, _ = TRANSACTION_KEY.parse(key)
     state, version = (None, None) if value is None else TRANSACTION_STATE.parse(value)
