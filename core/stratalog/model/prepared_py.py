@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -95,7 +96,9 @@ class PreparedBatches:
         if len(table) != len(known):
             raise ValueError(f"{len(table)} batches in the place of {len(known)}")
         counts = [old if new < 0 else new for old, new in zip(known, table.record_count, strict=True)]
-        self._use(_with_columns(table, {_RECORD_COUNT: counts}))
+        columns = list(table.columns)
+        columns[_RECORD_COUNT] = memoryview(array("q", counts))
+        self._use(BatchTable(table.magic, columns, table.stop, table.stop_position, table.reason))
 
     def _use(self, table: BatchTable) -> None:
         if not len(table):
@@ -142,9 +145,3 @@ def _spans(table: BatchTable) -> list[int]:
     if table.magic < 2:
         return table.record_count.tolist()
     return [last - base + 1 for base, last in zip(table.base_offset, table.last_offset, strict=True)]
-
-
-def _with_columns(table: BatchTable, changed: dict[int, list[int]]) -> BatchTable:
-    columns = [changed.get(number, column) for number, column in enumerate(table.columns)]
-    rows = zip(*columns, strict=True)
-    return BatchTable.from_rows(table.magic, rows, table.stop, table.stop_position, table.reason)
