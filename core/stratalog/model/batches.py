@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from operator import le, lt
 from typing import ClassVar, Final, TypeAlias
@@ -107,21 +107,8 @@ class RecordBatch:
         return None
 
 
-BATCH_COLUMNS: Final = (
-    "position",
-    "size_bytes",
-    "base_offset",
-    "last_offset",
-    "base_timestamp_ms",
-    "max_timestamp_ms",
-    "leader_epoch",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-    "record_count",
-    "attributes",
-    "crc",
-)
+BATCH_COLUMNS: Final = tuple(field.name for field in fields(RecordBatch))[1:]
+"""Names of the columns of a BatchTable: the fields of a RecordBatch except ``magic``, which is equal in all rows."""
 
 
 class BatchTable:
