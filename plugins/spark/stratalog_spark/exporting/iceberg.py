@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
+import pyarrow.parquet as pq
+
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog_spark.exporting.ledger import Ledger
 from stratalog_spark.lake.iceberg_table import IcebergLakeTable
@@ -91,7 +93,7 @@ class IcebergTable:
     def _create(self, catalog: Any, identifier: tuple[str, ...], ledger: Ledger, file: str) -> Any:
         catalog.create_namespace_if_not_exists(identifier[:-1])
         with ledger.open(file) as opened:
-            schema = import_module("pyarrow.parquet").read_schema(opened)
+            schema = pq.read_schema(opened)
         return catalog.create_table(identifier, schema=schema, properties={_EXPORT: ledger.url})
 
 

@@ -6,9 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from stratalog import Progress, TopicPartition
@@ -169,7 +171,6 @@ def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[
 
 def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
     """Import one range in a task: stage its records in order. The task holds the whole range in memory."""
-    pq = import_module("pyarrow.parquet")
     fs, folder = files.open()
     tables = []
     for name in group.names:
@@ -186,7 +187,6 @@ def in_order(tables: Sequence[Any]) -> Iterator[Any]:
 
     The rows of each table are in this order. The tables are not joined first, because pyarrow joins at most 2 GiB.
     """
-    np, pa = import_module("numpy"), import_module("pyarrow")
     offsets = [table.column("offset").to_numpy() for table in tables]
     ordered = np.sort(np.concatenate(offsets))
     starts, at = [0] * len(tables), 0

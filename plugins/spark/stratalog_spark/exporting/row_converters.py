@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from itertools import islice
 from typing import Any, Final
+
+import pyarrow as pa
 
 from stratalog import Reader, TopicPartition
 from stratalog.errors import ConfigError
@@ -36,7 +37,6 @@ class StructRows:
 
     def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
         self._rows, self._values, self.malformed = Rows(names), values, 0
-        self._pa = import_module("pyarrow")
 
     def __call__(self, scanned: Scanned) -> Any:
         """Return the rows as a ``pyarrow.RecordBatch``, and add the number of bad values to ``malformed``."""
@@ -44,7 +44,7 @@ class StructRows:
         raw = batch.column("value")
         structs, bad = self._values.parse(raw)
         self.malformed += len(bad)
-        wrong = self._pa.nulls(len(raw), self._pa.binary()) if not bad else self._only(raw, bad)
+        wrong = pa.nulls(len(raw), pa.binary()) if not bad else self._only(raw, bad)
         at = batch.schema.get_field_index("value")
         return batch.set_column(at, "value", structs).append_column("malformed", wrong)
 
@@ -52,7 +52,7 @@ class StructRows:
         places: list[int | None] = [None] * len(raw)
         for row in rows:
             places[row] = row
-        return raw.take(self._pa.array(places, self._pa.int64()))
+        return raw.take(pa.array(places, pa.int64()))
 
 
 def value_style(
@@ -86,7 +86,6 @@ def row_converter(style: Mapping[str, Any]) -> RawRows | StructRows:
     # the path contains the topic in layout hive
     names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)
     if style["schema"] == "json":
-        pa = import_module("pyarrow")
         return StructRows(names, JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"])))))
     if style["schema"] == "avro":
         return StructRows(names, AvroValues(dict(style["avro_schemas"])))

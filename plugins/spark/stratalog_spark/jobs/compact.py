@@ -17,9 +17,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog import RecordColumns
@@ -43,9 +44,6 @@ from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, explained, run_tasks, source_of, task_count, watched
 from stratalog_spark.tasks.worker import freeze_once
 from stratalog_spark.tasks.write_messages import REWRITTEN
-
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
 
 MEMORY_BYTES: Final = 128 << 20  # for the numbers below, which are reduced in proportion
 _LEAST_BYTES: Final = 1 << 20
@@ -197,7 +195,7 @@ class CompactionWork:
         merging, writing = min(total, task_count(spark)), len(self.runs)
         places, targets = partition_keys(merging), partition_keys(writing)
 
-        def first(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        def first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             freeze_once()
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
                 yield from self.hashed(int(str(number)), places)
@@ -214,7 +212,7 @@ class CompactionWork:
 
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
-    def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
+    def hashed(self, number: int, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Run the first pass for one run: yield the latest offset of each key, in messages with one bucket each.
 
         If a run has more keys than the task may hold, a key can be in several messages of its bucket.
@@ -228,9 +226,7 @@ class CompactionWork:
                 table = key_table()
         yield self._messages(number, table.rows(), places)
 
-    def _messages(self, number: int, newest: Newest, places: Sequence[int]) -> pyarrow.RecordBatch:
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
+    def _messages(self, number: int, newest: Newest, places: Sequence[int]) -> pa.RecordBatch:
         run = self.runs[number]
         first, bits = self.buckets[self.spans.index(run.span)]
         rows = [
@@ -253,8 +249,6 @@ class CompactionWork:
         ``targets`` has one item for each run: the value of column ``place`` that sends a row to the run's task in the
         second pass. The result is a table with one row for each run that has a message in the bucket.
         """
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
         freeze_once()
         numbers = messages["run"].to_pylist()
         blobs = messages["blob"].to_pylist()
@@ -279,8 +273,6 @@ class CompactionWork:
 
         Return one row: the number of the run, the size in bytes of its messages, and the packed ``Rewritten``.
         """
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
         freeze_once()
         number = messages["run"][0].as_py()
         run, blobs = self.runs[number], messages["blob"].to_pylist()

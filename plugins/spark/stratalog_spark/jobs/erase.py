@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from stratalog import Reader, RecordColumns, TopicPartition
@@ -227,8 +228,6 @@ class Without(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one verdict per record: DROP for the given keys, KEEP for other keys and for null."""
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
         found = self._keys.contains(pa.array(records.keys(), pa.binary()))
         words: Any = np.where(found, np.uint8(Verdict.DROP), np.uint8(Verdict.KEEP))
         verdicts[: records.count] = words.tobytes()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from stratalog import TopicPartition
@@ -69,12 +69,11 @@ class PartitionStats:
 
     def add(self, batch: Any) -> None:
         """Count the records of a ``pyarrow.RecordBatch`` with the schema ``arrow_schema()`` and at least one record."""
-        compute = import_module("pyarrow.compute")
         keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
         offsets = batch.column("offset")
         self.records += batch.num_rows
-        self.key_bytes += compute.sum(compute.binary_length(keys)).as_py() or 0
-        self.value_bytes += compute.sum(compute.binary_length(values)).as_py() or 0
+        self.key_bytes += pc.sum(pc.binary_length(keys)).as_py() or 0
+        self.value_bytes += pc.sum(pc.binary_length(values)).as_py() or 0
         self.without_key += keys.null_count
         self.tombstones += values.null_count
         self.without_time += times.null_count

@@ -6,15 +6,13 @@ import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
+import pyarrow as pa
 
 from stratalog.errors import StorageError
 from stratalog_spark.keys.hashes import KIND, SECRET_BYTES, hash_keys
-
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
 
 _HASH: Final = (
     "S16"  # compared as bytes; numpy ignores zeros at the end, but different hashes of 16 bytes stay different
@@ -58,7 +56,7 @@ class KeySet:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def contains(self, keys: pyarrow.Array[Any]) -> Any:
+    def contains(self, keys: pa.Array[Any]) -> Any:
         """Return a numpy array of booleans: True for each key of a binary column that the set contains; False for null.
 
         Raises:
@@ -76,8 +74,6 @@ class KeySet:
 
 
 def _hashed(keys: list[bytes], secret: bytes) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
     return _rows(hash_keys(pa.array(keys, pa.binary()), secret))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Final
+
+import pyarrow as pa
 
 from stratalog.errors import ConfigError
 
@@ -22,9 +23,8 @@ _WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # type in 
 
 def record_columns(*, bucketed: bool) -> Any:
     """Return the ``pyarrow.Schema`` of the columns for a record's properties; ``bucketed`` adds ``kafka_bucket``."""
-    pa = import_module("pyarrow")
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    fields = [
+    fields: list[Any] = [
         pa.field(KEY, pa.binary()),
         pa.field(PARTITION, pa.int32()),
         pa.field(OFFSET, pa.int64()),
@@ -36,23 +36,20 @@ def record_columns(*, bucketed: bool) -> Any:
 
 def quarantine_columns() -> Any:
     """Return the ``pyarrow.Schema`` of the table of records that could not be parsed."""
-    pa = import_module("pyarrow")
-    return pa.schema(
-        [
-            pa.field("topic", pa.string()),
-            pa.field("partition", pa.int32()),
-            pa.field("offset", pa.int64()),
-            pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-            pa.field("key", pa.binary()),
-            pa.field("value", pa.binary()),
-            pa.field("error", pa.string()),
-        ]
-    )
+    fields: list[Any] = [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("error", pa.string()),
+    ]
+    return pa.schema(fields)
 
 
 def raw_columns() -> Any:
     """Return the ``pyarrow.Schema`` with the only column ``value``, for values that are stored unchanged."""
-    pa = import_module("pyarrow")
     return pa.schema([pa.field("value", pa.binary())])
 
 
@@ -62,7 +59,6 @@ def value_columns(kind: Any) -> Any:
     Raises:
         ConfigError: a field has the name of a column for the record's properties, such as ``kafka_offset``.
     """
-    pa = import_module("pyarrow")
     fields = [found for found in map(_stored, kind) if found is not None]
     taken = sorted(RESERVED.intersection(field.name for field in fields))
     if taken:
@@ -75,7 +71,7 @@ def stored_schema(schema: Any) -> Any:
 
     A column that can only contain null is left out.
     """
-    return import_module("pyarrow").schema([found for found in map(_stored, schema) if found is not None])
+    return pa.schema([found for found in map(_stored, schema) if found is not None])
 
 
 def with_added(table: Any, wanted: Any, name: str) -> Any:
@@ -89,12 +85,10 @@ def with_added(table: Any, wanted: Any, name: str) -> Any:
     Raises:
         ConfigError: a column or a nested field has a type in ``wanted`` that does not fit its type in the table.
     """
-    pa = import_module("pyarrow")
     return pa.schema(_fields_with_added(list(table), list(wanted), name, ""))
 
 
 def _fields_with_added(old: list[Any], new: list[Any], name: str, path: str) -> list[Any]:
-    pa = import_module("pyarrow")
     known = {field.name: field for field in old}
     wanted = {field.name: field for field in new}
     both = {
@@ -106,7 +100,6 @@ def _fields_with_added(old: list[Any], new: list[Any], name: str, path: str) -> 
 
 
 def _type_with_added(old: Any, new: Any, name: str, path: str) -> Any:
-    pa = import_module("pyarrow")
     if old == new or (str(new), str(old)) in _WIDER:
         return old
     if pa.types.is_struct(old) and pa.types.is_struct(new):
@@ -123,13 +116,11 @@ def _type_with_added(old: Any, new: Any, name: str, path: str) -> Any:
 
 def _stored(field: Any) -> Any:
     """Return a field with a type that Iceberg and Delta can store, or None if it can only contain null."""
-    pa = import_module("pyarrow")
     kind = _stored_type(field.type)
     return None if kind is None else pa.field(field.name, kind)
 
 
 def _stored_type(kind: Any) -> Any:
-    pa = import_module("pyarrow")
     types = pa.types
     if types.is_null(kind):
         return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stratalog_spark.lake.columns import PREFIX, quarantine_columns, record_columns, value_columns
 from stratalog_spark.lake.schemas import PREFIX_BYTES, Parser, parser_of
@@ -45,7 +47,6 @@ class Decoder:
     def __init__(
         self, topic: str, kind: str, schemas: Mapping[int | None, object], missing: frozenset[int], columns: Any
     ) -> None:
-        self._pa, self._pc = import_module("pyarrow"), import_module("pyarrow.compute")
         self._topic, self._kind, self._missing, self._columns = topic, kind, missing, columns
         self._parsers: dict[int | None, Parser] = {}
         self._schemas = schemas
@@ -57,7 +58,6 @@ class Decoder:
             batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``,
                 ``timestamp`` and ``headers`` of a read.
         """
-        pa = self._pa
         if self._kind == "raw":
             return Decoded(self._rows(batch, [batch.column("value")]), quarantine_columns().empty_table())
         good, bad, unknown = list[Any](), list[Any](), set[int]()
@@ -77,7 +77,6 @@ class Decoder:
 
     def refused(self, batch: Any, errors: list[str]) -> Any:
         """Return the records of a batch as a ``pyarrow.Table`` for the quarantine, with one error for each record."""
-        pa = self._pa
         schema = quarantine_columns()
         arrays = [pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)]
         arrays += [batch.column(name).cast(schema.field(name).type) for name in schema.names[1:-1]]
@@ -92,9 +91,9 @@ class Decoder:
             yield None, "", batch
             return
         numbers = [_schema_id(value) for value in batch.column("value").to_pylist()]
-        ids = self._pa.array(numbers, self._pa.int64())
+        ids = pa.array(numbers, pa.int64())
         for number in dict.fromkeys(numbers):
-            part = batch if len(set(numbers)) == 1 else batch.filter(self._pc.equal(ids, number))
+            part = batch if len(set(numbers)) == 1 else batch.filter(pc.equal(ids, pa.scalar(number)))
             if number == _NO_VALUE:
                 yield None, "", part
             elif number == _NO_ID:
@@ -104,7 +103,7 @@ class Decoder:
 
     def _parsed(self, batch: Any, schema_id: int | None) -> tuple[Any, Any]:
         """Parse records of one schema. Return their rows, and the records that cannot be parsed."""
-        pa, values = self._pa, batch.column("value")
+        values = batch.column("value")
         if values.null_count == len(values):
             return self._rows(batch, None), quarantine_columns().empty_table()
         if schema_id not in self._parsers:
@@ -133,7 +132,6 @@ class Decoder:
 
     def _fitted(self, structs: Any) -> list[Any]:
         """Return the fields of parsed values as columns of the table."""
-        pa = self._pa
         known = set(value_columns(structs.type).names)
         flat = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
         return [
@@ -143,7 +141,7 @@ class Decoder:
 
     def _rows(self, batch: Any, columns: list[Any] | None) -> Any:
         """Return rows of the table. ``columns`` contains the value's columns; None if all values are null."""
-        pa, records = self._pa, record_columns(bucketed=False)
+        records = record_columns(bucketed=False)
         if columns is None:
             columns = [pa.nulls(batch.num_rows, column.type) for column in self._columns]
         arrays = [batch.column(column.name.removeprefix(PREFIX)).cast(column.type) for column in records]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog_spark.lake.columns import BUCKET, DATE, HOUR, stored_schema
 from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
@@ -115,7 +117,6 @@ class DeltaLakeTable:
     @property
     def columns(self) -> Any:
         """``pyarrow.Schema`` of the columns in data files: all columns except those that partition the table."""
-        pa = import_module("pyarrow")
         outside = set(self._table.metadata().partition_columns)
         return stored_schema(pa.schema([each for each in pa.schema(self._table.schema()) if each.name not in outside]))
 
@@ -141,7 +142,7 @@ class DeltaLakeTable:
             ConfigError: Delta cannot store a column.
             TableConflictError: the table cannot be created, for example because another program created it.
         """
-        pa, added = import_module("pyarrow"), _partition_fields(layout.partition_by)
+        added = _partition_fields(layout.partition_by)
         schema = pa.schema([*(each for each in columns if each.name not in added), *added.values()])
         errors = import_module("deltalake.exceptions")
         try:
@@ -170,7 +171,6 @@ class DeltaLakeTable:
         """
         errors = import_module("deltalake.exceptions")
         held = {each.name: each.type for each in self.columns}
-        pa = import_module("pyarrow")
         added = pa.schema([each for each in columns if held.get(each.name) != each.type])
         try:
             self._table.alter.add_columns(_library().Schema.from_arrow(added).fields)
@@ -201,7 +201,7 @@ class DeltaLakeTable:
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
         """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
-        pa, wanted = import_module("pyarrow"), set(periods)
+        wanted = set(periods)
         found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
         for row in found.select(
@@ -257,12 +257,9 @@ class DeltaLakeTable:
 
 
 def _partition_fields(partition_by: str) -> dict[str, Any]:
-    pa = import_module("pyarrow")
-    if partition_by == BUCKETS:
-        return {BUCKET: pa.field(BUCKET, pa.int32())}
-    made = {"none": (), "day": (pa.field(DATE, pa.date32()),)}
-    made["hour"] = (*made["day"], pa.field(HOUR, pa.int32()))
-    return {each.name: each for each in made[partition_by]}
+    day, hour, bucket = pa.field(DATE, pa.date32()), pa.field(HOUR, pa.int32()), pa.field(BUCKET, pa.int32())
+    fields: dict[str, list[Any]] = {"none": [], "day": [day], "hour": [day, hour], BUCKETS: [bucket]}
+    return {each.name: each for each in fields[partition_by]}
 
 
 def _values(partition_by: str, period: int | None) -> dict[str, str | None]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Final
+
+import pyarrow as pa
 
 from stratalog.errors import ConfigError
 
@@ -21,7 +22,6 @@ def json_schema_fields(schema: Any) -> Any:
         ConfigError: the schema does not describe an object, or a property cannot be a column.
     """
     kind = _type(schema, schema, (), "value")
-    pa = import_module("pyarrow")
     if not pa.types.is_struct(kind):
         raise ConfigError("the JSON Schema of a value must describe an object with properties")
     return pa.schema(list(kind))
@@ -45,7 +45,6 @@ def _type(schema: Any, root: Any, references: tuple[str, ...], path: str) -> Any
 
 
 def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tuple[str, ...], path: str) -> Any:
-    pa = import_module("pyarrow")
     if kind == "array":
         return pa.list_(_type(schema.get("items"), root, references, f"{path}[]"))
     if kind == "object":

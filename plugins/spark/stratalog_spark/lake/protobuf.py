@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from decimal import Decimal
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+
+import pyarrow as pa
 
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog_spark.parquet.values import Parsed, parse_rows
@@ -93,7 +96,7 @@ class ProtobufValues:
             pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
         package = f"{files[-1].package}." if files[-1].package else ""
         found = pool.FindMessageTypeByName(package + files[-1].message_type[0].name)
-        self._pa, self._indexed = import_module("pyarrow"), indexed
+        self._indexed = indexed
         self._new: Callable[[], Any] = import_module("google.protobuf.message_factory").GetMessageClass(found)
         self._broken = import_module("google.protobuf.message").DecodeError
         self.type, self._convert = self._struct(found, ())
@@ -131,10 +134,9 @@ class ProtobufValues:
                 for name, presence, convert in converters
             }
 
-        return self._pa.struct([self._pa.field(field.name, kind) for field, kind, _ in made]), converted
+        return pa.struct([pa.field(field.name, kind) for field, kind, _ in made]), converted
 
     def _field(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
-        pa = self._pa
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             (key, to_key), (item, to_item) = (
@@ -147,7 +149,7 @@ class ProtobufValues:
         return kind, convert
 
     def _single(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
-        pa, message = self._pa, field.message_type
+        message = field.message_type
         if message is not None and message.full_name == _TIMESTAMP:
             return pa.timestamp("us", tz="UTC"), lambda found: found.seconds * 1_000_000 + found.nanos // 1_000
         if message is not None and message.full_name in _WRAPPERS:
@@ -160,8 +162,7 @@ class ProtobufValues:
             return pa.string(), lambda found: names.get(found, str(found))
         name = _type_name(field)
         if name in _UNSIGNED:
-            decimal = import_module("decimal").Decimal
-            return pa.decimal128(20, 0), decimal
+            return pa.decimal128(20, 0), Decimal
         return getattr(pa, _PLAIN[name])(), lambda found: found
 
 

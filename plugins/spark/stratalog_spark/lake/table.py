@@ -6,8 +6,9 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import Any, Final, Protocol
+
+import pyarrow.parquet as pq
 
 from stratalog.errors import ConfigError, StorageError
 from stratalog_spark.parquet.parquet_files import WrittenFile
@@ -89,12 +90,12 @@ class NewFile:
         """Return the description of a file that an earlier run wrote for a table without partitions."""
         with files.open(name) as opened:
             size_bytes = opened.seek(0, io.SEEK_END) or opened.tell()
-            footer = import_module("pyarrow.parquet").read_metadata(opened)
+            footer = pq.read_metadata(opened)
         return cls.of(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
 
     def metadata(self) -> Any:
         """Return the footer as a ``pyarrow.parquet.FileMetaData``."""
-        return import_module("pyarrow.parquet").read_metadata(io.BytesIO(self.footer))
+        return pq.read_metadata(io.BytesIO(self.footer))
 
 
 @dataclass(frozen=True, slots=True)

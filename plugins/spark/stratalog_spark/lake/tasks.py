@@ -5,10 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from stratalog.reading import Split
 from stratalog_spark.columns.kafka_columns import HEADERS as READ_HEADERS
@@ -139,7 +143,6 @@ class Work:
 
         The file has one record batch per bucket. Records without a key are written to files of the quarantine.
         """
-        pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:
             for batch in self._read(split):
@@ -170,7 +173,6 @@ class Work:
 
         A tombstone only removes the earlier record of its key. If a record's schema is unknown, nothing is written.
         """
-        pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
         decoded = self._decoder().decode(dated(_one_batch(rows)))
@@ -184,7 +186,7 @@ class Work:
             bad.add(decoded.bad)
             for name in bucket.data:
                 with self.files.open(name) as opened:
-                    file = import_module("pyarrow.parquet").ParquetFile(opened)
+                    file = pq.ParquetFile(opened)
                     if pc.any(pc.is_in(file.read(columns=[KEY])[KEY], value_set=replaced)).as_py():
                         removed.append(name)
                         for batch in file.iter_batches():
@@ -197,7 +199,7 @@ class Work:
         with self._good("none", small.period) as good:
             for name in small.names:
                 with self.files.open(name) as opened:
-                    for batch in import_module("pyarrow.parquet").ParquetFile(opened).iter_batches():
+                    for batch in pq.ParquetFile(opened).iter_batches():
                         good.add(batch)
             return Done(good.finish(), [], list(small.names), [], 0, 0)
 
@@ -263,7 +265,6 @@ class _Files:
 
     def add(self, rows: Any) -> None:
         """Add rows. A column of the files that the rows do not have gets its constant value, or null."""
-        pa = import_module("pyarrow")
         if not rows.num_rows:
             return
         names = set(rows.schema.names)
@@ -284,7 +285,6 @@ class _Files:
 
 def read_schema(data: bytes) -> Any:
     """Parse a serialized ``pyarrow.Schema``."""
-    pa = import_module("pyarrow")
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
@@ -296,8 +296,6 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
         each_partition: True for one record per key and partition, that with the largest offset; False for one record
             per key, that with the latest timestamp (of equal timestamps, the largest partition).
     """
-    pa = import_module("pyarrow")
-    np = import_module("numpy")
     partitions = rows["partition"].to_numpy()
     if each_partition:
         keys, order = ["key", "partition"], np.lexsort((rows["offset"].to_numpy(), partitions))
@@ -310,17 +308,14 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
 def buckets_of(keys: Any, buckets: int) -> Any:
     """Return the bucket of each key: Kafka's murmur2 of the key without the sign bit, modulo ``buckets``."""
-    pa = import_module("pyarrow")
     return pa.array((murmur2(keys.combine_chunks()) & 0x7FFFFFFF) % buckets, pa.int32())
 
 
 def _one_batch(rows: Any) -> Any:
     """Return a table as one ``pyarrow.RecordBatch``."""
-    return import_module("pyarrow").RecordBatch.from_arrays(
-        [column.combine_chunks() for column in rows.columns], schema=rows.schema
-    )
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
 
 
 def _batch_of(files: FileStore, name: str, number: int) -> Any:
     with files.open(name) as opened:
-        return import_module("pyarrow").ipc.open_file(opened).get_batch(number)
+        return pa.ipc.open_file(opened).get_batch(number)

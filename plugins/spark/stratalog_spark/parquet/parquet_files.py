@@ -5,9 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 GROUP_BYTES: Final = 32 << 20  # size of a row group in memory
 _HELD_BYTES: Final = 96 << 20  # limit for all row groups in memory
@@ -56,15 +60,13 @@ class _File:
     rows: int = 0
     footers: list[Any] = field(default_factory=list)
 
-    def flush(self, pa: Any, options: Mapping[str, object]) -> None:
+    def flush(self, options: Mapping[str, Any]) -> None:
         """Write the collected rows as a row group."""
         if not self.waiting:
             return
         table = pa.Table.from_batches(self.waiting)
         if self.writer is None:
-            self.writer = import_module("pyarrow.parquet").ParquetWriter(
-                self.local, table.schema, metadata_collector=self.footers, **options
-            )
+            self.writer = pq.ParquetWriter(self.local, table.schema, metadata_collector=self.footers, **options)
         self.writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.rows += table.num_rows
         self.waiting, self.waiting_bytes = [], 0
@@ -91,9 +93,8 @@ class PeriodWriter:
         *,
         partition_by: str,
         column: str,
-        options: Mapping[str, object],
+        options: Mapping[str, Any],
     ) -> None:
-        self._pa = import_module("pyarrow")
         self._target, self._name, self._by, self._column = target, name, partition_by, column
         self._files: dict[int | None, _File] = {}
         self._pieces: dict[int | None, int] = {}
@@ -110,9 +111,9 @@ class PeriodWriter:
             file.waiting.append(rows)
             file.waiting_bytes += rows.nbytes
             if file.waiting_bytes >= GROUP_BYTES:
-                file.flush(self._pa, self._options)
+                file.flush(self._options)
         while sum(file.waiting_bytes for file in self._files.values()) > _HELD_BYTES:
-            max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._pa, self._options)
+            max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._options)
 
     def finish(self) -> list[WrittenFile]:
         """Complete all files, move them to the destination, and return the descriptions of all files of the writer."""
@@ -141,7 +142,7 @@ class PeriodWriter:
 
     def _close(self, period: int | None) -> None:
         file = self._files[period]
-        file.flush(self._pa, self._options)
+        file.flush(self._options)
         file.writer.close()
         del self._files[period]
         size_bytes = file.local.stat().st_size
@@ -155,7 +156,6 @@ class PeriodWriter:
         if self._by == "none":
             yield 0, batch
             return
-        np = import_module("numpy")
         times = batch.column(self._column)
         raw = times.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy()
         periods = raw // _MICROSECONDS[self._by]
@@ -165,7 +165,7 @@ class PeriodWriter:
             yield (None if times.null_count else int(first)), batch
             return
         for period in np.unique(periods).tolist():
-            mask = self._pa.array(periods == period)
+            mask = pa.array(periods == period)
             yield (None if times.null_count and period == null else period), batch.filter(mask)
 
 
@@ -176,7 +176,6 @@ def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]
     """
     if partition_by == "none":
         return []
-    np = import_module("numpy")
     days, hour = divmod(period, 24) if period is not None and partition_by == "hour" else (period, 0)
     found = [("date", NO_DATE if days is None else str(np.datetime64(days, "D")))]
     if partition_by == "hour":
@@ -190,7 +189,6 @@ def dated(batch: Any) -> Any:
     Libraries of Iceberg and Delta fail on other years. A producer that sends microseconds as milliseconds sets such
     timestamps.
     """
-    pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
     times = batch.column("timestamp")
     bounds = [pa.scalar(bound, pa.int64()).cast(times.type) for bound in (_FIRST_US, _LAST_US)]
     good = pc.and_(pc.greater_equal(times, bounds[0]), pc.less_equal(times, bounds[1]))

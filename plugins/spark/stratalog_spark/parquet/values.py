@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.json
+
 from stratalog.errors import ConfigError, PluginImportError
 
 Parsed: TypeAlias = "tuple[Any, list[int]]"
@@ -28,13 +31,9 @@ class JsonValues:
     """
 
     def __init__(self, fields: Any) -> None:
-        pa = import_module("pyarrow")
         self.type = pa.struct(list(fields))
-        json_module = import_module("pyarrow.json")
         lines = pa.schema([pa.field(_COLUMN, pa.list_(self.type))])
-        self._options = json_module.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore")
-        self._read, self._blocks = json_module.read_json, json_module.ReadOptions
-        self._pa = pa
+        self._options = pyarrow.json.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore")
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
@@ -44,13 +43,13 @@ class JsonValues:
         parts: list[Any] = []
         bad: list[int] = []
         self._parse(texts, 0, parts, bad)
-        flat = self._pa.concat_arrays(parts) if parts else self._pa.array([], self.type)
+        flat = pa.concat_arrays(parts) if parts else pa.array([], self.type)
         if len(known) == len(rows):
             return flat, [known[number] for number in bad]
         places: list[int | None] = [None] * len(rows)
         for at, number in enumerate(known):
             places[number] = at
-        return flat.take(self._pa.array(places, self._pa.int64())), [known[number] for number in bad]
+        return flat.take(pa.array(places, pa.int64())), [known[number] for number in bad]
 
     def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad: list[int]) -> None:
         """Parse all texts at once. If that fails, parse both halves, until each bad text is isolated."""
@@ -59,7 +58,7 @@ class JsonValues:
             parts.append(found)
         elif len(texts) == 1:
             bad.append(first)
-            parts.append(self._pa.nulls(1, self.type))
+            parts.append(pa.nulls(1, self.type))
         else:
             middle = len(texts) // 2
             self._parse(texts[:middle], first, parts, bad)
@@ -72,15 +71,15 @@ class JsonValues:
         text if another text is empty, and an object that begins in one text and ends in the next; ``null`` crashes it.
         """
         if not texts:
-            return self._pa.array([], self.type)
+            return pa.array([], self.type)
         data = _BEFORE + (_AFTER + b"\n" + _BEFORE).join(texts) + _AFTER
-        blocks = self._blocks(use_threads=False, block_size=len(data) + 1)
+        blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         try:
-            table = self._read(io.BytesIO(data), read_options=blocks, parse_options=self._options)
-            lists = table.column(_COLUMN).combine_chunks()
+            table = pyarrow.json.read_json(io.BytesIO(data), read_options=blocks, parse_options=self._options)
+            lists: Any = table.column(_COLUMN).combine_chunks()  # pyarrow's type stubs have no lists here
             found = lists.flatten()
             found.validate(full=True)  # pyarrow's parser accepts strings that are not UTF-8
-        except self._pa.ArrowInvalid:
+        except pa.ArrowInvalid:
             return None
         if len(lists) != len(texts) or lists.value_lengths().unique().to_pylist() != [1] or found.null_count:
             return None
@@ -112,7 +111,6 @@ def json_fields(values: Sequence[bytes | None]) -> Any:
     Raises:
         ConfigError: there are no JSON objects among the values.
     """
-    pa = import_module("pyarrow")
     shapes: dict[str, list[bytes]] = {}  # objects by the types of their fields
     for value in values:
         try:
@@ -124,7 +122,7 @@ def json_fields(values: Sequence[bytes | None]) -> Any:
             shapes.setdefault(shape, []).append(json.dumps(found).encode())
     taken, schema = list[bytes](), None
     for objects in sorted(shapes.values(), key=len, reverse=True):
-        guessed = _guessed(pa, [*taken, *objects])
+        guessed = _guessed([*taken, *objects])
         if guessed is not None:
             taken, schema = [*taken, *objects], guessed
     if schema is None:
@@ -132,10 +130,10 @@ def json_fields(values: Sequence[bytes | None]) -> Any:
     return pa.schema([each for each in schema if not pa.types.is_null(each.type)])
 
 
-def _guessed(pa: Any, objects: Sequence[bytes]) -> Any:
-    data, module = b"\n".join(objects), import_module("pyarrow.json")
+def _guessed(objects: Sequence[bytes]) -> Any:
+    data = b"\n".join(objects)
     try:
-        return module.read_json(io.BytesIO(data), module.ReadOptions(block_size=len(data) + 1)).schema
+        return pyarrow.json.read_json(io.BytesIO(data), pyarrow.json.ReadOptions(block_size=len(data) + 1)).schema
     except pa.ArrowInvalid:
         return None
 
@@ -160,12 +158,11 @@ class AvroValues:
             fastavro = import_module("fastavro")
         except ImportError as error:
             raise PluginImportError("Avro needs fastavro", "spark", "stratalog[avro]") from error
-        self._pa = import_module("pyarrow")
         self._writers = {number: fastavro.parse_schema(_as_stored(schema)) for number, schema in schemas.items()}
         self._reader = self._writers[max(self._writers, key=lambda number: -1 if number is None else number)]
         self._read: Callable[..., Any] = fastavro.schemaless_reader
-        self.type = _avro_type(self._pa, self._reader, {})
-        if not self._pa.types.is_struct(self.type):
+        self.type = _avro_type(self._reader, {})
+        if not pa.types.is_struct(self.type):
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
@@ -198,7 +195,6 @@ def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Pars
         parse: returns the fields of a value, or None if the value cannot be parsed.
         kind: struct type of the result. A row whose fields do not fit this type is bad.
     """
-    pa = import_module("pyarrow")
     rows, bad = list[object](), set[int]()
     for number, value in enumerate(values.to_pylist()):
         found = None if value is None else parse(value)
@@ -247,7 +243,7 @@ def _as_stored(schema: Any) -> Any:
     }
 
 
-def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
+def _avro_type(schema: Any, named: dict[str, Any]) -> Any:
     """Return the Arrow type of an Avro schema that fastavro has parsed.
 
     Raise ConfigError for a union of several types, and for a record that contains itself: these cannot be columns.
@@ -256,7 +252,7 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
         kinds = [kind for kind in schema if kind != "null"]
         if len(kinds) != 1:
             raise ConfigError(f"an Avro union of {len(kinds)} types cannot be a column: {schema!r}")
-        return _avro_type(pa, kinds[0], named)
+        return _avro_type(kinds[0], named)
     if isinstance(schema, str):
         if schema in _PLAIN:
             return getattr(pa, _PLAIN[schema])()
@@ -265,32 +261,32 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
         return named[schema]
     kind = schema["type"]
     if kind in {"record", "error", "enum", "fixed"}:
-        return _named_type(pa, schema, named)
-    found = _logical(pa, kind, schema.get("logicalType"), schema)
+        return _named_type(schema, named)
+    found = _logical(kind, schema.get("logicalType"), schema)
     if found is not None:
         return found
     if kind == "array":
-        return pa.list_(_avro_type(pa, schema["items"], named))
+        return pa.list_(_avro_type(schema["items"], named))
     if kind == "map":
-        return pa.map_(pa.string(), _avro_type(pa, schema["values"], named))
-    return _avro_type(pa, kind, named)
+        return pa.map_(pa.string(), _avro_type(schema["values"], named))
+    return _avro_type(kind, named)
 
 
-def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
+def _named_type(schema: Any, named: dict[str, Any]) -> Any:
     """Return the Arrow type of an Avro record, error, enum or fixed. Add it to ``named``, for later references."""
     if schema["type"] == "enum":
-        made = pa.string()
+        made: Any = pa.string()
     elif schema["type"] == "fixed":
-        found = _logical(pa, "fixed", schema.get("logicalType"), schema)
+        found = _logical("fixed", schema.get("logicalType"), schema)
         made = pa.binary(schema["size"]) if found is None else found
     else:
         named[schema["name"]] = None  # inside itself the type is not available
-        made = pa.struct([pa.field(field["name"], _avro_type(pa, field["type"], named)) for field in schema["fields"]])
+        made = pa.struct([pa.field(field["name"], _avro_type(field["type"], named)) for field in schema["fields"]])
     named[schema["name"]] = made
     return made
 
 
-def _logical(pa: Any, kind: object, logical: str | None, schema: Any) -> Any:
+def _logical(kind: object, logical: str | None, schema: Any) -> Any:
     if kind == "long" and logical in {"timestamp-millis", "timestamp-micros"}:
         return pa.timestamp("us", tz="UTC")
     if kind == "int" and logical == "date":

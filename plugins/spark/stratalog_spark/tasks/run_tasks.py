@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -18,9 +19,6 @@ from stratalog.errors import StorageError
 from stratalog.reading import ReadSource
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.worker import freeze_once
-
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -128,9 +126,7 @@ def run_tasks(
         return []
     packed = [task.pack(given) for given in tasks]
 
-    def each(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_once()
         numbers: Iterator[int] = (
             number for batch in batches for number in cast(list[int], batch.column(0).to_pylist())
