@@ -345,6 +345,10 @@ def test_an_avro_decimal_is_referenced_by_its_name() -> None:
         {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["string", "int"]}]},
         {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["null", "A"]}]},
         "string",
+        {"type": "record", "fields": []},
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": "unknown"}]},
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": {"type": "array"}}]},
+        5,
     ],
 )
 def test_avro_that_can_be_no_columns_is_refused(export: Export, data: Path, tmp_path: Path, schema: object) -> None:

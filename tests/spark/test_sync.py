@@ -262,6 +262,16 @@ def test_schemas_that_do_not_fit_are_refused_and_wider_columns_are_not(lake: Lak
         lake.syncer("avro", {4: {"type": "record", "name": "O", "fields": [{"name": "kafka_offset", "type": "int"}]}})
 
 
+def test_an_invalid_schema_of_a_registry_is_an_error(lake: Lake) -> None:
+    from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
+
+    field = {"name": "x", "type": {"type": "array"}}
+    lake.append(0, [record(b"a", prefixed(1, b"x"))])
+    syncer = lake.syncer("avro", lambda _: {"type": "record", "name": "A", "fields": [field]})
+    with pytest.raises(ConfigError, match="schema 1: the Avro schema is not valid: KeyError: 'items'"):
+        lake.sync(syncer)
+
+
 def test_nested_fields_are_added(lake: Lake) -> None:
     def schema(*names: str) -> dict[str, object]:
         inner = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}

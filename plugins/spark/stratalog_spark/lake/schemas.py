@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from stratalog.errors import ConfigError, PluginImportError
+from stratalog.errors import ConfigError
 from stratalog_spark.lake.json_schema import json_schema_fields
 from stratalog_spark.lake.protobuf import ProtobufValues, compiled
 from stratalog_spark.parquet.values import CONFLUENT_BYTES, AvroValues, JsonValues, Parsed
@@ -85,9 +84,10 @@ class SchemaSet:
         for number in sorted(ids):
             if number not in self._known and self._ask is not None:
                 try:
-                    self._known[number] = self._usable(self._ask(number), f"schema {number}")
+                    schema = self._ask(number)
                 except LookupError:
                     continue
+                self._known[number] = self._usable(schema, f"schema {number}")
             if number in self._known:
                 found[number] = self._known[number]
         return found
@@ -139,9 +139,4 @@ def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
         return JsonValues(json_schema_fields(schema))
     if kind == "protobuf":
         return ProtobufValues(schema, indexed=prefixed)
-    try:
-        return AvroValues({None: schema})
-    except (ConfigError, PluginImportError):
-        raise
-    except import_module("fastavro").schema.SchemaParseException as error:
-        raise ConfigError(f"the Avro schema is not valid: {error}") from None
+    return AvroValues({None: schema})

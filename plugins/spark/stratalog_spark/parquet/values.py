@@ -149,7 +149,8 @@ class AvroValues:
         type: Arrow type of a value, a struct.
 
     Raises:
-        ConfigError: the schema with the greatest id is not a record, or a field cannot be a column.
+        ConfigError: a schema is not valid, the schema with the greatest id is not a record, or a field cannot be a
+            column.
         PluginImportError: fastavro is not installed.
     """
 
@@ -158,7 +159,10 @@ class AvroValues:
             fastavro = import_module("fastavro")
         except ImportError as error:
             raise PluginImportError("Avro needs fastavro", "spark", "stratalog[avro]") from error
-        self._writers = {number: fastavro.parse_schema(_as_stored(schema)) for number, schema in schemas.items()}
+        try:
+            self._writers = {number: fastavro.parse_schema(_as_stored(schema)) for number, schema in schemas.items()}
+        except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"the Avro schema is not valid: {type(error).__name__}: {error}") from None
         self._reader = self._writers[max(self._writers, key=lambda number: -1 if number is None else number)]
         self._read: Callable[..., Any] = fastavro.schemaless_reader
         self.type = _avro_type(self._reader, {})
