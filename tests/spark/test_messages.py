@@ -92,8 +92,8 @@ def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
 
 
 def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
+    from stratalog_spark.exporting.imports import STAGED  # noqa: PLC0415 - comes with the plugin
     from stratalog_spark.tasks.messages import SPLIT, MessageError  # noqa: PLC0415 - comes with the plugin
-    from stratalog_spark.tasks.write_messages import STAGED  # noqa: PLC0415 - comes with the plugin
 
     place = PackedSegment.of(STORED)
     piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, place, aborted=(AbortedTransaction(1, 5, 6, 7),))

@@ -20,7 +20,6 @@ from stratalog_spark.columns.row_columns import columns_of
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
-from stratalog_spark.tasks.write_messages import STAGED
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
 _ROWS: Final = 1 << 14  # maximum number of rows that are encoded together
@@ -58,6 +57,7 @@ class _Files:
 
 
 _FILES: Final = Message[_Files]("files", _Files)
+STAGED: Final = Message[list[StagedSegment]]("staged", list[StagedSegment])
 
 
 def import_topics(

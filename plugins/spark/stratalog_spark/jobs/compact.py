@@ -36,14 +36,13 @@ from stratalog_spark.jobs.packing import (
     unpack_newest,
     unpack_offsets,
 )
-from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, explained, run_tasks, source_of, task_count, watched
 from stratalog_spark.tasks.worker import freeze_once
-from stratalog_spark.tasks.write_messages import REWRITTEN
 
 MEMORY_BYTES: Final = 128 << 20  # for the numbers below, which are reduced in proportion
 _LEAST_BYTES: Final = 1 << 20

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from stratalog.reading import ReadSource
 from stratalog.writing import ReplaceSpan, Rewritten
-from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, RUN, ReplaceReport, Run, plan_runs, publish, target_of
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
-from stratalog_spark.tasks.write_messages import REWRITTEN
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertReport:
-    """Result of each log that was changed."""
-
-    logs: tuple[Replaced, ...]
 
 
 def convert(
@@ -31,7 +22,7 @@ def convert(
     layout: str | None = None,
     take_over: bool = False,
     progress: TaskProgress | None = None,
-) -> ConvertReport:
+) -> ReplaceReport:
     """Convert closed segments of topics to record batches of magic 2, and to another codec or layout if requested.
 
     The records do not change. Messages of magic 0 and 1 keep their timestamps, with the timestamp type CreateTime.
@@ -72,4 +63,4 @@ def convert(
         spans: list[ReplaceSpan] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
         parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
-        return ConvertReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))
+        return ReplaceReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))

@@ -21,12 +21,11 @@ from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.keys.key_set import KeySet
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
-from stratalog_spark.tasks.write_messages import REWRITTEN
 
 Place = tuple[TopicPartition, int]
 """A segment: its log and its base offset."""

@@ -11,20 +11,19 @@ from pyspark.sql import SparkSession
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.writing import MergePlan, ReplaceSpan, Rewritten
-from stratalog_spark.jobs.runs import LARGEST_RUN_BYTES, SMALLEST_RUN_BYTES, Replaced, publish, target_of
+from stratalog_spark.jobs.runs import (
+    LARGEST_RUN_BYTES,
+    REWRITTEN,
+    SMALLEST_RUN_BYTES,
+    ReplaceReport,
+    publish,
+    target_of,
+)
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
-from stratalog_spark.tasks.write_messages import REWRITTEN
 
 SEGMENT_BYTES: Final = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class MergeReport:
-    """Result of each log that was changed."""
-
-    logs: tuple[Replaced, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def merge(
     segment_bytes: int = SEGMENT_BYTES,
     take_over: bool = False,
     progress: TaskProgress | None = None,
-) -> MergeReport:
+) -> ReplaceReport:
     """Merge small neighbouring closed segments to larger segments, by one commit for each partition.
 
     Batches, offsets and markers do not change. A segment is small if its size is at most half of the target size.
@@ -84,7 +83,7 @@ def merge(
         tasks = list(_shared(plans, task_count(spark)))
         parts = run_tasks(spark, tasks, work, task=_GROUPS, result=REWRITTEN, progress=progress)
         spans = [plan.span for plan in plans]
-        return MergeReport(publish(writer, spans, tasks, parts, "merged by a job", keeps_others=True))
+        return ReplaceReport(publish(writer, spans, tasks, parts, "merged by a job", keeps_others=True))
 
 
 def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:

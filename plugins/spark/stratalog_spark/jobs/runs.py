@@ -40,6 +40,7 @@ class Run:
 
 
 RUN: Final = Message[Run]("run", Run)
+REWRITTEN: Final = Message[Rewritten]("rewritten", Rewritten)
 
 
 class OfSpan(Protocol):
@@ -64,6 +65,13 @@ class Replaced:
     bytes_after: int
     segments_before: int
     segments_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceReport:
+    """Result of each log that a job has changed."""
+
+    logs: tuple[Replaced, ...]
 
 
 def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
