@@ -31,6 +31,7 @@ TEMPORARY: Final = "_stratalog"  # folder of files that are deleted after the co
 _NO_TIME: Final = -(1 << 63)
 _BATCH_ROWS: Final = 1 << 16
 _HELD_BYTES: Final = 64 << 20  # above this size, a task keeps only the latest record of each key
+_PARQUET: Final = {"compression": "zstd", "coerce_timestamps": "us"}
 _FOLDER: Final = {"day": "date", "hour": "hour", "none": "none", BUCKETS: "none"}
 
 
@@ -44,7 +45,6 @@ class Done:
         removed: names of the data files that ``files`` replace.
         unknown: ids of schemas that the task did not have. The result is incomplete then.
         rows: number of records that are in ``files`` for the first time.
-        bad_rows: number of records in ``bad``.
     """
 
     files: list[NewFile]
@@ -52,7 +52,6 @@ class Done:
     removed: list[str]
     unknown: list[int]
     rows: int
-    bad_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,11 @@ class Sorted:
         name: name of the file; empty if there are no records.
         buckets: number of the bucket of each record batch in the file.
         bad: new files of records that have no key.
-        bad_rows: number of records in ``bad``.
     """
 
     name: str
     buckets: list[int]
     bad: list[NewFile]
-    bad_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,7 @@ class Work:
                 unknown.update(decoded.unknown)
                 bad.add(decoded.bad)
                 good.add(decoded.rows)
-            return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows, bad.rows)
+            return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows)
 
     def sort(self, split: Split) -> Sorted:
         """Write the latest record of each key and partition of a split to a temporary file for ``merge``.
@@ -156,7 +153,7 @@ class Work:
             refused = bad.finish()
         rows = latest(pa.concat_tables(held), each_partition=True) if held else None
         if rows is None or not rows.num_rows:
-            return Sorted("", [], refused, bad.rows)
+            return Sorted("", [], refused)
         rows = rows.append_column(BUCKET, buckets_of(rows["key"], self.layout.buckets))
         numbers = sorted(pc.unique(rows[BUCKET]).to_pylist())
         name = f"{TEMPORARY}/{uuid4().hex}.arrow"
@@ -166,7 +163,7 @@ class Work:
                 for number in numbers:
                     out.write_batch(_one_batch(rows.filter(pc.equal(rows[BUCKET], number))))
             self.files.put(local, name)
-        return Sorted(name, numbers, refused, bad.rows)
+        return Sorted(name, numbers, refused)
 
     def merge(self, bucket: Bucket) -> Done:
         """Add the latest record of each key to a bucket, and rewrite the data files that contain earlier records.
@@ -177,7 +174,7 @@ class Work:
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
         decoded = self._decoder().decode(dated(_one_batch(rows)))
         if decoded.unknown:
-            return Done([], [], [], sorted(decoded.unknown), 0, 0)
+            return Done([], [], [], sorted(decoded.unknown), 0)
         replaced = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
         tombstones = rows.filter(rows["value"].is_null())["key"].combine_chunks()
         present = decoded.rows.filter(pc.invert(pc.is_in(decoded.rows[KEY], value_set=tombstones)))
@@ -192,7 +189,7 @@ class Work:
                         for batch in file.iter_batches():
                             good.add(batch.filter(pc.invert(pc.is_in(batch.column(KEY), value_set=replaced))))
             good.add(present)
-            return Done(good.finish(), bad.finish(), removed, [], present.num_rows, bad.rows)
+            return Done(good.finish(), bad.finish(), removed, [], present.num_rows)
 
     def rewrite(self, small: Rewrite) -> Done:
         """Write the rows of several small data files to one new file, which replaces them after its commit."""
@@ -201,7 +198,7 @@ class Work:
                 with self.files.open(name) as opened:
                     for batch in pq.ParquetFile(opened).iter_batches():
                         good.add(batch)
-            return Done(good.finish(), [], list(small.names), [], 0, 0)
+            return Done(good.finish(), [], list(small.names), [], 0)
 
     def _read(self, split: Split) -> Iterator[Any]:
         batches = read_split(self.options, READ, self.options.source, split)
@@ -216,23 +213,21 @@ class Work:
 
         If ``partition_by`` is ``none``, the writer creates one file for the table's partition ``period``.
         """
-        schema, by = read_schema(self.file_schema), self.layout.partition_by
+        by = _FOLDER[self.layout.partition_by]
+
+        def place(found: int | None) -> int | None:
+            return period if partition_by == "none" else found
 
         def name(found: int | None) -> str:
-            shown = period if partition_by == "none" else found
-            folders = [f"{PREFIX}{key}={value}" for key, value in dated_folders(shown, _FOLDER[by])]
+            folders = [f"{PREFIX}{key}={value}" for key, value in dated_folders(place(found), by)]
             return "/".join([*folders, uuid4().hex])
 
-        options = {"compression": "zstd", "coerce_timestamps": "us"}
-        writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=options)
-        return _Files(
-            writer, schema, {BUCKET: period}, (lambda _: period) if partition_by == "none" else lambda found: found
-        )
+        writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET)
+        return _Files(writer, read_schema(self.file_schema), {BUCKET: period}, place)
 
     def _bad(self) -> _Files:
-        options = {"compression": "zstd", "coerce_timestamps": "us"}
         writer = PeriodWriter(
-            self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=options
+            self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
         )
         return _Files(writer, read_schema(self.bad_schema), {}, lambda _: 0)
 
