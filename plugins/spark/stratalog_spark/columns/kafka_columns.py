@@ -162,13 +162,13 @@ def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) 
 
 
 @cache
-def _types(pa: Any) -> dict[str, Any]:
-    """Return the Arrow type of each column.
+def arrow_types(pa: Any) -> dict[str, Any]:
+    """Return the Arrow type of each type in ``TYPES``.
 
     Spark accepts exactly these types: it refuses another unit, time zone or width, even an equivalent one.
     """
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    arrow = {
+    return {
         "binary": pa.binary(),
         "string": pa.string(),
         "int": pa.int32(),
@@ -176,7 +176,12 @@ def _types(pa: Any) -> dict[str, Any]:
         "timestamp": pa.timestamp("us", tz="UTC"),
         TYPES[HEADERS]: pa.list_(pa.field("element", header)),
     }
-    return {name: arrow[kind] for name, kind in TYPES.items()}
+
+
+@cache
+def _types(pa: Any) -> dict[str, Any]:
+    """Return the Arrow type of each column."""
+    return {name: arrow_types(pa)[kind] for name, kind in TYPES.items()}
 
 
 def _taken(name: str) -> Callable[[Any, Scanned], Any]:

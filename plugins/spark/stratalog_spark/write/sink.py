@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
+from stratalog_spark.columns.kafka_columns import arrow_types
 from stratalog_spark.columns.row_columns import (
     by_log,
     check_schema,
@@ -297,16 +298,7 @@ def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatc
     """
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    kinds: dict[str, pa.DataType] = {
-        "binary": pa.binary(),
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "array<struct<key:string,value:binary>>": pa.list_(header),
-    }
-    names = written_names(schema.names)
+    kinds, names = arrow_types(pa), written_names(schema.names)
     wanted = pa.schema([(names[name], kinds[schema[name].dataType.simpleString()]) for name in names])
     rest = iter(given)
     while taken := list(islice(rest, 1)):
