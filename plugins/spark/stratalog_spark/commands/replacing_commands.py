@@ -183,19 +183,7 @@ def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment
 
 
 def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
-    columns = ("topic", "partition", "records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")  # fmt: skip
-    rows = [
-        (
-            each.log.topic,
-            each.log.partition,
-            each.records_before,
-            each.records_after,
-            each.bytes_before,
-            each.bytes_after,
-            each.segments_before,
-            each.segments_after,
-        )
-        for each in logs
-    ]
+    counts = ("records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")
+    rows = [(*each.log, *(getattr(each, name) for name in counts)) for each in logs]
     if rows:
-        output.table("what was replaced", columns, rows)
+        output.table("what was replaced", ("topic", "partition", *counts), rows)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypedDict
 
 from stratalog import Isolation
@@ -72,15 +73,18 @@ class Options(SparkOptions):
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
         unsuited = {True: _ENDING, False: (COMMITS,), None: ()}[streaming]
+        commits = any(name.lower() == COMMITS.lower() for name in given)
         super().__init__(
             given,
             (*NAMES, *STREAM_NAMES, *PUSHED_NAMES),
-            used=(_ISOLATION, _GROUP) if _asks_for_commits(given) else (_ISOLATION,),
+            used=(_ISOLATION, _GROUP) if commits else (_ISOLATION,),
             ignored=(*CONSUMER_NAMES, *LIMITS) if streaming is False else CONSUMER_NAMES,
             unsuited=unsuited,
         )
         self._streaming = streaming
-        self._check_kind(unsuited, streaming=streaming)
+        for name in unsuited:
+            if self._get(name) is not None:
+                raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
         self.source = self._source()
         self.topics = self._topics()
         self.start = self._bound("starting", LATEST if streaming else EARLIEST, any_word=streaming is not False)
@@ -104,7 +108,7 @@ class Options(SparkOptions):
         self.counts = self._switch("pushedCount", default=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _options, (self._values, self._streaming)
+        return partial(Options, streaming=self._streaming), (self._values,)
 
     @property
     def splitting(self) -> Splitting:
@@ -123,11 +127,6 @@ class Options(SparkOptions):
         """
         corrupt = CORRUPT if self.corrupt == "columns" else ()
         return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
-
-    def _check_kind(self, unsuited: Iterable[str], *, streaming: bool | None) -> None:
-        for name in unsuited:
-            if self._get(name) is not None:
-                raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
 
     def _group(self) -> str | None:
         """Return the group whose offsets the query commits, or None. Raise ConfigError if the group has no name."""
@@ -198,11 +197,3 @@ class Options(SparkOptions):
             word = "latest (-1)" if other == LATEST else "earliest (-2)"
             raise ConfigError(f"option {option} of a batch query cannot be {word}")
         return Bound(option, everywhere=everywhere, offsets=found)
-
-
-def _asks_for_commits(given: Mapping[str, str]) -> bool:
-    return any(name.lower() == COMMITS.lower() for name in given)
-
-
-def _options(given: Mapping[str, str], streaming: bool | None) -> Options:  # noqa: FBT001 - what is pickled is positional
-    return Options(given, streaming=streaming)

@@ -43,16 +43,12 @@ def source_of(source: ReadSource | str) -> ReadSource:
 
 
 def task_count(spark: SparkSession) -> int:
-    """Return the number of tasks for work that can be divided freely: three times ``parallelism``."""
-    return _TASKS_A_CORE * parallelism(spark)
+    """Return the number of tasks for work that can be divided freely: three times the number of tasks that run at once.
 
-
-def parallelism(spark: SparkSession) -> int:
-    """Return the approximate number of tasks that run at the same time; 8 with Spark Connect, where it is unknown."""
-    try:
-        return max(int(spark.sparkContext.defaultParallelism), 1)
-    except (PySparkException, AttributeError):  # Spark Connect has no context
-        return 8
+    With Spark Connect, which does not provide that number, 8 tasks are assumed to run at once.
+    """
+    context = _context(spark)
+    return _TASKS_A_CORE * (8 if context is None else max(int(context.defaultParallelism), 1))
 
 
 def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
@@ -185,6 +181,7 @@ def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None
 
 
 def _context(spark: SparkSession) -> Any:
+    """Return the context of a session; None for Spark Connect, which has none."""
     try:
         return spark.sparkContext
     except (PySparkException, AttributeError):
