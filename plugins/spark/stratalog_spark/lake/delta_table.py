@@ -163,12 +163,7 @@ class DeltaLakeTable:
         self.exists = True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
-
-        Raises:
-            ConfigError: Delta cannot store a column.
-            TableConflictError: another program changed the table at the same time.
-        """
+        """Add the missing columns and nested fields of a ``pyarrow.Schema``, as ``LakeTable.add_columns``."""
         errors = import_module("deltalake.exceptions")
         held = {each.name: each.type for each in self.columns}
         added = pa.schema([each for each in columns if held.get(each.name) != each.type])
@@ -186,10 +181,7 @@ class DeltaLakeTable:
         return {partition: end for partition, end in found.items() if end is not None}
 
     def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the number of the last commit that had bad records, and the names of the files with these records.
-
-        Return (0, ()) if there is no such commit after the commit ``after``.
-        """
+        """Return the last commit that had bad records, and their files, as ``LakeTable.quarantined``."""
         number = self._version(_QUARANTINED_NUMBER) or 0
         if number <= after:
             return 0, ()

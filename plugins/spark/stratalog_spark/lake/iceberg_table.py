@@ -132,12 +132,7 @@ class IcebergLakeTable:
         self._table, self.exists = self._catalog.load_table(self._identifier), True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
-
-        Raises:
-            ConfigError: Iceberg cannot store a column.
-            TableConflictError: another program changed the table at the same time.
-        """
+        """Add the missing columns and nested fields of a ``pyarrow.Schema``, as ``LakeTable.add_columns``."""
         try:
             with self._table.update_schema() as update:
                 update.union_by_name(columns)
@@ -152,10 +147,7 @@ class IcebergLakeTable:
         return {partition: known[partition] for partition in partitions if partition in known}
 
     def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the number of the last commit that had bad records, and the names of the files with these records.
-
-        Return (0, ()) if there is no such commit after the commit ``after``.
-        """
+        """Return the last commit that had bad records, and their files, as ``LakeTable.quarantined``."""
         found = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
         return (found[0], found[1]) if found[0] > after else (0, ())
 
