@@ -18,7 +18,7 @@ import click
 
 from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.cli.termination import interrupted_by_sigterm
+from stratalog.cli.signal_handlers import interrupted_by_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Clock, Env

@@ -16,7 +16,7 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, size_text
-from stratalog.cli.termination import interrupted_by_sigterm
+from stratalog.cli.signal_handlers import interrupted_by_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env

@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from threading import current_thread, main_thread
 from types import FrameType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -29,6 +28,8 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from rich.text import Text
+
+from stratalog.cli.signal_handlers import signal_handler
 
 TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 """Title, columns and rows of a table."""
@@ -197,7 +198,12 @@ class Output:
         """
         with self._bar(*BYTE_COLUMNS) as bar:
             progress = ByteProgress(bar, what)
-            with _stopping(progress.stop):
+
+            def interrupt(number: int, frame: FrameType | None) -> None:
+                progress.stop()  # Python raises KeyboardInterrupt only in the main thread
+                signal.default_int_handler(number, frame)
+
+            with signal_handler(signal.SIGINT, interrupt):
                 try:
                     yield progress
                 except KeyboardInterrupt as stop:
@@ -214,27 +220,6 @@ class Output:
             transient=True,
             disable=self.as_json or not self._notes.is_terminal,
         )
-
-
-@contextmanager
-def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at Ctrl-C, before KeyboardInterrupt is raised in the main thread; do nothing in another thread.
-
-    Python raises KeyboardInterrupt in no other thread, and ``stop`` has to stop these threads.
-    """
-    if current_thread() is not main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        stop()
-        signal.default_int_handler(number, frame)
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _filled(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
