@@ -40,7 +40,7 @@ from stratalog.config.keys import LONG_MAX, Key, Section
 from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFIX
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
-from stratalog.spi import hooks
+from stratalog.spi import Provider, hooks
 from stratalog_formats.kernels.dispatch import KERNELS
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.serve_command import serve
@@ -117,29 +117,22 @@ _SECTION_INTROS: Final[dict[type[Section], str]] = {
 def settings_page() -> str:
     """Return the page with the reference of all settings."""
     parts = [_SETTINGS_INTRO]
-    for section, intro in _SECTION_INTROS.items():
-        parts += [
-            f"## {section.title}",
-            intro,
-            _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
-        ]
-    for provider, section in provider_sections():
-        parts += [
-            f"## {section.title}",
-            f"Under `[plugins.{provider}]`.",
-            _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
-        ]
+    plugins = ((section, f"Under `[plugins.{provider}]`.") for provider, section in provider_sections())
+    for section, intro in (*_SECTION_INTROS.items(), *plugins):
+        table = _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section))
+        parts += [f"## {section.title}", intro, table]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def provider_sections() -> list[tuple[str, type[Section]]]:
     """Return the name and the settings section of each bundled provider with engine settings, sorted by name."""
-    found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
-    found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
-    found |= {
-        provider.name: provider.engine_section
-        for provider in (*stratalog_gateway.stratalog_services(), *stratalog_telemetry.stratalog_services())
-    }
+    providers: tuple[Provider[Any], ...] = (
+        *stratalog_formats.stratalog_tier_layouts(),
+        *stratalog_s3.stratalog_object_stores(),
+        *stratalog_gateway.stratalog_services(),
+        *stratalog_telemetry.stratalog_services(),
+    )
+    found = {provider.name: provider.engine_section for provider in providers}
     return sorted((name, section) for name, section in found.items() if section is not None)
 
 
