@@ -68,7 +68,7 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
         broker.produce_transactions("orders", [(SOME[:2], True), (SOME[2:], False)], GOES_ON)
         broker.commit(THEIRS, "orders", 3)
         broker.commit(BOTH, "orders", 1)
-        broker.leave_open("orders", SOME[:1], IS_LEFT)
+        broker.begin("orders", SOME[:1], IS_LEFT)
         broker.stop()
         with stratalog.open_engine(broker.log_dir) as engine:
             groups = found_groups(engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import subprocess
@@ -54,11 +53,6 @@ class Browser:
         """Return the browser's log messages since the last call: refused styles and scripts, failed requests."""
         found = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
         return [entry["message"] for entry in found]
-
-    def screenshot(self) -> bytes:
-        """Return the whole page as PNG."""
-        found = self.command("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
-        return base64.b64decode(found["data"])
 
     def close(self) -> None:
         """Close the window."""

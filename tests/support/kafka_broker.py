@@ -225,10 +225,6 @@ class KafkaBroker:
             assert producer.flush(CLIENT_SECONDS) == 0  # an abort would otherwise remove unsent records
             (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
 
-    def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
-        """Produce to partition 0 in a transaction, and leave it open. The producer is not returned."""
-        self.begin(topic, records, transactional_id)
-
     def producer(self, **settings: str | bool) -> Producer:
         """Return a client that survives a restart of the broker: the address stays the same."""
         return Producer({**self._client(), **settings})
