@@ -28,22 +28,19 @@ class OfferInfo:
     Attributes:
         name: name of the provider.
         version: version of the bytes that its component writes.
-        schemes: URI schemes, stores only.
         capabilities: short descriptions for people.
         extensions: names of the component's compiled modules, which are used if they could be built.
     """
 
     name: str
     version: int
-    schemes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, provider: Provider[Any]) -> OfferInfo:  # Any: providers of every kind
-        """Return the description of ``provider``, with its schemes sorted."""
-        schemes = tuple(sorted(provider.schemes))
-        return cls(provider.name, provider.version, schemes, provider.capabilities, provider.extensions)
+        """Return the description of ``provider``."""
+        return cls(provider.name, provider.version, provider.capabilities, provider.extensions)
 
     def not_compiled(self) -> dict[str, str]:
         """Return the compiled modules that are not in use, each with the reason. The call imports the other modules."""

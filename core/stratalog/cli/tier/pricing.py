@@ -37,7 +37,7 @@ def upload_part_bytes(settings: Settings) -> int:
     return found if isinstance(found, int) else PART_BYTES
 
 
-def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
+def log_bill(found: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
     """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
     root, segments = found.root, found.view().segments
     entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
