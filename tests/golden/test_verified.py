@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import golden_data
+from command_runs import printed_items
 from golden_data import Golden
 from golden_reading import hashes
 from stratalog.cli.app import run
@@ -18,7 +18,7 @@ Unpacked = Callable[[str], Golden]
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[dict[str, object]]]:
     code = run(["verify", str(folder), "--json", *options])
-    return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return code, printed_items(capsys)
 
 
 @pytest.mark.parametrize("directory", golden_data.plain_directories())

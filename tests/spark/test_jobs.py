@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import stratalog_spark as jobs
+from command_runs import printed_items
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import UnknownTopicError
 
@@ -96,7 +96,7 @@ def test_export_writes_what_is_new_as_parquet(
 ) -> None:
     target = tmp_path / "out"
     assert command("export", tier.as_uri(), target, "--schema", "json", "--fields", "a long", "--json") == 0
-    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *_, summary = printed_items(capsys)
     assert (summary["rows"], summary["malformed"], summary["run"]) == (600, 594, 1)
     found = spark.read.parquet(str(target)).groupBy("topic", "date", "partition").count().collect()
     assert sorted((row["topic"], str(row["date"]), row["partition"], row["count"]) for row in found) == [
@@ -118,19 +118,19 @@ def test_a_topic_is_compacted_erased_and_converted(
     with monkeypatch.context() as patched:
         patched.setattr(compact, "ALONE_RECORDS", 0)  # treats the logs as too large for one task
         assert command("compact", uri, "-t", "orders", "--any-policy", "--take-over", "--json") == 0
-    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *_, summary = printed_items(capsys)
     assert (summary["before"], summary["after"]) == (600, 100)
     assert 0 < summary["shuffled_bytes"] < 100 * 20 + 500
     assert command("compact", uri, "-t", "orders", "--any-policy", "--json") == 0
-    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *_, summary = printed_items(capsys)
     assert (summary["before"], summary["after"], summary["shuffled_bytes"]) == (100, 100, 0)
     assert command("erase", uri, "--key", "key-1", "--key-hex", b"key-2".hex(), "--json") == 0
-    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *_, summary = printed_items(capsys)
     assert summary["records"] == 4
     assert command("convert", uri, "-t", "orders", "--compression", "zstd") == 0
     capsys.readouterr()
     assert command("merge", uri, "--segment-bytes", "3000", "--json") == 0
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = printed_items(capsys)
     assert all(
         row["segments_after"] < row["segments_before"] and row["bytes_after"] == row["bytes_before"] for row in printed
     )
@@ -166,7 +166,7 @@ def test_the_command_prints_a_table_or_json_and_draws(
 ) -> None:
     picture = tmp_path / "picture.svg"
     assert command("stats", tier.as_uri(), "--json", "--picture", picture) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     assert [(row["partition"], row["records"], row["first_time"]) for row in rows] == [
         (0, 300, "1970-01-02T00:00:00Z"),
         (1, 300, "1970-01-02T00:00:00Z"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from command_runs import run_command
 from dump_items import Item
-from stratalog.cli.app import run
 
 
 class DumpRunner:
@@ -18,11 +17,10 @@ class DumpRunner:
         self._capsys = capsys
 
     def __call__(self, *arguments: object) -> tuple[int, list[Item], str]:
-        code = run(["dump", *map(str, arguments), "--json"])
-        items = [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
-        assert run(["dump", *map(str, arguments)]) == code
-        people = self._capsys.readouterr()
-        return code, items, people.out + people.err
+        for_programs = run_command(self._capsys, "dump", *arguments, "--json")
+        for_people = run_command(self._capsys, "dump", *arguments)
+        assert for_people.code == for_programs.code
+        return for_people.code, for_programs.items, for_people.out + for_people.err
 
 
 def written(folder: Path, name: str, data: bytes) -> Path:

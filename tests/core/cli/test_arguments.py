@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
+from command_runs import items_of
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -25,16 +25,11 @@ def place(tmp_path: Path) -> list[str]:
     return ["--dir", str(tmp_path / "data")]
 
 
-def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
-    assert run([*arguments, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_a_key_need_not_be_text(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert [item["offset"] for item in items(capsys, "consume", "orders", *place, "--key", TYPED)] == [1]
-    assert any("record" in item for item in items(capsys, "why-kept", "orders", "0", *place, "--key", TYPED))
-    assert len(items(capsys, "erase", "orders", *place, "--key", TYPED)) == 1
-    assert [item["offset"] for item in items(capsys, "consume", "orders", *place)] == [0, 2]
+    assert [item["offset"] for item in items_of(capsys, "consume", "orders", *place, "--key", TYPED)] == [1]
+    assert any("record" in item for item in items_of(capsys, "why-kept", "orders", "0", *place, "--key", TYPED))
+    assert len(items_of(capsys, "erase", "orders", *place, "--key", TYPED)) == 1
+    assert [item["offset"] for item in items_of(capsys, "consume", "orders", *place)] == [0, 2]
 
 
 def test_a_group_must_be_text(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:

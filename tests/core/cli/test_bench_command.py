@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from sim_objects import SimObjectStore
 from stratalog.cli import bench_command
 from stratalog.cli.app import run
@@ -54,7 +55,7 @@ def left(place: Path) -> list[str]:
 
 def test_a_disk_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "-d", str(place / "disk"), "--size", "1", "--threads", "2", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = printed_items(capsys)
     assert {item["what"]: item["unit"] for item in told} == LOCAL
     assert all(item["figure"] > 0 for item in told)
     assert all(item["slowest_1_percent"] >= item["figure"] for item in told if item["unit"] == "ms")
@@ -64,7 +65,7 @@ def test_a_disk_is_measured_and_left_as_it_was(place: Path, capsys: pytest.Captu
 def test_a_tier_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--tier", f"file://{place / 'bucket'}", "--size", "1", "--compression", "zstd", "--json"]
     assert run(["bench", "-d", str(place / "disk"), *options]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = printed_items(capsys)
     assert {item["what"]: item["unit"] for item in told} == {**LOCAL, **REMOTE}
     assert left(place) == ["bucket/mine", "disk/mine"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import RunCommand
 from own_command import running_command
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
@@ -21,29 +22,7 @@ from stratalog.model.offsets import Durability, Isolation
 from stratalog.registry.resolve import Offer, OfferTable
 from stratalog.spi import Command
 
-Run = Callable[..., "Ended"]
 SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
-
-
-class Ended:
-    """Exit code and output of a command."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def items(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def stratalog(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Ended:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Ended(code, captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture
@@ -60,7 +39,7 @@ def filled(tmp_path: Path) -> Path:
     return folder
 
 
-def test_topics_are_created_listed_and_described(stratalog: Run, tmp_path: Path) -> None:
+def test_topics_are_created_listed_and_described(stratalog: RunCommand, tmp_path: Path) -> None:
     folder = tmp_path / "new"
     made = stratalog(
         "topics", "create", "orders", "--partitions", 3, "--set", "segment.ms=1000", "--dir", folder, "--json"
@@ -75,7 +54,7 @@ def test_topics_are_created_listed_and_described(stratalog: Run, tmp_path: Path)
     assert "segment.ms" in described.out
 
 
-def test_produced_lines_are_consumed(stratalog: Run, tmp_path: Path) -> None:
+def test_produced_lines_are_consumed(stratalog: RunCommand, tmp_path: Path) -> None:
     folder, lines = tmp_path / "data", tmp_path / "lines"
     lines.write_bytes(b"a:1\nb:2\nplain\n")
     stratalog("topics", "create", "orders", "--dir", folder)
@@ -89,7 +68,7 @@ def test_produced_lines_are_consumed(stratalog: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_consume_begins_and_ends_at_the_given_positions(stratalog: Run, filled: Path) -> None:
+def test_consume_begins_and_ends_at_the_given_positions(stratalog: RunCommand, filled: Path) -> None:
     got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--count", 3, "--dir", filled, "--json")
     assert [(item["partition"], item["offset"]) for item in got.items] == [(1, 10), (1, 11), (1, 12)]
     assert got.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
@@ -99,7 +78,7 @@ def test_consume_begins_and_ends_at_the_given_positions(stratalog: Run, filled: 
     assert people.out == f'0:0  2023-11-14T22:13:20.000Z  "k0" = "{"x" * 40}"  h: 0xff\n'
 
 
-def test_consume_shows_the_records_of_one_key(stratalog: Run, filled: Path) -> None:
+def test_consume_shows_the_records_of_one_key(stratalog: RunCommand, filled: Path) -> None:
     got = stratalog("consume", "orders", "--key", "k7", "--dir", filled, "--json")
     assert [(item["partition"], item["offset"], item["key"]) for item in got.items] == [(0, 7, "k7"), (1, 7, "k7")]
     assert stratalog("consume", "orders", "--key", "k7", "--from", 8, "--dir", filled, "--json").items == []
@@ -107,7 +86,7 @@ def test_consume_shows_the_records_of_one_key(stratalog: Run, filled: Path) -> N
     assert refused.code == 2
 
 
-def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: Run, tmp_path: Path) -> None:
+def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: RunCommand, tmp_path: Path) -> None:
     folder, lines = tmp_path / "data", tmp_path / "lines"
     lines.write_bytes(b"".join(b"k%d:%d\n" % (number, number) for number in range(20)) + b"plain\n")
     stratalog("topics", "create", "orders", "--partitions", 3, "--dir", folder)
@@ -122,7 +101,7 @@ def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: Run, tmp_p
     assert sum(int(str(item["records"])) for item in sent.items) == 21
 
 
-def test_a_group_sees_each_record_once(stratalog: Run, filled: Path) -> None:
+def test_a_group_sees_each_record_once(stratalog: RunCommand, filled: Path) -> None:
     def consumed(*options: object) -> list[tuple[object, object]]:
         got = stratalog("consume", "orders", "--group", "g", *options, "--dir", filled, "--json")
         assert got.code == 0
@@ -136,7 +115,7 @@ def test_a_group_sees_each_record_once(stratalog: Run, filled: Path) -> None:
 
 
 def test_a_group_has_not_seen_what_could_not_be_printed(
-    stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+    stratalog: RunCommand, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(topic: str, record: Record) -> dict[str, object]:
         if record.offset == 5:
@@ -151,14 +130,14 @@ def test_a_group_has_not_seen_what_could_not_be_printed(
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
-def test_isolation_is_given_as_the_library_takes_it(stratalog: Run, filled: Path, isolation: Isolation) -> None:
+def test_isolation_is_given_as_the_library_takes_it(stratalog: RunCommand, filled: Path, isolation: Isolation) -> None:
     got = stratalog("consume", "orders", "-p", 0, "--isolation", isolation.value, "--dir", filled, "--json")
     assert len(got.items) == 60
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_durability_is_given_as_the_library_takes_it(
-    stratalog: Run, filled: Path, tmp_path: Path, durability: Durability
+    stratalog: RunCommand, filled: Path, tmp_path: Path, durability: Durability
 ) -> None:
     (tmp_path / "lines").write_bytes(b"one\n")
     sent = stratalog(
@@ -167,7 +146,7 @@ def test_durability_is_given_as_the_library_takes_it(
     assert sent.items[0]["last_offset"] == 60
 
 
-def test_offload_and_retention_report_their_work(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_offload_and_retention_report_their_work(stratalog: RunCommand, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     tier = f"file://{tmp_path / 'bucket'}"
     sent = stratalog("offload", "--roll", "--dir", filled, "--tier", tier, "--json")
@@ -193,7 +172,7 @@ def test_offload_and_retention_report_their_work(stratalog: Run, filled: Path, t
 
 
 @pytest.mark.long
-def test_dump_shows_every_kind_of_file(stratalog: Run, filled: Path) -> None:
+def test_dump_shows_every_kind_of_file(stratalog: RunCommand, filled: Path) -> None:
     files = sorted(path for path in filled.rglob("*") if path.suffix in {".log", ".index", ".timeindex", ".snapshot"})
     files += [filled / "orders-0" / name for name in ("leader-epoch-checkpoint", "partition.metadata")]
     files += [filled / "recovery-point-offset-checkpoint"]
@@ -214,7 +193,7 @@ def test_dump_shows_every_kind_of_file(stratalog: Run, filled: Path) -> None:
     assert position == first.stat().st_size
 
 
-def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run, filled: Path) -> None:
+def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: RunCommand, filled: Path) -> None:
     log = min(filled.glob("orders-0/*.log"))
     data = bytearray(log.read_bytes())
     whole = stratalog("dump", log, "--json").items
@@ -264,7 +243,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
 )
 @pytest.mark.long
 def test_an_impossible_request_is_explained_and_exits_with_2(
-    stratalog: Run, filled: Path, arguments: tuple[str, ...], said: str
+    stratalog: RunCommand, filled: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     ended = stratalog(*[argument.replace("DATA", str(filled)) for argument in arguments])
     assert ended.code == 2
@@ -272,7 +251,7 @@ def test_an_impossible_request_is_explained_and_exits_with_2(
     assert "Traceback" not in ended.err
 
 
-def test_errors_are_json_when_asked(stratalog: Run) -> None:
+def test_errors_are_json_when_asked(stratalog: RunCommand) -> None:
     ended = stratalog("topics", "list", "--dir", "/nonexistent/place", "--json")
     assert ended.code == 2
     assert json.loads(ended.err)["error"] == "LogDirNotFoundError"
@@ -296,7 +275,7 @@ def test_wrong_arguments_are_json_when_asked(
     assert words in json.loads(captured.err)["message"]
 
 
-def test_plugins_lists_the_built_in_ones_with_kinds_and_versions(stratalog: Run) -> None:
+def test_plugins_lists_the_built_in_ones_with_kinds_and_versions(stratalog: RunCommand) -> None:
     ended = stratalog("plugins", "--json")
     assert ended.code == 0
     offers = {(item["plugin"], item["kind"], item["name"]) for item in ended.items}
@@ -310,19 +289,19 @@ def test_plugins_lists_the_built_in_ones_with_kinds_and_versions(stratalog: Run)
 
 
 @pytest.mark.parametrize("name", ["formats", "local", "s3", "compaction"])
-def test_check_plugin_reports_nothing_for_the_built_in_plugins(stratalog: Run, name: str) -> None:
+def test_check_plugin_reports_nothing_for_the_built_in_plugins(stratalog: RunCommand, name: str) -> None:
     ended = stratalog("check-plugin", name, "--json")
     assert ended.code == 0, ended.out
     assert not [item for item in ended.items if item["severity"] == "error"]
 
 
-def test_check_plugin_of_an_unknown_name(stratalog: Run) -> None:
+def test_check_plugin_of_an_unknown_name(stratalog: RunCommand) -> None:
     ended = stratalog("check-plugin", "nosuch")
     assert ended.code == 2
     assert "nosuch" in ended.err
 
 
-def test_help_names_every_command(stratalog: Run) -> None:
+def test_help_names_every_command(stratalog: RunCommand) -> None:
     shown = stratalog("--help")
     assert shown.code == 0
     for command in ("check-plugin", "consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
@@ -330,7 +309,7 @@ def test_help_names_every_command(stratalog: Run) -> None:
 
 
 @pytest.mark.long
-def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(stratalog: Run) -> None:
+def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(stratalog: RunCommand) -> None:
     ended = stratalog("demo", "--records", 3000, "--json")
     assert ended.code == 0, ended.err
     steps = {str(item["step"]): item for item in ended.items if "step" in item}
@@ -345,7 +324,7 @@ def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(s
 
 
 @pytest.mark.long
-def test_demo_keeps_its_directory_and_prints_its_path(stratalog: Run) -> None:
+def test_demo_keeps_its_directory_and_prints_its_path(stratalog: RunCommand) -> None:
     ended = stratalog("demo", "--records", 100, "--keep")
     assert ended.code == 0, ended.err
     folder = Path(ended.out.split("kept: ")[1].split()[0])
@@ -354,7 +333,7 @@ def test_demo_keeps_its_directory_and_prints_its_path(stratalog: Run) -> None:
     assert "1,888 records of 9 partitions are the same" in ended.err
 
 
-def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: Run, tmp_path: Path) -> None:
+def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = f"file://{tmp_path / 'bucket'}"
     assert stratalog("demo", "--records", 100, "--tier", uri).code == 0
@@ -371,7 +350,7 @@ def _fails() -> object:
     ("load", "said"), [(_fails, "acme is not installed"), (lambda: 7, "not a click command but 7")]
 )
 def test_an_object_that_is_no_command_is_reported_and_ends_with_2(
-    stratalog: Run, monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], said: str
+    stratalog: RunCommand, monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], said: str
 ) -> None:
     commands = OfferTable("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
     monkeypatch.setattr("stratalog.cli.app._plugin_commands", lambda: commands)
@@ -380,7 +359,7 @@ def test_an_object_that_is_no_command_is_reported_and_ends_with_2(
     assert said in ended.err
 
 
-def test_a_command_that_lacks_a_library_names_the_extra(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_lacks_a_library_names_the_extra(stratalog: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     def load() -> object:
         raise PluginImportError("kio is not installed", "gateway", "stratalog[gateway]")
 
@@ -391,7 +370,7 @@ def test_a_command_that_lacks_a_library_names_the_extra(stratalog: Run, monkeypa
     assert (ended.code, ended.err) == (2, expected)
 
 
-def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_block_is_obeyed(stratalog: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRATALOG_PLUGINS_BLOCK", "s3")
     statuses = {item["plugin"]: item["status"] for item in stratalog("plugins", "--json").items}
     assert (statuses["s3"], statuses["formats"]) == ("blocked", "ok")
@@ -407,7 +386,9 @@ def damage(folder: Path, partition: int) -> None:
     (folder / f"orders-{partition}" / "partition.metadata").write_text("nonsense")
 
 
-def test_lines_that_were_appended_before_an_error_are_counted(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_lines_that_were_appended_before_an_error_are_counted(
+    stratalog: RunCommand, filled: Path, tmp_path: Path
+) -> None:
     """The error contains the number of appended lines and the number of the line that is too large."""
     (tmp_path / "lines").write_bytes(b"x\n" * 20_005 + b"y" * 3_000_000 + b"\n" + b"z\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
@@ -424,7 +405,7 @@ def test_lines_that_were_appended_before_an_error_are_counted(stratalog: Run, fi
 
 
 def test_lines_that_do_not_fit_one_segment_together_are_appended_in_pieces(
-    stratalog: Run, filled: Path, tmp_path: Path
+    stratalog: RunCommand, filled: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(3000)))
     with open_reader(filled) as reader:
@@ -436,7 +417,9 @@ def test_lines_that_do_not_fit_one_segment_together_are_appended_in_pieces(
     assert values[before:] == [b"%d" % number for number in range(3000)]
 
 
-def test_a_command_that_appended_nothing_reports_only_the_reason(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_a_command_that_appended_nothing_reports_only_the_reason(
+    stratalog: RunCommand, filled: Path, tmp_path: Path
+) -> None:
     (tmp_path / "lines").write_bytes(b"y" * 3_000_000)
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
     assert (ended.code, ended.out) == (2, "")
@@ -444,7 +427,7 @@ def test_a_command_that_appended_nothing_reports_only_the_reason(stratalog: Run,
 
 @pytest.mark.parametrize("read_bytes", [1, 2, 7, 1 << 20])
 def test_lines_are_the_same_however_they_are_read(
-    stratalog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+    stratalog: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
     monkeypatch.setattr("stratalog.cli.data.produce_command.READ_BYTES", read_bytes)
     monkeypatch.setattr("stratalog.cli.data.produce_command.LINES_AT_ONCE", 3)
@@ -488,7 +471,7 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
         assert json.loads(out)["records"] == 3
 
 
-def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_a_separator_may_be_any_bytes(stratalog: RunCommand, filled: Path, tmp_path: Path) -> None:
     """A separator that is not UTF-8 once caused a traceback."""
     (tmp_path / "lines").write_bytes(b"key\xffvalue\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "-p", 0, "--key-separator", "\udcff", "--dir", filled)
@@ -499,7 +482,7 @@ def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Pa
 
 
 def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
-    stratalog: Run, filled: Path, tmp_path: Path
+    stratalog: RunCommand, filled: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "lines").write_bytes(b"more\n")
     stratalog("produce", "orders", tmp_path / "lines", "-p", 1, "--dir", filled)
@@ -511,7 +494,9 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
     assert stratalog("consume", "orders", "-p", 0, "--from", 61, "--dir", filled).code == 2
 
 
-def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_each_command_finds_the_log_directories_in_the_settings(
+    stratalog: RunCommand, filled: Path, tmp_path: Path
+) -> None:
     """Commands that only read once ignored the directories of a settings file."""
     (tmp_path / "bucket").mkdir()
     tier = (tmp_path / "bucket").as_uri()
@@ -529,7 +514,7 @@ def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, 
     assert not filled.exists()
 
 
-def test_a_damaged_partition_does_not_hide_others(stratalog: Run, filled: Path) -> None:
+def test_a_damaged_partition_does_not_hide_others(stratalog: RunCommand, filled: Path) -> None:
     """A damaged file in one partition once made every topic of the directory unreadable."""
     damage(filled, 0)
     listed = stratalog("topics", "list", "--dir", filled, "--json")
@@ -539,7 +524,9 @@ def test_a_damaged_partition_does_not_hide_others(stratalog: Run, filled: Path) 
     assert len(stratalog("consume", "orders", "-p", 1, "--dir", filled, "--json").items) == 60
 
 
-def test_offload_and_retention_name_what_failed_and_do_the_rest(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_offload_and_retention_name_what_failed_and_do_the_rest(
+    stratalog: RunCommand, filled: Path, tmp_path: Path
+) -> None:
     damage(filled, 0)
     (tmp_path / "bucket").mkdir()
     place = ("--dir", filled, "--tier", (tmp_path / "bucket").as_uri(), "--json")
@@ -553,7 +540,7 @@ def test_offload_and_retention_name_what_failed_and_do_the_rest(stratalog: Run, 
         assert reader.log("orders", 1).offsets().log_end == 60
 
 
-def test_notes_of_an_error_are_printed(stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_of_an_error_are_printed(stratalog: RunCommand, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = LogDirOfflineError("no", "place")
 
     def refused(*_: object, **__: object) -> None:
@@ -567,7 +554,7 @@ def test_notes_of_an_error_are_printed(stratalog: Run, filled: Path, monkeypatch
     assert json.loads(machines.err)["notes"] == notes
 
 
-def test_the_cleaner_reports_its_plan_and_carries_it_out(stratalog: Run, tmp_path: Path) -> None:
+def test_the_cleaner_reports_its_plan_and_carries_it_out(stratalog: RunCommand, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", config={"cleanup.policy": "compact"})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.engine.open.log_dir import LogDir
@@ -36,7 +36,7 @@ def test_results_found_before_the_disk_was_full_are_shown(
     folder: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run([*command, "--dir", folder, "--json"]) == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed_items(capsys)
     assert "did not stop cleanly" in caplog.text
     assert f"path={folder}/recovery-point" in caplog.text
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from command_runs import printed_items
 from stratalog.cli.app import run
 from stratalog.extensions import SWITCH, absence
 from stratalog.model import records
@@ -23,7 +23,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[], Rows]:
 
     def call() -> Rows:
         assert run(["plugins", "--json"]) == 0
-        items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        items = printed_items(capsys)
         return {(item["kind"], item["name"]): item for item in items}
 
     return call
@@ -88,7 +88,7 @@ def test_a_codec_that_cannot_be_opened_is_shown_with_the_reason(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "settings.toml").write_text('"plugins.modules" = ["acme_brotli"]\n')
     assert run(["plugins", "--json", "--config", str(tmp_path / "settings.toml")]) == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     (row,) = [row for row in rows if row["status"] == "quarantined"]
     assert (row["plugin"], row["kind"], row["name"]) == ("acme_brotli", "codecs", "brotli")
     assert "(plugin acme_brotli): open raised ValueError: no dictionary" in row["error"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import items_of, printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -28,15 +29,10 @@ def config(tmp_path: Path) -> Path:
     return settings
 
 
-def shown(capsys: pytest.CaptureFixture[str], *command: object) -> list[dict[str, object]]:
-    assert run([*map(str, command), "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_topics_are_those_of_all(capsys: pytest.CaptureFixture[str], config: Path) -> None:
-    (topic,) = shown(capsys, "topics", "list", "--config", config)
+    (topic,) = items_of(capsys, "topics", "list", "--config", config)
     assert (topic["topic"], topic["partitions"], topic["offsets"]) == (TOPIC, 2, 2)
-    described = shown(capsys, "topics", "describe", TOPIC, "--config", config)
+    described = items_of(capsys, "topics", "describe", TOPIC, "--config", config)
     assert [row["log_end"] for row in described if "log_end" in row] == [1, 1]
 
 
@@ -48,15 +44,15 @@ def test_settings_are_found_whichever_disk_holds_the_partition(
 
 
 def test_records_of_all_are_consumed_and_found(capsys: pytest.CaptureFixture[str], config: Path) -> None:
-    records = shown(capsys, "consume", TOPIC, "--config", config)
+    records = items_of(capsys, "consume", TOPIC, "--config", config)
     assert [record["value"] for record in records] == ["of 0", "of 1"]
     for partition in range(2):
-        assert shown(capsys, "explain", TOPIC, partition, 0, "--config", config)[-1]["found"]
+        assert items_of(capsys, "explain", TOPIC, partition, 0, "--config", config)[-1]["found"]
 
 
 def test_directories_may_be_named_one_by_one(capsys: pytest.CaptureFixture[str], config: Path) -> None:
     one, two = config.parent / "one", config.parent / "two"
-    assert len(shown(capsys, "consume", TOPIC, "--dir", one, "--dir", two)) == 2
+    assert len(items_of(capsys, "consume", TOPIC, "--dir", one, "--dir", two)) == 2
 
 
 def test_a_log_in_two_directories_is_reported_and_hides_no_other_log(
@@ -66,7 +62,7 @@ def test_a_log_in_two_directories_is_reported_and_hides_no_other_log(
     shutil.copytree(second, config.parent / "one" / second.name)
     partition = second.name.rpartition("-")[2]
     assert run(["topics", "describe", TOPIC, "--config", str(config), "--json"]) == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     errors = {row["partition"]: row["error"] for row in rows if "log_end" in row}
     assert errors.pop(int(partition)).startswith(f"{second.name} is in several log directories")
     assert list(errors.values()) == [""]

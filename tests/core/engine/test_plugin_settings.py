@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import types
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.config.topic import TopicConfig
@@ -237,7 +237,7 @@ def test_the_command_line_uses_the_plugin_modules_of_the_settings(
 ) -> None:
     monkeypatch.setenv("STRATALOG_PLUGINS_MODULES", module)
     assert run(["plugins", "--json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = printed_items(capsys)
     assert [item["status"] for item in found if item["plugin"] == module] == ["ok"]
 
 

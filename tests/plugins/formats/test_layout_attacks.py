@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from command_runs import printed_items
 from forged_roots import forge_root, read_root, root_paths, write_root
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.cli.app import run
@@ -482,7 +483,7 @@ def test_without_keys_a_manifest_is_shown_with_a_warning_and_not_written(
 
 def test_a_dump_shows_the_mac_without_a_key(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", str(heads(bucket)[-1]), "--json"]) == 0
-    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    shown = printed_items(capsys)
     assert [found["mac"][:2] for found in shown if found["kind"] == "manifest"] == [["encrypted", "first"]]
 
 

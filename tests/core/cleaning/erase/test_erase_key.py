@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from log_bed import LogBed
 from stratalog import Record, open_engine
 from stratalog.cleaning.erase.erase_key import erase
@@ -225,7 +226,7 @@ def test_the_command_prints_the_proof_and_checks_it(tmp_path: Path, capsys: pyte
     file = tmp_path / "proof.json"
     file.write_text(told, encoding="utf-8")
     assert run([*erasing, "--check", str(file), "--json"]) == 1
-    left = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    left = printed_items(capsys)
     assert [one["kind"] for one in left] == ["object", "object"]
     assert run(["erase", "t", "--key", "other", *place, "--check", str(file)]) == 2
     assert "another key" in capsys.readouterr().err

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.app import run
@@ -96,7 +96,7 @@ def test_the_command_answers_for_a_key(tmp_path: Path, capsys: pytest.CaptureFix
             log.roll()
     place = ["--dir", str(tmp_path / "data")]
     assert run(["why-kept", "t", "0", "--key", "a", *place, "--json"]) == 0
-    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    items = printed_items(capsys)
     records = [item["record"] for item in items if "record" in item]
     assert [(one["offset"], one["fate"], one["newer_offset"]) for one in records] == [
         (0, "compact", 2),
@@ -140,7 +140,7 @@ def test_the_cleaners_dry_run_knows_the_bytes(tmp_path: Path, capsys: pytest.Cap
         before = sum(sizes(engine).values())
     place = ["--dir", str(tmp_path / "data"), "--json"]
     assert run(["cleaner", "--dry-run", *place]) == 0
-    (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = printed_items(capsys)
     assert run(["cleaner", *place]) == 0
     with open_engine(tmp_path / "data") as engine:
         assert before - sum(sizes(engine).values()) == told["bytes_freed"] > 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from command_runs import items_of
 from stratalog import Record, TopicPartition, open_engine
 from stratalog.cli.app import run
 
@@ -30,25 +30,20 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
-    assert run(["groups", *arguments, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def committed(folder: str, group: str) -> dict[TopicPartition, int]:
     with open_engine(folder) as engine:
         return {name: found.offset for name, found in engine.group_offsets(group).items()}
 
 
 def test_the_list_names_topics_of_each_group(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert items(capsys, "list", "--dir", folder) == [
+    assert items_of(capsys, "groups", "list", "--dir", folder) == [
         {"group": "audit", "topics": "orders", "partitions": 1},
         {"group": "billing", "topics": "orders", "partitions": 2},
     ]
 
 
 def test_the_lag_is_counted_from_the_high_watermark(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = items(capsys, "describe", "billing", "--dir", folder)
+    rows = items_of(capsys, "groups", "describe", "billing", "--dir", folder)
     assert [(row["partition"], row["committed"], row["high_watermark"], row["lag"]) for row in rows] == [
         (0, 4, 10, 6),
         (1, 10, 10, 0),
@@ -57,8 +52,8 @@ def test_the_lag_is_counted_from_the_high_watermark(folder: str, capsys: pytest.
 
 def test_groups_are_shown_while_an_engine_has_the_directory(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(folder):
-        assert [row["group"] for row in items(capsys, "list", "--dir", folder)] == ["audit", "billing"]
-        assert [row["lag"] for row in items(capsys, "describe", "billing", "--dir", folder)] == [6, 0]
+        assert [row["group"] for row in items_of(capsys, "groups", "list", "--dir", folder)] == ["audit", "billing"]
+        assert [row["lag"] for row in items_of(capsys, "groups", "describe", "billing", "--dir", folder)] == [6, 0]
         assert run(["groups", "delete", "billing", "--yes", "--dir", folder]) == 2
     assert committed(folder, "billing") == {ORDERS[0]: 4, ORDERS[1]: 10}
 
@@ -67,7 +62,7 @@ def test_a_directory_without_groups_is_only_read(tmp_path: Path, capsys: pytest.
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
     before = sorted(entry.name for entry in tmp_path.iterdir())
-    assert items(capsys, "list", "--dir", str(tmp_path)) == []
+    assert items_of(capsys, "groups", "list", "--dir", str(tmp_path)) == []
     assert run(["groups", "describe", "billing", "--dir", str(tmp_path)]) == 2
     assert "no group has any" in capsys.readouterr().err
     assert sorted(entry.name for entry in tmp_path.iterdir()) == before
@@ -76,7 +71,7 @@ def test_a_directory_without_groups_is_only_read(tmp_path: Path, capsys: pytest.
 def test_deleted_records_are_no_lag(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(folder) as engine:
         engine.log("orders", 0).delete_records(7)
-    assert [row["lag"] for row in items(capsys, "describe", "billing", "--dir", folder)] == [3, 0]
+    assert [row["lag"] for row in items_of(capsys, "groups", "describe", "billing", "--dir", folder)] == [3, 0]
 
 
 @pytest.mark.parametrize(
@@ -95,19 +90,19 @@ def test_deleted_records_are_no_lag(folder: str, capsys: pytest.CaptureFixture[s
 def test_a_reset_commits_the_position(
     folder: str, position: str, expected: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = items(capsys, "reset", "billing", "--to", position, "--dir", folder)
+    rows = items_of(capsys, "groups", "reset", "billing", "--to", position, "--dir", folder)
     assert [(row["before"], row["committed"]) for row in rows] == list(zip([4, 10], expected, strict=True))
     assert committed(folder, "billing") == dict(zip(ORDERS, expected, strict=True))
 
 
 def test_a_dry_run_commits_nothing(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = items(capsys, "reset", "billing", "--to", "beginning", "--dry-run", "--dir", folder)
+    rows = items_of(capsys, "groups", "reset", "billing", "--to", "beginning", "--dry-run", "--dir", folder)
     assert [row["committed"] for row in rows] == [0, 0]
     assert committed(folder, "billing") == {ORDERS[0]: 4, ORDERS[1]: 10}
 
 
 def test_a_new_group_begins_at_the_reset_policy_of_its_topic(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = items(capsys, "reset", "new", "orders", "users", "--to", "end", "--dir", folder)
+    rows = items_of(capsys, "groups", "reset", "new", "orders", "users", "--to", "end", "--dir", folder)
     assert [(row["topic"], row["before"], row["committed"]) for row in rows] == [
         ("orders", None, 10),
         ("orders", None, 10),
@@ -117,7 +112,9 @@ def test_a_new_group_begins_at_the_reset_policy_of_its_topic(folder: str, capsys
 
 
 def test_a_deleted_group_has_no_offsets(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert items(capsys, "delete", "billing", "--yes", "--dir", folder) == [{"group": "billing", "partitions": 2}]
+    assert items_of(capsys, "groups", "delete", "billing", "--yes", "--dir", folder) == [
+        {"group": "billing", "partitions": 2}
+    ]
     assert committed(folder, "billing") == {}
     assert committed(folder, "audit") == {ORDERS[0]: 0}
 

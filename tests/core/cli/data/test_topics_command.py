@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 
+from command_runs import items_of, printed_items
 from outages import Place, tiered
 from sim_tier import URI
 from stratalog import Record, open_engine
@@ -26,17 +26,12 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
-    run([*arguments, "--json"])
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = ("--dir", folder)
-    assert items(capsys, "topics", "alter", "orders", "--set", "retention.ms=5", *place) == [
+    assert items_of(capsys, "topics", "alter", "orders", "--set", "retention.ms=5", *place) == [
         {"topic": "orders", "setting": "retention.ms", "value": 5}
     ]
-    assert items(capsys, "topics", "alter", "orders", "--unset", "retention.ms", *place)[0]["value"] == 604_800_000
+    assert items_of(capsys, "topics", "alter", "orders", "--unset", "retention.ms", *place)[0]["value"] == 604_800_000
     assert run(["topics", "alter", "orders", *place]) == 2
     assert run(["topics", "alter", "nosuch", "--set", "retention.ms=5", *place]) == 2
     assert run(["topics", "alter", "orders", "--set", "retention.mss=5", *place]) == 2
@@ -52,14 +47,14 @@ def test_a_topic_is_deleted_after_confirmation(
         assert said in capsys.readouterr().err
     assert run(["topics", "delete", "nosuch", "--dir", folder]) == 2  # no question for a topic that does not exist
     assert capsys.readouterr().err.startswith("error: there is no topic nosuch")
-    assert len(items(capsys, "topics", "list", "--dir", folder)) == 1
-    assert items(capsys, "topics", "delete", "orders", "--yes", "--dir", folder) == [{"topic": "orders"}]
-    assert items(capsys, "topics", "list", "--dir", folder) == []
+    assert len(items_of(capsys, "topics", "list", "--dir", folder)) == 1
+    assert items_of(capsys, "topics", "delete", "orders", "--yes", "--dir", folder) == [{"topic": "orders"}]
+    assert items_of(capsys, "topics", "list", "--dir", folder) == []
     assert list(Path(folder).glob("orders-*")) == []
 
 
 def test_all_of_a_topic_is_described(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = items(capsys, "topics", "describe", "orders", "--dir", folder)
+    told = items_of(capsys, "topics", "describe", "orders", "--dir", folder)
     bounds = [item for item in told if "log_end" in item]
     assert [(item["partition"], item["recovery_point"], item["log_end"]) for item in bounds] == [
         (0, 3, 3),
@@ -97,7 +92,7 @@ def test_describe_continues_after_a_partition_that_cannot_be_read(
 ) -> None:
     (Path(folder) / "orders-1" / "leader-epoch-checkpoint").write_text("nonsense")
     assert run(["topics", "describe", "orders", "--dir", folder, "--json"]) == 1
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = printed_items(capsys)
     bounds = [item for item in told if "log_end" in item]
     assert [item["log_end"] for item in bounds] == [3, None, 2]
     assert "leader-epoch-checkpoint" in bounds[1]["error"]
@@ -111,7 +106,7 @@ def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
     config.write_text('"plugins.modules" = ["silent_store"]\n"store.retries" = 0\n')
     place = ("--dir", str(tmp_path / "data"), "--tier", URI, "--config", str(config))
     assert run(["topics", "describe", "t", *place, "--json"]) == 1
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = printed_items(capsys)
     (bounds,) = [item for item in told if "log_start" in item]
     assert (bounds["log_start"], bounds["local_log_start"], bounds["log_end"]) == (0, 4, 6)
     assert "the store of the tier has been unavailable" in bounds["error"]
@@ -162,7 +157,7 @@ def test_a_log_directory_may_be_named_like_a_log(tmp_path: Path, command: list[s
 
 def test_partitions_are_added(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = ("--dir", folder)
-    assert items(capsys, "topics", "alter", "orders", "--partitions", "5", "--set", "retention.ms=5", *place) == [
+    assert items_of(capsys, "topics", "alter", "orders", "--partitions", "5", "--set", "retention.ms=5", *place) == [
         {"topic": "orders", "setting": "retention.ms", "value": 5},
         {"topic": "orders", "setting": "partitions", "value": 5},
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.cli.doctor.diagnosis import Outcome
@@ -39,7 +39,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
     def ran(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
         capsys.readouterr()
         code = run(["doctor", *map(str, arguments), "--json"])
-        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        rows = printed_items(capsys)
         return code, {row["check"]: row for row in rows}
 
     return ran

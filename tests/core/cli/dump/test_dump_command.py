@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 import tracemalloc
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -15,6 +15,7 @@ from zlib import crc32
 import pytest
 from crc32c import crc32c
 
+from command_runs import RunCommand, run_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.cli.dump import sheet
@@ -45,32 +46,9 @@ LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"
 
 
-class Dumped:
-    """Exit code and output of a dump."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def items(self) -> list[Item]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
-Dump = Callable[..., Dumped]
-
-
 @pytest.fixture
-def dump(capsys: pytest.CaptureFixture[str]) -> Dump:
-    def call(*arguments: object) -> Dumped:
-        code = run(["dump", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return Dumped(code, captured.out, captured.err)
-
-    return call
+def dump(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    return partial(run_command, capsys, "dump")
 
 
 @pytest.fixture
@@ -103,7 +81,7 @@ def written(tmp_path: Path, *batches: bytes, name: str = LOG) -> Path:
 
 
 @pytest.mark.parametrize("codec", ["", "gzip", "zstd"])
-def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, components: Components, codec: str) -> None:
+def test_a_batch_and_its_records(dump: RunCommand, tmp_path: Path, components: Components, codec: str) -> None:
     data = encoded(components, 2, records(3), base=7, codec=codec)
     (batch,) = dump(written(tmp_path, data, name="00000000000000000005.log"), "--json", "--values").items
     assert batch["kind"] == "batch"
@@ -120,7 +98,7 @@ def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, components: Compone
     ] == [(7 + number, STAMP + number, f"k{number}", f"v{number}", []) for number in range(3)]
 
 
-def test_a_count_ends_each_log_and_each_index(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_a_count_ends_each_log_and_each_index(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     batches = [encoded(components, 2, records(2), base=2 * number) for number in range(3)]
     written(tmp_path, *batches, bytes(99))  # zeros at the end, which are damage
     written(tmp_path, (5).to_bytes(4, "big"), bytes(4), (9).to_bytes(4, "big"), (80).to_bytes(4, "big"), name=INDEX)
@@ -134,7 +112,9 @@ def test_a_count_ends_each_log_and_each_index(dump: Dump, tmp_path: Path, compon
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, components: Components, magic: int) -> None:
+def test_a_wrapper_shows_the_messages_in_it(
+    dump: RunCommand, tmp_path: Path, components: Components, magic: int
+) -> None:
     plain = [encoded(components, magic, [record], base=0) for record in records(3)]
     wrapper = encoded(components, magic, records(3), base=4, codec="gzip")
     ended = dump(written(tmp_path, wrapper), "--json", "--deep")
@@ -151,7 +131,7 @@ def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, componen
 
 
 def test_a_message_with_a_bad_crc_inside_a_wrapper_is_reported(
-    dump: Dump, tmp_path: Path, components: Components
+    dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
     """The wrapper's CRC covers the compressed bytes and is correct.
 
@@ -176,7 +156,7 @@ def test_a_message_with_a_bad_crc_inside_a_wrapper_is_reported(
     assert "BAD CRC" in dump(tmp_path / LOG, "--deep").out
 
 
-def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_formats_may_be_mixed(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     log = written(
         tmp_path,
         encoded(components, 0, records(1)),
@@ -204,7 +184,7 @@ def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, components: Components
     ],
 )
 def test_values_of_different_types_stay_distinct(
-    dump: Dump,
+    dump: RunCommand,
     tmp_path: Path,
     components: Components,
     value: bytes | None,
@@ -222,7 +202,7 @@ def test_values_of_different_types_stay_distinct(
     assert people[-1] == f"| 0  2023-11-14T22:13:20.000Z  null = {shown}  h: {shown}  h: null"
 
 
-def test_sizes_alone_are_shown_without_values(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_sizes_alone_are_shown_without_values(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     record = Record(timestamp_ms=-1, key=b"key", value=None, headers=(("a", b"1"), ("b", None)))
     log = written(tmp_path, encoded(components, 2, [record]))
     found = dump(log, "--json", "--deep").items[0]["records"][0]
@@ -284,7 +264,7 @@ CONTROLS: list[tuple[ControlRecord, Item]] = [
 
 @pytest.mark.parametrize(("control", "said"), CONTROLS, ids=[said["type"] for _, said in CONTROLS])
 def test_control_records(
-    dump: Dump, tmp_path: Path, components: Components, control: ControlRecord, said: Item
+    dump: RunCommand, tmp_path: Path, components: Components, control: ControlRecord, said: Item
 ) -> None:
     data = control_batch(components.formats.of(2, "", 0), control, timestamp_ms=STAMP, leader_epoch=3)
     log = written(tmp_path, bytes(data))
@@ -297,7 +277,7 @@ def test_control_records(
 
 
 def test_unknown_and_malformed_control_records_are_shown_or_corrupt(
-    dump: Dump, tmp_path: Path, components: Components
+    dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
     form = components.formats.of(2, "", 0)
     listed = [
@@ -315,7 +295,7 @@ def test_unknown_and_malformed_control_records_are_shown_or_corrupt(
     assert "control type 99" in dump(log, "--deep").out
 
 
-def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_special_properties_of_a_batch_are_shown(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     form = components.formats.of(2, "", 0)
     header = BatchHeader(producer_id=9, producer_epoch=2, base_sequence=(1 << 31) - 1, transactional=True)
     log = written(tmp_path, bytes(form.encode(records(2), header, None, None)))
@@ -331,7 +311,7 @@ def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, com
 
 @pytest.mark.parametrize("form", [(), ("--deep",), ("--values",)])
 def test_everything_before_the_damage_is_shown(
-    dump: Dump, tmp_path: Path, components: Components, form: tuple[str, ...]
+    dump: RunCommand, tmp_path: Path, components: Components, form: tuple[str, ...]
 ) -> None:
     batches = [encoded(components, 2, records(2), base=2 * number) for number in range(4)]
     whole = dump(written(tmp_path, *batches), "--json", *form).items
@@ -356,7 +336,7 @@ def test_everything_before_the_damage_is_shown(
     assert f"file={log} position={position}" in people.err
 
 
-def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_a_cut_and_a_tail_of_zeros(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     batch = encoded(components, 2, records(1))
     cut = dump(written(tmp_path, batch, batch[:30], name="00000000000000000000.log"), "--json").items
     assert [item["kind"] for item in cut] == ["batch", "corrupt"]
@@ -368,7 +348,7 @@ def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, components: Compo
 
 
 def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
-    dump: Dump, tmp_path: Path, components: Components
+    dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
     bad = bytearray(encoded(components, 2, records(3)))
     bad[57:61] = (4).to_bytes(4, "big")  # one more than the number of records
@@ -384,7 +364,7 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
 
 @pytest.mark.long
 def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
-    dump: Dump, tmp_path: Path, components: Components
+    dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
     """The batches have a codec that does not exist, and records that are larger than the limit after decompression."""
     strange = bytearray(encoded(components, 2, records(1)))
@@ -404,7 +384,9 @@ def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_the_next_file_follows_whatever_is_wrong_with_one(
+    dump: RunCommand, tmp_path: Path, components: Components
+) -> None:
     good = written(tmp_path, encoded(components, 2, records(1)))
     bad = written(tmp_path, b"x" * 40, name="00000000000000000001.log")
     ended = dump(bad, good, "--json")
@@ -418,12 +400,12 @@ def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
-def test_files_that_are_set_aside(dump: Dump, tmp_path: Path, components: Components, suffix: str) -> None:
+def test_files_that_are_set_aside(dump: RunCommand, tmp_path: Path, components: Components, suffix: str) -> None:
     log = written(tmp_path, encoded(components, 2, records(1), base=12), name=f"00000000000000000010.log{suffix}")
     assert dump(log, "--json").items[0]["base_offset"] == 12
 
 
-def test_names_without_a_kind_are_refused(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_names_without_a_kind_are_refused(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     log = written(tmp_path, encoded(components, 2, records(1), base=1 << 40), name="copy of something")
     refused = dump(log)
     assert refused.code == 2
@@ -437,14 +419,14 @@ def test_names_without_a_kind_are_refused(dump: Dump, tmp_path: Path, components
     assert [(item["offset"], item["position"]) for item in shown] == [(105, 4200)]
 
 
-def test_links_are_followed(dump: Dump, tmp_path: Path, components: Components) -> None:
+def test_links_are_followed(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     (tmp_path / "elsewhere").mkdir()
     target = written(tmp_path / "elsewhere", encoded(components, 2, records(1)), name="target")
     (tmp_path / LOG).symlink_to(target)
     assert len(dump(tmp_path / LOG, "--json").items) == 1
 
 
-def test_a_folder_is_shown_in_order(dump: Dump, tmp_path: Path) -> None:
+def test_a_folder_is_shown_in_order(dump: RunCommand, tmp_path: Path) -> None:
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("t", config={"segment.bytes": 400})
         for number in range(6):
@@ -471,7 +453,7 @@ def test_a_folder_is_shown_in_order(dump: Dump, tmp_path: Path) -> None:
 
 
 def test_rows_fit_a_narrow_terminal(
-    dump: Dump, tmp_path: Path, components: Components, monkeypatch: pytest.MonkeyPatch
+    dump: RunCommand, tmp_path: Path, components: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = components.formats.of(2, "", 0)
     header = BatchHeader(base_offset=1 << 20, producer_id=9, producer_epoch=2, base_sequence=5, transactional=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record
 from stratalog.cli.app import run
 from stratalog.config.settings_sources import Settings
@@ -93,7 +93,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
         log.write_bytes(form.encode(listed, BatchHeader(), None, None))
         host.close()
         code = run(["dump", str(log), "--json", *options])
-        items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        items = printed_items(capsys)
         assert run(["dump", str(log), *options]) == code
         return Dumped(code, items, capsys.readouterr().out)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from command_runs import printed_items
 from stratalog import Record, RecordColumns, TopicPartition
 from stratalog.cli.app import run
 from stratalog.errors import FencedEpochError
@@ -88,7 +89,7 @@ def empty(path: Path) -> None:
 
 def reported_flaws(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
     """Return the object key and the repair of each reported flaw."""
-    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    items = printed_items(capsys)
     wrong = [item for item in items if item.get("flaw", "orphan") != "orphan"]
     return [(item["key"].rpartition("/")[2], item["done"]) for item in wrong]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from command_runs import printed_items
 from extra_indexes import ExtraPlugin
 from stratalog import Record
 from stratalog.cli.app import run
@@ -46,10 +47,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def items(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def flip(path: Path, position: int = 100) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1
@@ -59,7 +56,7 @@ def flip(path: Path, position: int = 100) -> None:
 def test_a_sound_tier_is_reported_as_sound_and_not_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     before = place.contents()
     assert run(["verify", place.uri, "--deep", "--json"]) == 0
-    *logs, total = items(capsys)
+    *logs, total = printed_items(capsys)
     assert [(log["topic"], log["segments"]) for log in logs] == [("orders", 3), ("other", 3)]
     assert (total["complete"], total["segments"], total["wrong"]) == (True, 6, 0)
     assert run(["verify", place.uri]) == 0
@@ -72,7 +69,7 @@ def test_damage_is_shown_and_exits_with_1(place: Place, capsys: pytest.CaptureFi
     flip(victim)
     lost.unlink()
     assert run(["verify", place.uri, "--deep", "--json"]) == 1
-    told = [item for item in items(capsys) if "flaw" in item]
+    told = [item for item in printed_items(capsys) if "flaw" in item]
     assert [(item["flaw"], item["key"], item["done"]) for item in told] == [
         ("log", str(victim.relative_to(place.bucket)), ""),
         ("missing", str(lost.relative_to(place.bucket)), ""),
@@ -94,7 +91,7 @@ def test_objects_that_are_still_local_are_put_back_byte_for_byte(
         elif path.stat().st_size:
             flip(path, 0)
     assert run(["verify", place.uri, "--deep", "--repair", "--dir", str(place.data), "--json"]) == 0
-    *_, total = items(capsys)
+    *_, total = printed_items(capsys)
     assert total["repaired"]
     assert place.contents() == before
     assert run(["verify", place.uri, "--deep"]) == 0
@@ -137,7 +134,7 @@ def test_collecting_orphans_keeps_the_history_for_the_configured_time(
     config = tmp_path / "stratalog.toml"
     config.write_text(f'"tier.history.ms" = {10 * GRACE_MS}\n')
     assert run(["verify", bucket.as_uri(), "--repair", "--config", str(config), "--json"]) == 0
-    *_, total = items(capsys)
+    *_, total = printed_items(capsys)
     assert total["orphans"] == 1
     assert sorted(bucket.glob("t-*/0/manifest/*")) == roots
 
@@ -150,7 +147,7 @@ def test_a_budget_ends_a_run_and_the_next_runs_continue(
     seen, wrong, codes = 0, 0, []
     for _ in range(20):
         codes.append(run(["verify", place.uri, "--budget", "requests=1", "--state", str(state), "--json"]))
-        listed = items(capsys)
+        listed = printed_items(capsys)
         seen += int(str(listed[-1]["segments"]))
         wrong += sum("flaw" in item for item in listed)
         if listed[-1]["complete"]:
@@ -175,7 +172,7 @@ def test_a_budget_ends_a_run_between_logs_of_one_segment(tmp_path: Path, capsys:
     totals = list[dict[str, object]]()
     while not totals or not totals[-1]["complete"]:
         assert run(["verify", uri, "--budget", "requests=1", "--state", str(state), "--json"]) == 0
-        totals.append(items(capsys)[-1])
+        totals.append(printed_items(capsys)[-1])
         assert state.exists() != totals[-1]["complete"]
     assert [total["logs"] for total in totals] == [1, 1, 1, 1]
     assert [total["segments"] for total in totals] == [0, 1, 1, 1]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from command_runs import printed_items
 from own_command import running_command
 from stratalog import Record
 from stratalog.cli.app import run
@@ -42,13 +43,9 @@ def fill(folder: Path, count: int) -> None:
                 engine.log(topic, 0).append([Record(timestamp_ms=1000 + number, value=b"x" * 100)])
 
 
-def items(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_the_archive_reads_like_the_directory(source: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["archive", str(source), target, "--json"]) == 0
-    listed = items(capsys)
+    listed = printed_items(capsys)
     assert [item["topic"] for item in listed] == ["orders", "orders-old", "other"]
     with stratalog.open_reader(target) as archived, stratalog.open_reader(source) as there:
         for item in listed:
@@ -60,7 +57,7 @@ def test_the_archive_reads_like_the_directory(source: Path, target: str, capsys:
             assert remote is not None
             assert item["segments"] == len(remote.segments)
     assert run(["archive", str(source), target, "--json"]) == 0
-    assert {item["segments"] for item in items(capsys)} == {0}
+    assert {item["segments"] for item in printed_items(capsys)} == {0}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def test_topics_are_chosen_by_a_pattern_that_fits_whole_names(
     source: Path, target: str, pattern: str, topics: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["archive", str(source), target, "--topics", pattern, "--json"]) == 0
-    assert [item["topic"] for item in items(capsys)] == topics
+    assert [item["topic"] for item in printed_items(capsys)] == topics
 
 
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
@@ -120,7 +117,7 @@ def test_damage_is_reported_other_logs_are_archived_and_the_exit_code_is_1(
     first = min((source / "orders-0").glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1] + b"?")
     assert run(["archive", str(source), target, "--json"]) == 1
-    broken, *others = items(capsys)
+    broken, *others = printed_items(capsys)
     assert str(first) in str(broken["error"])
     assert broken["tier_end_offset"] == 0
     assert all(item["segments"] for item in others)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -25,7 +26,7 @@ def uri(tmp_path: Path) -> str:
 
 def test_a_tier_is_taken_over(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["attach", uri, "--dir", str(tmp_path / "new"), "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     assert [(row["topic"], row["leader_epoch"], row["next_offset"], row["lost_offsets"]) for row in rows] == [
         ("t", 1, 1, 1),
         ("u", 1, 1, 1),

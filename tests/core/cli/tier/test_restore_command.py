@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import items_of
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 
@@ -22,17 +23,12 @@ def uri(tmp_path: Path) -> str:
     return bucket.as_uri()
 
 
-def restore_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
-    assert run(["restore", *arguments, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_a_plan_is_reported_and_carried_out(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(tmp_path / "new")
-    (plan,) = restore_json(capsys, uri, where, "--to-offset", "t-0:2", "--as", "t=u", "--dry-run")
+    (plan,) = items_of(capsys, "restore", uri, where, "--to-offset", "t-0:2", "--as", "t=u", "--dry-run")
     assert (plan["restored_as"], plan["log_end"], plan["segments"], plan["copied"]) == ("u-0", 2, 2, 0)
     assert not (tmp_path / "new").exists()
-    (done,) = restore_json(capsys, uri, where, "--to-time", "2023-11-14T22:13:21Z")
+    (done,) = items_of(capsys, "restore", uri, where, "--to-time", "2023-11-14T22:13:21Z")
     assert (done["restored_as"], done["log_end"], done["copied"]) == ("t-0", 1, 1)
     with open_reader(where) as reader:
         assert [record.value for record in reader.log("t", 0).records()] == [b"0"]
@@ -42,7 +38,7 @@ def test_the_directory_is_an_argument_or_an_option(
     tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = str(tmp_path / "new")
-    (done,) = restore_json(capsys, uri, "--dir", where)
+    (done,) = items_of(capsys, "restore", uri, "--dir", where)
     assert done["log_end"] == 3
     assert run(["restore", uri, where, "--dir", "other"]) == 2
     assert f"writes to one log directory, and several are named: {where} other" in capsys.readouterr().err
@@ -77,10 +73,10 @@ def test_an_end_inside_a_batch_is_reported(tmp_path: Path, capsys: pytest.Captur
 
 def test_existing_records_are_replaced_on_request(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(tmp_path / "new")
-    restore_json(capsys, uri, where)
+    items_of(capsys, "restore", uri, where)
     assert run(["restore", uri, where, "--to-offset", "t-0:1"]) == 2
     assert "overwrite" in capsys.readouterr().err
-    (done,) = restore_json(capsys, uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
+    (done,) = items_of(capsys, "restore", uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
     assert done["log_end"] == 1
 
 

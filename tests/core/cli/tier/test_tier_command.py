@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from command_runs import items_of, printed_items
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.env import Env
@@ -34,34 +33,29 @@ def uri(tmp_path: Path) -> str:
     return bucket.as_uri()
 
 
-def tier_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[dict[str, object]]:
-    assert run(["tier", *arguments, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_the_logs_of_a_tier_are_listed(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = tier_json(capsys, "ls", uri)
+    rows = items_of(capsys, "tier", "ls", uri)
     assert [(row["topic"], row["partition"], row["segments"], row["log_start"], row["end_offset"]) for row in rows] == [
         ("t", 0, 2, 1, 3),
         ("t", 1, 1, 0, 1),
     ]
-    assert tier_json(capsys, "ls", uri, "t") == rows
+    assert items_of(capsys, "tier", "ls", uri, "t") == rows
 
 
 def test_the_segments_of_a_partition_are_listed_now_and_as_they_were(
     uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [row["base_offset"] for row in tier_json(capsys, "ls", uri, "t", "0")] == [1, 2]
-    assert [row["base_offset"] for row in tier_json(capsys, "ls", uri, "t", "0", "--version", "3")] == [0, 1]
+    assert [row["base_offset"] for row in items_of(capsys, "tier", "ls", uri, "t", "0")] == [1, 2]
+    assert [row["base_offset"] for row in items_of(capsys, "tier", "ls", uri, "t", "0", "--version", "3")] == [0, 1]
 
 
 def test_the_history_of_a_partition_is_listed_newest_first(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = tier_json(capsys, "log", uri, "t", "0")
+    rows = items_of(capsys, "tier", "log", uri, "t", "0")
     assert [(row["version"], row["change"]) for row in rows] == [
         (5, "expire"), (4, "offload"), (3, "offload"), (2, "offload"), (1, "create")
     ]  # fmt: skip
     assert "log start" in str(rows[0]["reason"])
-    assert [row["version"] for row in tier_json(capsys, "log", uri, "t", "0", "--limit", "2")] == [5, 4]
+    assert [row["version"] for row in items_of(capsys, "tier", "log", uri, "t", "0", "--limit", "2")] == [5, 4]
 
 
 def test_people_get_a_table(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +88,7 @@ def test_a_damaged_root_is_named_and_the_others_are_listed(
     newest.chmod(0o600)
     newest.write_bytes(b"{}")
     assert run(["tier", "ls", uri, "--json"]) == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     assert [bool(row["error"]) for row in rows] == [False, True]
 
 
@@ -114,7 +108,7 @@ def test_pages_of_a_manifest_can_be_shown(
     levels = list[object]()
     for page in pages:
         assert run(["dump", page, "--json"]) == 0
-        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        said = printed_items(capsys)
         levels += [found["level"] for found in said if found["kind"] == "manifest_page"]
     assert set(levels) == {0, 1}
     assert run(["dump", pages[0]]) == 0
@@ -129,12 +123,12 @@ def test_unneeded_objects_are_collected_when_old_enough(
     uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(tmp_path / "data")
-    (row,) = tier_json(capsys, "collect", "--dir", data, "--tier", uri)
+    (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert (row["roots"], row["left_for_later"]) == (0, 5)
     two_hours_ago = (tmp_path / "bucket").stat().st_mtime - 7_200
     for found in (tmp_path / "bucket").rglob("*"):
         os.utime(found, (two_hours_ago, two_hours_ago))
-    (row,) = tier_json(capsys, "collect", "--dir", data, "--tier", uri)
+    (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert row["roots"] == 0, "the roots themselves say when they were made"
     assert run(["tier", "collect", "--dir", data]) == 2
     assert "no tier is configured" in capsys.readouterr().err
@@ -172,9 +166,9 @@ def test_a_tier_without_an_engine_is_collected(tmp_path: Path, capsys: pytest.Ca
     uri = bucket.as_uri()
     assert run(["tier", "gc", uri, "--topic", "t", "--topic", "misspelt"]) == 2
     assert "there is no topic misspelt" in capsys.readouterr().err
-    (row,) = tier_json(capsys, "gc", uri)
+    (row,) = items_of(capsys, "tier", "gc", uri)
     assert (row["roots"], row["objects"], row["left_for_later"]) == (4, 1, 0)
-    (row,) = tier_json(capsys, "gc", uri)
+    (row,) = items_of(capsys, "tier", "gc", uri)
     assert (row["roots"], row["objects"], row["left_for_later"]) == (0, 0, 0)
     with open_reader(uri) as reader:
         assert [record.value for record in reader.log("t", 0).records()] == [b"1", b"2"]

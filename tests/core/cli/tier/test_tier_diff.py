@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -30,7 +31,7 @@ def uri(tmp_path: Path) -> str:
 
 def differences(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> list[tuple[object, object]]:
     assert run(["tier", "diff", *arguments, "--json"]) == code
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = printed_items(capsys)
     return [(row["side"], row["base_offset"]) for row in rows]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from viewed_place import make_place
@@ -90,7 +90,7 @@ def test_json_has_an_object_for_each_topic_and_group(
     place: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["top", place[0], "--tier", place[1], "--once", "--json"]) == 0
-    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    items = printed_items(capsys)
     orders = next(item for item in items if item.get("topic") == "orders" and "partitions" in item)
     assert (orders["partitions"], orders["high_watermark"], orders["rate"], orders["tier_lag_bytes"]) == (
         2,
@@ -104,7 +104,7 @@ def test_json_has_an_object_for_each_topic_and_group(
 
 def test_a_tier_alone_is_shown(place: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["top", place[1], "--once", "--json"]) == 0
-    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    items = printed_items(capsys)
     assert [(item["topic"], item["local_bytes"]) for item in items] == [("__consumer_offsets", 0), ("orders", 0)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from command_runs import printed_items
 from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.engine.restore.restore import restore
@@ -204,7 +205,7 @@ def test_the_command_reports_and_rebuilds(bucket: Path, capsys: pytest.CaptureFi
     lose_manifests(bucket)
     for arguments in (["--dry-run"], []):
         assert run(["rebuild", bucket.as_uri(), *arguments, "--json"]) == 0
-        (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        (row,) = printed_items(capsys)
         assert (row["topic"], row["end_offset"], row["segments"]) == ("t", 5, 5)
     assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
     assert capsys.readouterr().out == ""
