@@ -12,6 +12,10 @@ from typing import Any
 import hypothesis
 import pytest
 
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.reading.open_reader import open_host
+from stratalog.segment.components import Components
 from stratalog.testing.s3 import LocalS3
 
 # The examples are the same in every run, and have no deadline: a slow machine must not fail a test.
@@ -114,6 +118,13 @@ def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
         patch.setattr(session, "create_loader", functools.cache(session.create_loader))
         patch.setattr(httpsession, "get_cert_path", lambda verify: None if verify is True else verify)
         yield local_s3
+
+
+@pytest.fixture(scope="session")
+def components() -> Iterator[Components]:
+    """Yield the installed formats, codecs and indexes, with the default settings of a topic."""
+    with open_host(Settings(), (), None) as host:
+        yield host.components(TopicConfig())
 
 
 @pytest.fixture

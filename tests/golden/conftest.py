@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
 import golden_data
 from golden_data import Golden
-from stratalog.config.settings_sources import Settings
-from stratalog.config.topic import TopicConfig
-from stratalog.reading.open_reader import open_host
-from stratalog.segment.components import Components
 
 Unpacked = Callable[[str], Golden]
 
@@ -25,11 +21,3 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
         return golden_data.unpack(name, folder)
 
     return unpacked
-
-
-@pytest.fixture(scope="session")
-def components() -> Iterator[Components]:
-    """Yield the installed formats, codecs and indexes."""
-    host = open_host(Settings(), (), None)
-    yield host.components(TopicConfig())
-    host.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,12 +23,9 @@ from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from kafka_wire import Answer, KafkaWire
 from stratalog import Engine, Record
-from stratalog.config.settings_sources import Settings
-from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE
 from stratalog.producers.snapshot import decode_snapshot
-from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 
@@ -76,13 +73,6 @@ class Round:
     broker: SideResult
     ours: SideResult
     remarks: list[str]
-
-
-@pytest.fixture(scope="module")
-def components() -> Iterator[Components]:
-    host = open_host(Settings(), (), None)
-    yield host.components(TopicConfig())
-    host.close()
 
 
 @pytest.fixture(scope="module")

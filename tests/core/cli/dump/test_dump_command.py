@@ -6,7 +6,6 @@ import io
 import sys
 import tracemalloc
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from command_runs import RunCommand, run_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.cli.dump import sheet
-from stratalog.config.settings_sources import Settings
-from stratalog.config.topic import TopicConfig
 from stratalog.model.messages.control import (
     ControlRecord,
     ControlType,
@@ -35,7 +32,6 @@ from stratalog.model.messages.control import (
     SnapshotHeader,
     control_key,
 )
-from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.control_batches import control_batch
 from stratalog.spi.formats import BatchHeader
@@ -49,13 +45,6 @@ INDEX = "00000000000000000000.index"
 @pytest.fixture
 def dump(capsys: pytest.CaptureFixture[str]) -> RunCommand:
     return partial(run_command, capsys, "dump")
-
-
-@pytest.fixture
-def components() -> Iterator[Components]:
-    host = open_host(Settings(), (), None)
-    yield host.components(TopicConfig())
-    host.close()
 
 
 def records(count: int, first: int = 0) -> list[Record]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from stratalog.config.settings_sources import Settings
-from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.records import Fields, Record
 from stratalog.model.segment_info import FileKind, SegmentInfo
-from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import pack_extras, unpack_extras
 from stratalog.segment.framing import scan
@@ -26,13 +23,6 @@ from stratalog.tier.upload.uncompressed import uncompressed_source
 
 LIMIT_BYTES = 1 << 24
 CODECS = ["gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture
-def components() -> Iterator[Components]:
-    host = open_host(Settings(), (), None)
-    yield host.components(TopicConfig())
-    host.close()
 
 
 @pytest.fixture
