@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
@@ -81,29 +81,26 @@ class _LogDump:
             return
         if first is not None and batch.codec_id:
             head["uncompressed_bytes"] = first.size_bytes
-        self._deep(batch, head, first, opened)
+        self._deep(batch, head, chain(() if first is None else (first,), opened))
 
-    def _deep(self, batch: RecordBatch, head: dict[str, object], first: Arena | None, more: Iterator[Arena]) -> None:
+    def _deep(self, batch: RecordBatch, head: dict[str, object], decoded: Iterable[Arena]) -> None:
         """Show a batch and its records, until the bytes of a record cannot be decoded; report bad records."""
         view = RecordView(batch, self._decoder)
         error: CorruptionError | None = None
-        if self._context.as_json:
-            with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as listed:
-                try:
-                    for arena in _all(first, more):
+        try:
+            if self._context.as_json:
+                with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as listed:
+                    for arena in decoded:
                         for record in view.items(arena):
                             listed.add(record)
-                except CorruptionError as found:
-                    error = found
-        else:
-            self._show(batch, head)
-            self._table.flush()
-            try:
-                for arena in _all(first, more):
+            else:
+                self._show(batch, head)
+                self._table.flush()
+                for arena in decoded:
                     for line in view.lines(arena):
                         self._context.output.line(line)
-            except CorruptionError as found:
-                error = found
+        except CorruptionError as found:
+            error = found
         if view.error_count:
             more_of_them = f" (and {view.error_count - 1} more in this batch)" if view.error_count > 1 else ""
             bad = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
@@ -189,12 +186,6 @@ class _LogDump:
             return None
         batch = next(chunk.batches())
         return batch, self._item(batch, position, valid=False)
-
-
-def _all(first: Arena | None, more: Iterator[Arena]) -> Iterator[Arena]:
-    if first is not None:
-        yield first
-        yield from more
 
 
 def _position(head: dict[str, object]) -> int:

@@ -119,7 +119,10 @@ class _ObjectDump:
         if self._context.deep:
             for kind, is_good in good.items():
                 if is_good or kind is FileKind.LOG:  # the batches of a log have CRCs of their own
-                    self._dump(kind)
+                    try:
+                        self._dump(kind)
+                    except CorruptionError as error:
+                        self._context.corrupt(error.file, error)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
         """Return the error if the hash of a slice is wrong, otherwise None. A log is read in pieces."""
@@ -138,24 +141,17 @@ class _ObjectDump:
         if kind is FileKind.LOG:
             source = RangeSource(label, self._stored.info.size_bytes, self._log_bytes)
             self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
-            self._guarded(lambda: dump_log(self._context, source, base_offset, self._stored.info.log.topic))
+            dump_log(self._context, source, base_offset, self._stored.info.log.topic)
             return
         data = MemorySource(label, self._layout.read_index(self._stored, kind, self._fetch) or b"")
         if kind in _INDEXES:
-            self._guarded(lambda: dump_index(self._context, data, _INDEXES[kind], base_offset))
+            dump_index(self._context, data, _INDEXES[kind], base_offset)
         elif kind is FileKind.SNAPSHOT:
-            self._guarded(lambda: dump_snapshot(self._context, data))
+            dump_snapshot(self._context, data)
         elif kind is FileKind.EXTRA:
-            self._guarded(lambda: dump_extras(self._context, data))
+            dump_extras(self._context, data)
         else:
-            self._guarded(lambda: dump_epochs(self._context, data))
-
-    def _guarded(self, dump: Callable[[], None]) -> None:
-        """Run ``dump``, and report a damaged slice instead of raising an error."""
-        try:
-            dump()
-        except CorruptionError as error:
-            self._context.corrupt(error.file, error)
+            dump_epochs(self._context, data)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
         """Return bytes [start, end) of the log, also if the log is damaged.
