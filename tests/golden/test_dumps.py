@@ -10,7 +10,7 @@ import pytest
 import golden_data
 from dump_parser import DumpedBatch, DumpedFile
 from golden_data import Golden
-from golden_reading import batches_in
+from stored_batches import batches_in
 from stratalog.model.names import SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components

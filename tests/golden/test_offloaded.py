@@ -13,7 +13,8 @@ import pytest
 import golden_data
 import stratalog
 from golden_data import ISOLATIONS, Golden
-from golden_reading import batches_in, fetched_records, from_arrow
+from golden_reading import fetched_records, from_arrow
+from stored_batches import batches_in
 from stratalog import Engine, LogReader, Reader, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.testing.s3 import LocalS3

@@ -22,12 +22,11 @@ import corpus
 import stratalog
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
+from stored_batches import batches_in
 from stratalog import Record
 from stratalog.log.log import Log
 from stratalog.model.batches import DELETE_HORIZON_BIT
 from stratalog.model.names import CLEANER_FILE
-from stratalog.model.records import Fields
-from stratalog.segment.framing import scan
 from stratalog.spi.formats import BatchHeader
 from zookeeper_broker import ZooKeeperBroker
 
@@ -251,17 +250,12 @@ def batches(folder: Path, topic: str) -> list[object]:
         components = reader.log(topic, 0).components
         for base in base_offsets(folder, topic):
             data = (folder / f"{topic}-0" / f"{base:020d}.log").read_bytes()
-            scanned = scan(components.formats, data, 0, len(data), check_crc=True)
-            assert not scanned.reason, (topic, scanned)
-            for table in scanned.tables:
-                form = components.formats.of(table.magic, "", 0)
-                for row, batch in enumerate(table):
-                    pieces = form.decode(data, table.take(row, row + 1), fields=Fields.ALL, limit_bytes=1 << 26)
-                    records = [record._replace(leader_epoch=-1) for piece in pieces for record in piece.to_records()]
-                    told = replace(batch, position=0, size_bytes=0, crc=0, leader_epoch=0)
-                    if batch.attributes & DELETE_HORIZON_BIT:
-                        told = replace(told, base_timestamp_ms=0)
-                    found.append((base, told, records) if table.magic == 2 else (base, records))
+            for batch, listed in batches_in(data, components):
+                records = [record._replace(leader_epoch=-1) for record in listed]
+                told = replace(batch, position=0, size_bytes=0, crc=0, leader_epoch=0)
+                if batch.attributes & DELETE_HORIZON_BIT:
+                    told = replace(told, base_timestamp_ms=0)
+                found.append((base, told, records) if batch.magic == 2 else (base, records))
     return found
 
 

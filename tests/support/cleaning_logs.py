@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from log_bed import LogBed
+from stored_batches import batches_in, records_in
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
 from stratalog.config.topic import TopicConfig
 from stratalog.env.rate_limit import Throttle
 from stratalog.log.log import Log
-from stratalog.model.batches import BatchTable
-from stratalog.model.records import Fields, Record
-from stratalog.segment.framing import scan
+from stratalog.model.records import Record
 from stratalog.spi import CleanupPolicy
 
 LIMITS = CleanerLimits(memory_bytes=1 << 20, load_factor=0.9, read_bytes=1 << 18)
@@ -134,26 +133,12 @@ def described(bed: LogBed, data: bytes) -> list[object]:
 
     Positions are 0. Size and CRC are 0 for compressed batches, because compressors may produce different bytes.
     """
-    found: list[object] = []
-    scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
-    assert not scanned.reason, scanned
-    for table in scanned.tables:
-        form = bed.components.formats.of(table.magic, "", 0)
-        for row, batch in enumerate(table):
-            one: BatchTable = table.take(row, row + 1)
-            pieces = form.decode(data, one, fields=Fields.ALL, limit_bytes=1 << 26)
-            listed = [record for piece in pieces for record in piece.to_records()]
-            is_packed = bool(batch.codec_id)
-            found.append((replace(batch, position=0, **({"size_bytes": 0, "crc": 0} if is_packed else {})), listed))
-    return found
+    return [
+        (replace(batch, position=0, **({"size_bytes": 0, "crc": 0} if batch.codec_id else {})), listed)
+        for batch, listed in batches_in(data, bed.components)
+    ]
 
 
 def contents(bed: LogBed, data: bytes) -> list[tuple[object, ...]]:
     """Return offset, timestamp, key and value of each record in ``data``, for any record format."""
-    scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
-    found: list[tuple[object, ...]] = []
-    for table in scanned.tables:
-        form = bed.components.formats.of(table.magic, "", 0)
-        for piece in form.decode(data, table, fields=Fields.ALL, limit_bytes=1 << 26):
-            found += [(one.offset, one.timestamp_ms, one.key, one.value) for one in piece.to_records()]
-    return found
+    return [(one.offset, one.timestamp_ms, one.key, one.value) for one in records_in(data, bed.components)]

@@ -10,26 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from stored_batches import batches_in
 from stratalog import LogReader, Record, TimestampType
-from stratalog.model.batches import Buffer, RecordBatch, ScanStop
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.framing import scan
 
 _CONTROL_KEY: Final = Struct(">hh")  # version, type
 _ABORT: Final = 0
-LIMIT_BYTES: Final = 64 << 20
-
-
-def batches_in(data: Buffer, components: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
-    """Yield every batch in ``data`` with its records. ``data`` must contain whole batches only; CRCs are checked."""
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert (found.stop, found.stop_position, found.reason) == (ScanStop.END, len(data), "")
-    for table in found.tables:
-        record_format = components.formats.of(table.magic, "", 0)
-        for index in range(len(table)):
-            columns = record_format.decode(data, table.take(index, index + 1), limit_bytes=LIMIT_BYTES)
-            yield table[index], [record for part in columns for record in part.to_records()]
 
 
 def fetched_records(log: LogReader, max_bytes: int, isolation: str, components: Components) -> list[Record]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from log_bed import LogBed, records
+from stored_batches import batches_in
 from stratalog.errors import UnsupportedCompressionError
 from stratalog.model.messages.control import ControlType
-from stratalog.model.records import Fields
-from stratalog.segment.framing import scan
 
 
 def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
@@ -31,11 +30,9 @@ def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
                 old = fetched.converted(magic)
                 assert (fetched.offset, fetched.converted(2).data) == (offset, fetched.read())
             offset = fetched.next_offset
-            for table in scan(bed.components.formats, old.data, 0, len(old.data), check_crc=True).tables:
-                assert table.magic == magic
-                form = bed.components.formats.of(magic, "", 0)
-                for columns in form.decode(old.data, table, fields=Fields.ALL, limit_bytes=1 << 20):
-                    found += [(record.offset, record.key) for record in columns.to_records()]
+            for batch, listed in batches_in(old.data, bed.components):
+                assert batch.magic == magic
+                found += [(record.offset, record.key) for record in listed]
         assert found == [(number, b"k%d" % number) for number in (2, 3, 5, 6, 7)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from log_bed import LogBed, records
+from stored_batches import records_in
 from stratalog.config.topic import TopicConfig
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -98,9 +99,7 @@ def read(bed: LogBed, data: bytes) -> list[dict[str, object]]:
             "key": None if record.key is None else record.key.hex(),
             "value": None if record.value is None else record.value.hex(),
         }
-        for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
-        for columns in bed.components.formats.of(table.magic, "", 0).decode(data, table, limit_bytes=1 << 20)
-        for record in columns.to_records()
+        for record in records_in(data, bed.components)
     ]
 
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from log_bed import LogBed, records
+from stored_batches import records_in
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
 from stratalog.log.read.down_convert import Converted, convert
 from stratalog.model.batches import TimestampType
 from stratalog.model.messages.control import ControlType
-from stratalog.model.records import Fields, Record
+from stratalog.model.records import Record
 from stratalog.segment.framing import scan
 from vectors import VECTORS
 
@@ -22,19 +23,6 @@ def converted(bed: LogBed, data: bytes, magic: int, first_offset: int = 0) -> Co
     return convert(
         data, components.formats, components.codecs, magic, first_offset=first_offset, limit_bytes=LIMIT_BYTES
     )
-
-
-def read(bed: LogBed, data: bytes) -> list[Record]:
-    found = scan(bed.components.formats, data, 0, len(data), check_crc=True)
-    assert found.stop_position == len(data)
-    return [
-        record
-        for table in found.tables
-        for columns in bed.components.formats.of(table.magic, "", 0).decode(
-            data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES
-        )
-        for record in columns.to_records()
-    ]
 
 
 def plain(listed: list[Record]) -> list[dict[str, Any]]:
@@ -60,7 +48,7 @@ def test_an_old_consumer_gets_what_kafka_gives_it(bed: LogBed, name: str) -> Non
     expected = bytes.fromhex(case["result_hex"])
     result = converted(bed, bytes.fromhex(case["hex"]), case["to_magic"], case["first_offset"])
     assert result.records_converted == case["records_converted"]
-    assert plain(read(bed, result.data)) == case["records"]
+    assert plain(records_in(result.data, bed.components)) == case["records"]
     if case["byte_exact"]:
         assert result.data == expected
         return
@@ -93,7 +81,7 @@ def test_headers_are_lost_and_nothing_else_that_the_magic_has(bed: LogBed, magic
         (offset, record.timestamp_ms if magic else -1, record.key, record.value, ())
         for offset, record in enumerate(given, 70)
     ]
-    assert [record[:2] + record[3:6] for record in read(bed, result.data)] == expected
+    assert [record[:2] + record[3:6] for record in records_in(result.data, bed.components)] == expected
     assert result.records_converted == 5
 
 
@@ -107,9 +95,9 @@ def test_each_batch_is_converted_or_copied_by_its_own_magic(bed: LogBed) -> None
     ]
     result = converted(bed, b"".join(pieces), 1, first_offset=5)
     assert result.data.startswith(pieces[0] + pieces[1])
-    assert [record.offset for record in read(bed, result.data)] == [0, 1, 2, 3, 5, 7, 8]
+    assert [record.offset for record in records_in(result.data, bed.components)] == [0, 1, 2, 3, 5, 7, 8]
     assert result.records_converted == 3
-    assert read(bed, result.data)[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert records_in(result.data, bed.components)[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
     whole = b"".join(pieces)
     assert converted(bed, whole, 2) == Converted(whole, 0)
     assert converted(bed, whole + pieces[0][:20], 2) == Converted(whole, 0)

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from log_bed import LogBed, records
+from stored_batches import batches_in
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env.vfs import PosixVfs
@@ -22,7 +23,6 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.segment.framing import scan
 
 COUNT = 30
 
@@ -43,10 +43,7 @@ def log(bed: LogBed) -> LogReader:
 
 def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
     """Return base offset and last offset of each fetched batch."""
-    data = fetched.read()
-    found = scan(bed.components.formats, data, 0, len(data), check_crc=True)
-    assert found.stop_position == len(data)
-    return [(batch.base_offset, batch.last_offset) for table in found.tables for batch in table]
+    return [(batch.base_offset, batch.last_offset) for batch, _ in batches_in(fetched.read(), bed.components)]
 
 
 # --- raw batches -------------------------------------------------------------------------------------------------
@@ -344,15 +341,13 @@ def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[in
             waiting = [(gone.first_offset, gone.producer_id) for gone in fetched.aborted_transactions]
             heapq.heapify(waiting)
             aborted: set[int] = set()
-            data = fetched.read()
-            for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables:
-                for batch in table:
-                    while waiting and waiting[0][0] <= batch.last_offset:
-                        aborted.add(heapq.heappop(waiting)[1])
-                    if batch.is_control:
-                        aborted.discard(batch.producer_id)
-                    elif not (batch.is_transactional and batch.producer_id in aborted):
-                        delivered += [o for o in range(batch.base_offset, batch.last_offset + 1) if o >= position]
+            for batch, _ in batches_in(fetched.read(), bed.components):
+                while waiting and waiting[0][0] <= batch.last_offset:
+                    aborted.add(heapq.heappop(waiting)[1])
+                if batch.is_control:
+                    aborted.discard(batch.producer_id)
+                elif not (batch.is_transactional and batch.producer_id in aborted):
+                    delivered += [o for o in range(batch.base_offset, batch.last_offset + 1) if o >= position]
             position = fetched.next_offset
 
 

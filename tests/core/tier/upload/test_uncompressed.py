@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.model.batches import Buffer, TimestampType
+from stored_batches import records_in
+from stratalog.model.batches import TimestampType
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.records import Fields, Record
+from stratalog.model.records import Record
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import pack_extras, unpack_extras
@@ -21,7 +22,6 @@ from stratalog.spi.layouts import SegmentSource
 from stratalog.testing.contracts.made_segments import OddChunks, source_bytes
 from stratalog.tier.upload.uncompressed import uncompressed_source
 
-LIMIT_BYTES = 1 << 24
 CODECS = ["gzip", "snappy", "lz4", "zstd"]
 
 
@@ -41,19 +41,6 @@ def source_of(data: bytes, files: dict[FileKind, bytes] | None = None) -> Segmen
         TopicPartition("t", 0), TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), 0, 100, len(data), 1_004, 2_000, records=10
     )
     return SegmentSource(info, BytesSource(data), files or {FileKind.TIME_INDEX: b"unchanged"})
-
-
-def records_in(data: Buffer, components: Components) -> list[Record]:
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert found.stop_position == len(data)
-    return [
-        record
-        for table in found.tables
-        for columns in components.formats.of(table.magic, "", 0).decode(
-            data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES
-        )
-        for record in columns.to_records()
-    ]
 
 
 @pytest.mark.parametrize("codec", CODECS)
