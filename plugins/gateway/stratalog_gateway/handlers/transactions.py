@@ -6,14 +6,14 @@ Source: apache/kafka KafkaApis, TransactionCoordinator, AddPartitionsToTxnManage
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
 from stratalog.errors import ConfigError, StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.handlers.group_offsets import checked_offsets
-from stratalog_gateway.handlers.request import Request, require, require_group
+from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.node import INTERNAL_TOPICS
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
@@ -30,26 +30,28 @@ _FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several trans
 
 def init_producer_id(request: Request) -> Any:
     """Return the response with a producer's id and epoch. Fence the previous producer of a transactional id."""
-    body = request.body
-    producer, code = _NOBODY, int(Code.NONE)
-    expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
-    timeout_ms = to_ms(body.transaction_timeout)
-    if (expected.producer_id == -1) != (expected.epoch == -1) or body.transactional_id == "":
-        code = Code.INVALID_REQUEST
-    elif refused := _refused_producer(request):
-        code = refused
-    elif body.transactional_id is None:  # as in Kafka, always a new id
-        producer = ProducerId(request.node.engine.new_producer_id(), 0)
-    elif not 0 < timeout_ms <= request.node.settings.transaction_max_ms:
-        code = Code.INVALID_TRANSACTION_TIMEOUT
-    else:
-        try:
-            producer = request.node.engine.transactions.init_producer(
-                body.transactional_id, timeout_ms, None if expected == _NOBODY else expected
-            )
-        except StorageError as error:
-            code = _known_code(error, "InitProducerId", request.header.version)
+    producer = _NOBODY
+    with Outcome() as outcome:
+        producer = _new_producer(request)
+    code = _known_code(outcome.code, "InitProducerId", request.header.version)
     return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _new_producer(request: Request) -> ProducerId:
+    body, client, engine = request.body, request.client, request.node.engine
+    expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
+    if (expected.producer_id == -1) != (expected.epoch == -1) or body.transactional_id == "":
+        raise RefusedError(Code.INVALID_REQUEST)
+    if body.transactional_id is None:
+        if not client.allows_any(Operation.WRITE, ResourceType.TOPIC):
+            require(client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        return ProducerId(engine.new_producer_id(), 0)  # as in Kafka, always a new id
+    require(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    timeout_ms = to_ms(body.transaction_timeout)
+    if not 0 < timeout_ms <= request.node.settings.transaction_max_ms:
+        raise RefusedError(Code.INVALID_TRANSACTION_TIMEOUT)
+    known = None if expected == _NOBODY else expected
+    return engine.transactions.init_producer(body.transactional_id, timeout_ms, known)
 
 
 def add_partitions_to_txn(request: Request) -> Any:
@@ -100,9 +102,13 @@ def _added(
     errors = {name: _refusal(request, name) for name in names}
     if any(errors.values()):
         return {name: error or Code.OPERATION_NOT_ATTEMPTED for name, error in errors.items()}
-    transactions = request.node.engine.transactions
-    act = transactions.check_partitions if only_checks else transactions.add_partitions
-    code = _outcome(lambda: act(transactional_id, producer, names), "AddPartitionsToTxn", version, transactional_id)
+    with Outcome() as outcome:
+        if not transactional_id:
+            raise RefusedError(Code.INVALID_REQUEST)
+        transactions = request.node.engine.transactions
+        act = transactions.check_partitions if only_checks else transactions.add_partitions
+        act(transactional_id, producer, names)
+    code = _known_code(outcome.code, "AddPartitionsToTxn", version)
     if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
         code = Code.TRANSACTION_ABORTABLE
     return dict.fromkeys(names, code)
@@ -117,19 +123,14 @@ def _refusal(request: Request, name: TopicPartition) -> int:
 def add_offsets_to_txn(request: Request) -> Any:
     """Add a group's partition of ``__consumer_offsets`` to a transaction, and return the response."""
     body = request.body
-    refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
-    if not body.group_id:
-        refused = refused or Code.INVALID_GROUP_ID
-    if refused:
-        return request.make(error_code=refused)
-    producer = ProducerId(body.producer_id, body.producer_epoch)
-    code = _outcome(
-        lambda: request.node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id),
-        "AddOffsetsToTxn",
-        request.header.version,
-        body.transactional_id,
-    )
-    return request.make(error_code=code)
+    with Outcome() as outcome:
+        require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        require_group(request)
+        if not body.transactional_id:
+            raise RefusedError(Code.INVALID_REQUEST)
+        producer = ProducerId(body.producer_id, body.producer_epoch)
+        request.node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id)
+    return request.make(error_code=_known_code(outcome.code, "AddOffsetsToTxn", request.header.version))
 
 
 def end_txn(request: Request) -> Any:
@@ -137,24 +138,21 @@ def end_txn(request: Request) -> Any:
 
     From version 5 on, the end raises the epoch of the producer, and the response contains the new epoch.
     """
-    body, version = request.body, request.header.version
-    producer, code = _NOBODY, int(Code.NONE)
-    if refused := _refused_id(request):
-        code = refused
-    elif not body.transactional_id:
-        code = Code.INVALID_REQUEST
-    else:
-        try:
-            ongoing = request.node.engine.transactions.state(body.transactional_id)
-            producer = request.node.engine.transactions.end_decided(
-                body.transactional_id,
-                ProducerId(body.producer_id, body.producer_epoch),
-                commit=body.committed,
-                version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
-            )
-            _wake(request, ongoing)
-        except StorageError as error:
-            code = _known_code(error, "EndTxn", version)
+    body, version, producer = request.body, request.header.version, _NOBODY
+    with Outcome() as outcome:
+        require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        if not body.transactional_id:
+            raise RefusedError(Code.INVALID_REQUEST)
+        transactions = request.node.engine.transactions
+        ongoing = transactions.state(body.transactional_id)
+        producer = transactions.end_decided(
+            body.transactional_id,
+            ProducerId(body.producer_id, body.producer_epoch),
+            commit=body.committed,
+            version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
+        )
+        _wake(request, ongoing)
+    code = _known_code(outcome.code, "EndTxn", version)
     return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
@@ -245,19 +243,6 @@ def _commit(request: Request, offsets: dict[TopicPartition, CommittedOffset]) ->
     return Code.NONE
 
 
-def _refused_id(request: Request) -> int:
-    """Return the error code if the client may not use its transactional id, otherwise 0."""
-    return request.client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.body.transactional_id)
-
-
-def _refused_producer(request: Request) -> int:
-    """Return the error code if the client may not get a producer id, otherwise 0."""
-    if request.body.transactional_id is not None:
-        return _refused_id(request)
-    refused = request.client.refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return Code.NONE if request.client.allows_any(Operation.WRITE, ResourceType.TOPIC) else refused
-
-
 def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     """Return Kafka's error code for an error of a write in a transaction.
 
@@ -275,21 +260,10 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     return error.kafka_code
 
 
-def _outcome(act: Callable[[], object], api: str, version: int, transactional_id: str) -> int:
-    if not transactional_id:
-        return Code.INVALID_REQUEST
-    try:
-        act()
-    except StorageError as error:
-        return _known_code(error, api, version)
-    return Code.NONE
-
-
-def _known_code(error: StorageError, api: str, version: int) -> int:
-    """Return the code of an error; INVALID_PRODUCER_EPOCH if the version of the API does not know PRODUCER_FENCED."""
-    if error.kafka_code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]:
-        return Code.INVALID_PRODUCER_EPOCH
-    return error.kafka_code
+def _known_code(code: int, api: str, version: int) -> int:
+    """Return ``code``; INVALID_PRODUCER_EPOCH if it is PRODUCER_FENCED, and the version of the API does not know it."""
+    is_unknown = code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]
+    return Code.INVALID_PRODUCER_EPOCH if is_unknown else code
 
 
 def _added_topics(request: Request, topics: Iterable[Any], errors: dict[TopicPartition, int]) -> tuple[Any, ...]:
