@@ -15,7 +15,6 @@ from certificates import Authority
 from gateway_bed import Served, served
 from gateway_users import PASSWORDS
 from kafka_tools import KafkaTools
-from stratalog.spi import Env
 from stratalog_gateway.security.users import ALGORITHMS, make_credential, save_users
 
 LISTENER, NEW_PASSWORD = "SASL_SSL", "secret of carol"
@@ -48,7 +47,7 @@ class Console:
 def secured(folder: Path) -> Iterator[Served]:
     """Yield a gateway with one administrator, which allows nothing to other users."""
     admin = {kind: make_credential(kind, PASSWORDS["admin"], iterations=4096) for kind in ALGORITHMS}
-    save_users(Env().files, folder / "users.json", {"admin": admin})
+    save_users(folder / "users.json", {"admin": admin})
     (folder / "acls.json").write_text(json.dumps({"version": 1, "acls": []}))
     (folder / "quotas.json").write_text(json.dumps({"version": 1, "quotas": []}))
     with served(

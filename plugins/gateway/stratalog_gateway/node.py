@@ -8,11 +8,12 @@ from typing import Final, Protocol
 
 from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog.spi import Clock, Env
+from stratalog.spi import Clock
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.security.acl_file import AclFile
-from stratalog_gateway.security.authentication import user_file
+from stratalog_gateway.security.acls import AclFile
+from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.quotas import Quotas
+from stratalog_gateway.security.users import load_users, save_users
 from stratalog_gateway.settings import GatewaySection
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -75,11 +76,10 @@ class Node:
         self.engine, self.settings, self.clock = engine, settings, clock
         self.source: LogSource = engine if source is None else source
         self.quotas = Quotas(settings.quotas_file, clock)
-        self.acls: AclFile | None = None
-        self.users = user_file(settings.users_file, clock) if settings.users_file else None
         self.quota_file = self.quotas.file
-        if settings.acls_file:
-            self.acls = AclFile(settings.acls_file, Env().files, clock)
+        self.acls = AclFile(settings.acls_file, clock) if settings.acls_file else None
+        users_file = settings.users_file
+        self.users = EditedFile(users_file, load_users, save_users, clock) if users_file else None
         self.changing_topics = threading.Lock()
         self._lock = threading.Lock()
         self._known = _Known(self.source)

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from stratalog import Log, LogOffsets, LogReader, Reader, TopicId, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import ClosedError, StorageError, UnknownTopicError
-from stratalog.spi import Clock, Env, TopicConfig
+from stratalog.spi import Clock, TopicConfig
 from stratalog_gateway.security.client import Permissions
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import Operation, ResourceType
@@ -171,7 +171,7 @@ class ReadOnlySource:
                         self._forget_offsets(name)
                     self._ids[name] = topic_id
             if self._ids_file is not None and self._stored_ids != self._ids:
-                replace_json(Env().files, self._ids_file, {"version": _IDS_VERSION, "topics": self._ids})
+                replace_json(self._ids_file, {"version": _IDS_VERSION, "topics": self._ids})
                 self._stored_ids = dict(self._ids)
         except (StorageError, OSError) as error:
             _LOGGER.warning("committed offsets of deleted topics may remain, will retry: %s", error)

@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Env
 from stratalog_gateway.security.users import (
     ALGORITHMS,
     DEFAULT_ITERATIONS,
@@ -53,7 +52,7 @@ def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None
     known[normalized(name)] = {
         mechanism: make_credential(mechanism, password, iterations=iterations) for mechanism in ALGORITHMS
     }
-    save_users(Env().files, file, known)
+    save_users(file, known)
 
 
 def _asked_password() -> str:
@@ -74,7 +73,7 @@ def remove(file: Path, name: str) -> None:
     known = dict(load_users(file))
     if known.pop(normalized(name), None) is None:
         raise ConfigError(f"{file} has no user {name}")
-    save_users(Env().files, file, known)
+    save_users(file, known)
 
 
 @users.command("list")

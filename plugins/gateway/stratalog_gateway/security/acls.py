@@ -9,13 +9,14 @@ Source: apache/kafka StandardAuthorizerData, AclEntry.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Vfs
+from stratalog.spi import Clock
+from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
@@ -120,9 +121,34 @@ def load_acls(path: Path) -> Acls:
     return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))
 
 
-def save_acls(files: Vfs, path: Path, acls: Acls) -> None:
+def save_acls(path: Path, acls: Acls) -> None:
     """Replace a file of ACLs durably; raise OSError if the file cannot be written."""
-    replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
+    replace_json(path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
+
+
+class AclFile(EditedFile[Acls]):
+    """The ACLs of a file. See ``EditedFile`` for the arguments and errors. Thread-safe."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        super().__init__(path, load_acls, save_acls, clock)
+
+    def add(self, acls: Sequence[Acl]) -> None:
+        """Add the ACLs that the file does not contain, durably; raise the errors of ``change``."""
+        self.change(lambda known: Acls((*known.all, *acls)))
+
+    def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
+        """Remove the ACLs for which ``matches`` returns True, durably. Return the removed ACLs.
+
+        Raise the errors of ``change``.
+        """
+        gone: list[Acl] = []
+
+        def without(known: Acls) -> Acls:
+            gone.extend(acl for acl in known.all if matches(acl))
+            return Acls(acl for acl in known.all if acl not in gone) if gone else known
+
+        self.change(without)
+        return gone
 
 
 def _acl(item: object, place: str) -> Acl:

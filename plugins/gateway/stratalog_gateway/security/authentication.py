@@ -9,16 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog.spi import Clock, Env
+from stratalog.spi import Clock
 from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.mechanisms import Mechanism, OAuthBearer, Plain, Scram
 from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
-from stratalog_gateway.security.users import Users, load_users, save_users
-
-
-def user_file(path: str, clock: Clock) -> EditedFile[Users]:
-    """Return the contents of a file of users, with reloads; raise ConfigError if the file is missing or wrong."""
-    return EditedFile(path, load_users, save_users, Env().files, clock)
+from stratalog_gateway.security.users import Users
 
 
 def enabled_mechanisms(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from stratalog_gateway.security.acl_file import AclFile
-from stratalog_gateway.security.acls import ANY, Acls
+from stratalog_gateway.security.acls import ANY, AclFile, Acls
 from stratalog_gateway.security.resources import Operation, PatternType, Permission, ResourceType
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Clock, Vfs
+from stratalog.spi import Clock
 from stratalog_gateway.security.watched_files import WatchedFiles
 
 T = TypeVar("T")
@@ -21,22 +21,14 @@ class EditedFile(Generic[T]):
         path: path of the file.
         load: function that reads the file, and raises ConfigError if the file is wrong.
         save: function that replaces the file durably, and raises OSError if the file cannot be written.
-        files: file system for changes of the file.
         clock: clock for the time between checks of the file.
 
     Raises:
         ConfigError: the file is missing or wrong.
     """
 
-    def __init__(
-        self,
-        path: str,
-        load: Callable[[Path], T],
-        save: Callable[[Vfs, Path, T], None],
-        files: Vfs,
-        clock: Clock,
-    ) -> None:
-        self._files, self._save, self._lock = files, save, threading.Lock()
+    def __init__(self, path: str, load: Callable[[Path], T], save: Callable[[Path, T], None], clock: Clock) -> None:
+        self._save, self._lock = save, threading.Lock()
         self._watched = WatchedFiles((path,), lambda: load(Path(path)), clock)
 
     @property
@@ -64,5 +56,5 @@ class EditedFile(Generic[T]):
                 raise ConfigError(f"the file cannot be changed, because its contents are wrong: {refused}")
             found = edited(known)
             if found is not known:
-                self._save(self._files, self._watched.paths[0], found)
+                self._save(self._watched.paths[0], found)
                 self._watched.refresh()

@@ -7,10 +7,10 @@ import secrets
 from pathlib import Path
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Vfs
+from stratalog.spi import Env
 
 
-def replace_json(files: Vfs, path: Path, contents: object) -> None:
+def replace_json(path: Path, contents: object) -> None:
     """Replace a file durably by JSON, which only its owner can read. After a crash, the file is complete: old or new.
 
     If ``path`` is a symbolic link, the file that it names is replaced.
@@ -18,7 +18,7 @@ def replace_json(files: Vfs, path: Path, contents: object) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    path = path.resolve()
+    files, path = Env().files, path.resolve()
     temporary = f"{path}.{secrets.token_hex(4)}.tmp"
     descriptor = files.open(temporary, write=True, create=True)
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Clock, Env, Vfs
+from stratalog.spi import Clock
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.json_file import read_field, replace_json
@@ -91,7 +91,7 @@ class Quotas:
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self.file = EditedFile(path, load_quotas, save_quotas, Env().files, clock) if path else None
+        self.file = EditedFile(path, load_quotas, save_quotas, clock) if path else None
         self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
@@ -174,13 +174,13 @@ def load_quotas(path: Path) -> Table:
     return found
 
 
-def save_quotas(files: Vfs, path: Path, table: Table) -> None:
+def save_quotas(path: Path, table: Table) -> None:
     """Replace a file of quotas durably; raise OSError if the file cannot be written."""
     items: dict[Entity, dict[str, object]] = {}
     for (entity, name), limit in table.items():
         named = {kind: found for kind, found in zip(ENTITIES, entity, strict=True) if found}
         items.setdefault(entity, dict(named))[name] = limit
-    replace_json(files, path, {"version": _VERSION, "quotas": list(items.values())})
+    replace_json(path, {"version": _VERSION, "quotas": list(items.values())})
 
 
 def limits_of(item: object, place: str) -> Table:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Vfs
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 
@@ -110,7 +109,7 @@ def _credential(mechanism: str, fields: object, place: str) -> Credential:
     return Credential(mechanism, salt, stored_key, server_key, iterations)
 
 
-def save_users(files: Vfs, path: Path, users: Users) -> None:
+def save_users(path: Path, users: Users) -> None:
     """Replace a file of users durably; raise OSError if the file cannot be written."""
     table = {
         name: {
@@ -124,4 +123,4 @@ def save_users(files: Vfs, path: Path, users: Users) -> None:
         }
         for name, by_mechanism in sorted(users.items())
     }
-    replace_json(files, path, {"version": _VERSION, "users": table})
+    replace_json(path, {"version": _VERSION, "users": table})

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("kio", reason="the extra gateway is not installed")
 
 from gateway_users import PASSWORDS
-from stratalog.spi import Env
 from stratalog_gateway.security.users import ALGORITHMS, make_credential, save_users
 
 
@@ -22,7 +21,7 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: {kind: make_credential(kind, password, iterations=4096) for kind in ALGORITHMS}
         for name, password in PASSWORDS.items()
     }
-    save_users(Env().files, path, made)
+    save_users(path, made)
     return path
 
 

@@ -10,9 +10,7 @@ import pytest
 
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
-from stratalog.spi import Env
-from stratalog_gateway.security.acl_file import AclFile
-from stratalog_gateway.security.acls import Acl, load_acls
+from stratalog_gateway.security.acls import Acl, AclFile, load_acls
 from stratalog_gateway.security.authorizer import Authorizer
 from stratalog_gateway.security.resources import Operation, PatternType, Permission, ResourceType
 
@@ -21,7 +19,7 @@ Write = Callable[..., Path]
 
 
 def authorizer(path: Path, *, allow_everyone: bool = False, clock: ManualClock | None = None) -> Authorizer:
-    file = AclFile(str(path), Env().files, clock or ManualClock())
+    file = AclFile(str(path), clock or ManualClock())
     return Authorizer(file, frozenset({"User:admin"}), allow_everyone=allow_everyone)
 
 
@@ -185,7 +183,7 @@ def test_a_wrong_acl_is_an_error_with_its_number(tmp_path: Path, field: str, val
 
 def test_a_change_is_written_and_counts_at_once(acl_file: Write) -> None:
     path = acl_file("alice allow Read Topic t")
-    file = AclFile(str(path), Env().files, ManualClock())
+    file = AclFile(str(path), ManualClock())
     [first] = file.current.all
     added = Acl(TOPIC, "u", PatternType.PREFIXED, "User:bob", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY)
     file.add([added, added])
@@ -200,6 +198,6 @@ def test_a_change_replaces_the_file_that_a_symbolic_link_names(tmp_path: Path, a
     (tmp_path / "etc").mkdir()
     link = tmp_path / "etc" / "acls.json"
     link.symlink_to(path)
-    AclFile(str(link), Env().files, ManualClock()).remove(lambda acl: acl.name == "t")
+    AclFile(str(link), ManualClock()).remove(lambda acl: acl.name == "t")
     assert link.is_symlink()
     assert [*load_acls(path).all] == []

@@ -17,10 +17,12 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import SaslRequests
-from stratalog_gateway.security.authentication import enabled_mechanisms, user_file
+from stratalog_gateway.security.authentication import enabled_mechanisms
 from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.endpoints import Endpoint, SecurityProtocol
 from stratalog_gateway.security.mechanisms import OAuthBearer
+from stratalog_gateway.security.users import load_users, save_users
 from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -160,7 +162,9 @@ class Session:
     def __init__(self, users: Path, *, expires: Callable[[], Any] | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
         found = GatewaySection(users_file=str(users), mechanisms=("PLAIN", "SCRAM-SHA-256"), **settings)
-        mechanisms = dict(enabled_mechanisms(found, user_file(str(users), self.clock), self.clock))
+        mechanisms = dict(
+            enabled_mechanisms(found, EditedFile(str(users), load_users, save_users, self.clock), self.clock)
+        )
         if expires is not None:
             mechanisms["PLAIN"] = expires
         self.client = Client("127.0.0.1", ENDPOINT)
