@@ -11,7 +11,6 @@ import resource
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from stratalog.errors import ConfigError
@@ -20,12 +19,6 @@ from stratalog_gateway.security.quotas import Quotas, Rate, monotonic_ms
 from stratalog_gateway.security.security_settings import SecuritySection
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Counts:
-    total: int
-    by_host: Counter[str]
 
 
 class ConnectionQuotas:
@@ -48,7 +41,7 @@ class ConnectionQuotas:
         self._overrides = _overrides(settings.connections_per_ip_overrides)
         self._created = Rate(settings.connection_rate)
         self._quotas, self._clock, self._lock = quotas, clock, threading.Lock()
-        self._counts = _Counts(0, Counter())  # under _lock
+        self._open, self._open_by_host = 0, Counter[str]()  # under _lock
 
     def pause_ms(self) -> int:
         """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
@@ -59,22 +52,22 @@ class ConnectionQuotas:
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:
-            if self._counts.total >= self._total:
+            if self._open >= self._total:
                 return f"max.connections={self._total}"
             most = self._overrides.get(host, self._per_ip)
-            if self._counts.by_host[host] >= most:
+            if self._open_by_host[host] >= most:
                 return f"max.connections.per.ip={most}"
-            self._counts.total += 1
-            self._counts.by_host[host] += 1
+            self._open += 1
+            self._open_by_host[host] += 1
         return ""
 
     def closed(self, host: str) -> None:
         """Subtract a connection that was counted by ``refusal`` and has ended."""
         with self._lock:
-            self._counts.total -= 1
-            self._counts.by_host[host] -= 1
-            if not self._counts.by_host[host]:
-                del self._counts.by_host[host]
+            self._open -= 1
+            self._open_by_host[host] -= 1
+            if not self._open_by_host[host]:
+                del self._open_by_host[host]
 
 
 def _total(wanted: int) -> int:
