@@ -125,9 +125,8 @@ class ConsumerGroupCoordinator:
             is_new = before.id not in group.members
             if is_new and len(group.members) >= _MAX_MEMBERS:
                 raise RefusedError(Code.GROUP_MAX_SIZE_REACHED, "the group has its maximum number of members")
-            resolved = self._resolved(group, member, asked.may_see)
-            if resolved is not None:
-                group.patterns[member.pattern or ""] = resolved
+            if member.pattern is not None and member.pattern not in group.patterns:
+                group.patterns[member.pattern] = self._resolve(member.pattern, asked.may_see)
             group.set_member(member)
             is_changed = is_new or (before.topics, before.pattern) != (member.topics, member.pattern)
             self._refresh(group, asked.may_see, is_changed=is_changed)
@@ -167,18 +166,8 @@ class ConsumerGroupCoordinator:
             )
         return found
 
-    def _resolved(
-        self, group: ConsumerGroup, member: ConsumerMember, may_see: Callable[[str], bool]
-    ) -> ResolvedRegularExpression | None:
-        """Return the topics that a member's regular expression matches.
-
-        Return None if the member has no regular expression, or if ``group.patterns`` already has this expression.
-        """
-        if member.pattern is None or member.pattern in group.patterns:
-            return None
-        return self._resolve(member.pattern, may_see)
-
     def _resolve(self, pattern: str, may_see: Callable[[str], bool]) -> ResolvedRegularExpression:
+        """Return the topics that a regular expression matches now."""
         topics, version = self._node.topics(), self._node.source.topic_changes
         return ResolvedRegularExpression(
             topics=matching(pattern, filter(may_see, topics)), version=version, timestamp_ms=self._node.clock.now_ms()
