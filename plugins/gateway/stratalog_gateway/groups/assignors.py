@@ -21,6 +21,14 @@ NOTHING: Final[Partitions] = frozenset()
 _MAX_ROUNDS: Final = 16  # passes over all topics; only subscriptions that overlap in many ways need so many
 
 
+def by_topic(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:
+    """Return the numbers of partitions by topic id. Ids and numbers are in ascending order."""
+    found: dict[uuid.UUID, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Subscriber:
     """A member of a group, as input of an assignor.

@@ -9,7 +9,7 @@ Source: apache/kafka GroupCoordinatorRecordHelpers, GroupMetadataManager.replay.
 
 from __future__ import annotations
 
-import uuid
+import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,7 +27,7 @@ from stratalog.group_states import (
     TargetAssignmentMetadata,
     TopicIdPartitions,
 )
-from stratalog_gateway.groups.assignors import Partitions
+from stratalog_gateway.groups.assignors import Partitions, by_topic
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Records
 
 _METADATA: Final = OffsetsType.CONSUMER_GROUP_METADATA
@@ -168,18 +168,20 @@ def _with_current(member: ConsumerMember, stored: CurrentMemberAssignment) -> Co
     state = _NUMBER.get(stored.state)
     if state is None:
         return member
-    return ConsumerMember(
-        member.id, member.instance_id, member.rack, member.client_id, member.client_host, member.topics, member.pattern,
-        member.rebalance_ms, member.assignor, stored.member_epoch, stored.previous_member_epoch, state,
-        _flat(stored.assigned), _flat(stored.pending_revocation),
-    )  # fmt: skip
+    return dataclasses.replace(
+        member,
+        epoch=stored.member_epoch,
+        previous_epoch=stored.previous_member_epoch,
+        state=state,
+        assigned=_flat(stored.assigned),
+        revoking=_flat(stored.pending_revocation),
+    )
 
 
 def _grouped(partitions: Partitions) -> tuple[TopicIdPartitions, ...]:
-    found: dict[uuid.UUID, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return tuple(TopicIdPartitions(topic_id=topic, partitions=tuple(numbers)) for topic, numbers in found.items())
+    return tuple(
+        TopicIdPartitions(topic_id=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()
+    )
 
 
 def _flat(stored: Iterable[TopicIdPartitions]) -> Partitions:

@@ -18,11 +18,9 @@ def cluster_operations(request: Request) -> int:
 
     Return NOT_ASKED if the request does not ask for the operations, and 0 if the client may not describe the cluster.
     """
-    if not request.field("include_cluster_authorized_operations", False):
-        return NOT_ASKED
-    if not request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return 0
-    return request.client.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    found = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    may_describe = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return found if found == NOT_ASKED or may_describe else 0
 
 
 def describe_cluster(request: Request) -> Any:

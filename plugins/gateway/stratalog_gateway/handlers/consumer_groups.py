@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.assignors import Partitions
+from stratalog_gateway.groups.assignors import Partitions, by_topic
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat
 from stratalog_gateway.groups.consumer_group import ConsumerMember
 from stratalog_gateway.handlers.request import Outcome, Request, require
-from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
+from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
 _OWN_IDS: Final = 1  # first version of ConsumerGroupHeartbeat in which a new member chooses its id
@@ -65,7 +65,7 @@ def consumer_group_heartbeat(request: Request) -> Any:
     if found.assigned is not None:
         topics = tuple(
             make.part("TopicPartitions", topic_id=topic, partitions=numbers)
-            for topic, numbers in _grouped(found.assigned).items()
+            for topic, numbers in by_topic(found.assigned).items()
         )
         assignment = make.part("Assignment", topic_partitions=topics)
     return make(
@@ -119,9 +119,7 @@ def _described(request: Request, name: str, view: ConsumerGroupView) -> Any:
         assignment_epoch=view.target_epoch,
         assignor_name=view.assignor,
         members=tuple(_member(request, member, view) for member in view.members),
-        authorized_operations=request.client.operations(ResourceType.GROUP, name)
-        if request.field("include_authorized_operations", False)
-        else NOT_ASKED,
+        authorized_operations=request.authorized_operations(ResourceType.GROUP, name),
     )
 
 
@@ -145,15 +143,8 @@ def _member(request: Request, member: ConsumerMember, view: ConsumerGroupView) -
 def _assignment(request: Request, partitions: Partitions) -> Any:
     """Return partitions as a message with the names of their topics. Partitions of deleted topics are omitted."""
     make, topics = request.make, []
-    for topic_id, numbers in _grouped(partitions).items():
+    for topic_id, numbers in by_topic(partitions).items():
         name = request.node.topic_of(topic_id.bytes)
         if name is not None:
             topics.append(make.part("TopicPartitions", topic_id=topic_id, topic_name=name, partitions=numbers))
     return make.part("Assignment", topic_partitions=tuple(topics))
-
-
-def _grouped(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:
-    found: dict[uuid.UUID, tuple[int, ...]] = {}
-    for topic, number in sorted(partitions):
-        found[topic] = (*found.get(topic, ()), number)
-    return found

@@ -7,7 +7,7 @@ from typing import Any, Final
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Outcome, Request, require
-from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _EMPTY: Final = "Empty"
 _DEAD: Final = "Dead"
@@ -107,9 +107,7 @@ def _described(request: Request, name: str) -> Any:
         protocol_type=kind,
         protocol_data=protocol,
         members=members,
-        authorized_operations=request.client.operations(ResourceType.GROUP, name)
-        if request.field("include_authorized_operations", False)
-        else NOT_ASKED,
+        authorized_operations=request.authorized_operations(ResourceType.GROUP, name),
     )
 
 

@@ -142,9 +142,7 @@ def _topic(request: Request, info: TopicInfo) -> Any:
         topic_id=None if info.topic_id is None else info.topic_id.as_uuid,
         is_internal=info.name in INTERNAL_TOPICS,
         partitions=tuple(_partition(request, info.name, number) for number in info.partitions),
-        topic_authorized_operations=request.client.operations(ResourceType.TOPIC, info.name)
-        if request.field("include_topic_authorized_operations", False)
-        else NOT_ASKED,
+        topic_authorized_operations=request.authorized_operations(ResourceType.TOPIC, info.name),
     )
 
 
