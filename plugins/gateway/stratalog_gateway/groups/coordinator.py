@@ -15,7 +15,6 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.group import Answer, Group, Joined, Member, Protocols, State, Synced
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
-from stratalog_gateway.groups.transitions import advance, check_member, is_retry, next_deadline_ns, promise, remove
 from stratalog_gateway.node import Node
 
 T = TypeVar("T")
@@ -95,11 +94,11 @@ class GroupCoordinator:
         if not member_id:
             member_id = f"{asked.instance_id or asked.client_id}-{uuid.uuid4()}"
             if asked.needs_id and asked.instance_id is None:
-                return promise(group, member_id, now_ns + asked.session_ms * _NS_PER_MS)
+                return group.reserve_id(member_id, now_ns + asked.session_ms * _NS_PER_MS)
         elif member_id not in group.members and group.pending.pop(member_id, None) is None:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id)
         member = group.members.get(member_id)
-        if member is not None and is_retry(group, member, asked.member_id, asked.protocols):
+        if member is not None and group.is_retry(member, asked.member_id, asked.protocols):
             member.seen(now_ns)
             return group.joined(member)
         if member is None:
@@ -114,7 +113,7 @@ class GroupCoordinator:
         member.joining = answer = Answer[Joined]()
         group.protocol_type = asked.protocol_type
         group.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
-        advance(group, now_ns)
+        group.advance(now_ns)
         return answer
 
     def _replace_static(self, group: Group, asked: JoinRequest, now_ns: int) -> Joined | None:
@@ -177,7 +176,7 @@ class GroupCoordinator:
         with self._groups.found(name) as group:
             if group is None:
                 return Synced(Code.UNKNOWN_MEMBER_ID)
-            error = check_member(group, member_id, generation, instance_id)
+            error = group.check_member(member_id, generation, instance_id)
             if not error and (_differ(protocol_type, group.protocol_type) or _differ(protocol, group.protocol)):
                 error = Code.INCONSISTENT_GROUP_PROTOCOL
             if not error and group.state is State.PREPARING:
@@ -206,7 +205,7 @@ class GroupCoordinator:
         with self._groups.found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
-            error = check_member(group, member_id, generation, instance_id)
+            error = group.check_member(member_id, generation, instance_id)
             if error:
                 return error
             group.members[member_id].seen(self._node.now_ns())
@@ -232,11 +231,11 @@ class GroupCoordinator:
                 modern.remove(member_id)
                 return Code.NONE
             if group.pending.pop(member_id, None) is not None:
-                advance(group, self._node.now_ns())
+                group.advance(self._node.now_ns())
                 return Code.NONE
             if member_id not in group.members:
                 return Code.UNKNOWN_MEMBER_ID
-            remove(group, [member_id], self._node.now_ns())
+            group.remove([member_id], self._node.now_ns())
             return Code.NONE
 
     @contextlib.contextmanager
@@ -277,7 +276,7 @@ class GroupCoordinator:
         return Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
 
     def _check_classic_commit(self, group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
-        error = check_member(group, member_id, generation, instance_id)
+        error = group.check_member(member_id, generation, instance_id)
         if not error:
             group.members[member_id].seen(self._node.now_ns())
             error = Code.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else Code.NONE
@@ -305,10 +304,10 @@ class GroupCoordinator:
             if self._node.is_closed:
                 return closed
             now_ns = self._node.now_ns()
-            self._node.wait(answer.event, min(next_deadline_ns(group), now_ns + _STEP_NS))
+            self._node.wait(answer.event, min(group.next_deadline_ns(), now_ns + _STEP_NS))
             if answer.result is None:
                 with group.lock:
-                    advance(group, self._node.now_ns())
+                    group.advance(self._node.now_ns())
         return answer.result
 
 

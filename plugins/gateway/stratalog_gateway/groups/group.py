@@ -6,16 +6,18 @@ Source: apache/kafka ClassicGroup, GroupMetadataManager.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, Generic, TypeVar
 
 from stratalog.group_states import GroupKey, OffsetsRecord, OffsetsType
-from stratalog_gateway.groups.consumer_group import ConsumerGroup
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.consumer_group import NEVER_NS, ConsumerGroup
 
 T = TypeVar("T")
 _NS_PER_MS: Final = 1_000_000
+_MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have not joined
 Protocols = Sequence[tuple[str, bytes]]
 
 
@@ -137,6 +139,9 @@ class GroupView:
 class Group:
     """State of one group, classic or of the consumer protocol.
 
+    ``begin_modern``, ``end_modern``, ``advance`` and ``next_deadline_ns`` apply to groups of both protocols, the other
+    methods to members of a classic group.
+
     Attributes:
         deadline_ns: monotonic end of the present phase of a rebalance.
         pending: monotonic deadlines of clients that got a member id and have not joined with it yet, by member id.
@@ -189,6 +194,15 @@ class Group:
         """Change a group without members to the classic protocol."""
         self.modern = None
 
+    def check_member(self, member_id: str, generation: int, instance_id: str | None) -> int:
+        """Return ``Code.NONE`` if the group has this member in this generation, otherwise an error code."""
+        known = member_id if instance_id is None else self.instances.get(instance_id)
+        if known is not None and known != member_id:
+            return Code.FENCED_INSTANCE_ID
+        if known is None or member_id not in self.members:
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if generation == self.generation else Code.ILLEGAL_GENERATION
+
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Return True if a member can join: the type is that of the group, and all members share one of ``protocols``.
 
@@ -234,6 +248,27 @@ class Group:
         if self.leader == member_id:
             self.leader = next(iter(self.members), "")
 
+    def reserve_id(self, member_id: str, deadline_ns: int) -> Joined:
+        """Assign a member id to a client, which must send JoinGroup again with this id (KIP-394).
+
+        A rebalance waits for the client until the monotonic time ``deadline_ns``. The result has the code
+        MEMBER_ID_REQUIRED, or COORDINATOR_NOT_AVAILABLE if 1,000 such clients have not joined yet.
+        """
+        if len(self.pending) >= _MAX_PENDING:
+            return Joined(Code.COORDINATOR_NOT_AVAILABLE, "")
+        self.pending[member_id] = deadline_ns
+        return Joined(Code.MEMBER_ID_REQUIRED, member_id)
+
+    def is_retry(self, member: Member, member_id: str, protocols: Protocols) -> bool:
+        """Return True if a JoinGroup request only repeats a request whose response the member has not received.
+
+        The protocols of such a request are unchanged. In a stable group, a JoinGroup request of the leader is no retry:
+        the request begins a rebalance.
+        """
+        if not member_id or list(member.protocols) != list(protocols):
+            return False
+        return self.state is State.COMPLETING or (self.state is State.STABLE and member_id != self.leader)
+
     def prepare(self, now_ns: int, error: int) -> None:
         """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``.
 
@@ -246,25 +281,69 @@ class Group:
                 member.seen(now_ns)
             member.end_sync(Synced(error))
         self.state = State.PREPARING
-        self.extend(now_ns)
-
-    def extend(self, now_ns: int) -> None:
-        """Restart the join phase at ``now_ns``. The phase lasts for the longest rebalance timeout of a member."""
         self.deadline_ns = now_ns + self._rebalance_ns()
 
     def _rebalance_ns(self) -> int:
         return max((member.rebalance_ms for member in self.members.values()), default=0) * _NS_PER_MS
 
-    def joined(self, member: Member) -> Joined:
-        """Return the result of a member's JoinGroup in the present generation."""
-        members: tuple[tuple[str, str | None, bytes], ...] = ()
-        if member.id == self.leader:
-            members = tuple(
-                (found.id, found.instance_id, found.metadata(self.protocol)) for found in self.members.values()
-            )
-        return Joined(0, member.id, self.generation, self.protocol_type, self.protocol, self.leader, members)
+    def remove(self, ids: Iterable[str], now_ns: int) -> None:
+        """Remove members, and begin a rebalance of the other members. If no member remains, the group becomes EMPTY."""
+        gone = list(ids)
+        for member_id in gone:
+            self.drop(member_id, Code.UNKNOWN_MEMBER_ID)
+        if not gone:
+            return
+        if not self.members:
+            self._begin_generation(now_ns)
+            return
+        self.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
+        self._end_join_phase(now_ns)
 
-    def complete_join(self, now_ns: int) -> None:
+    def advance(self, now_ns: int) -> None:
+        """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic ``now_ns``."""
+        if self.modern is not None:
+            self.modern.advance(now_ns)
+        for member_id in [found for found, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
+            del self.pending[member_id]
+        self.remove([found.id for found in self._idle() if found.deadline_ns <= now_ns], now_ns)
+        if self.state is State.COMPLETING and self.deadline_ns <= now_ns:
+            self.remove([found.id for found in self.members.values() if found.syncing is None], now_ns)
+        self._end_join_phase(now_ns)
+
+    def next_deadline_ns(self) -> int:
+        """Return the monotonic time at which ``advance`` must be called; ``NEVER_NS`` if there is no deadline."""
+        deadlines = [] if self.modern is None else [self.modern.next_deadline_ns()]
+        deadlines += [*self.pending.values(), *(found.deadline_ns for found in self._idle())]
+        if self.state in {State.PREPARING, State.COMPLETING}:
+            deadlines.append(self.deadline_ns)
+        return min(deadlines, default=NEVER_NS)
+
+    def _idle(self) -> list[Member]:
+        """Return the members without a waiting request. Only the sessions of such members can end."""
+        return [found for found in list(self.members.values()) if found.joining is None and found.syncing is None]
+
+    def _end_join_phase(self, now_ns: int) -> None:
+        """End the join phase if all members have joined, or if the deadline of the phase has passed.
+
+        Remove dynamic members that have not joined. If no member has joined, restart the phase.
+        """
+        if self.state is not State.PREPARING:
+            return
+        missing = [found for found in self.members.values() if found.joining is None]
+        if (missing or self.pending) and now_ns < self.deadline_ns:
+            return
+        for member in missing:
+            if member.instance_id is None:
+                self.drop(member.id, Code.UNKNOWN_MEMBER_ID)
+        joined = [found for found in self.members.values() if found.joining is not None]
+        if self.members and not joined:
+            self.deadline_ns = now_ns + self._rebalance_ns()
+            return
+        if joined and self.members[self.leader].joining is None:
+            self.leader = joined[0].id
+        self._begin_generation(now_ns)
+
+    def _begin_generation(self, now_ns: int) -> None:
         """Begin the next generation with the present members, and answer their JoinGroup requests.
 
         A group without members becomes EMPTY.
@@ -279,6 +358,15 @@ class Group:
             member.assignment = b""
             member.seen(now_ns)
             member.end_join(self.joined(member))
+
+    def joined(self, member: Member) -> Joined:
+        """Return the result of a member's JoinGroup in the present generation."""
+        members: tuple[tuple[str, str | None, bytes], ...] = ()
+        if member.id == self.leader:
+            members = tuple(
+                (found.id, found.instance_id, found.metadata(self.protocol)) for found in self.members.values()
+            )
+        return Joined(0, member.id, self.generation, self.protocol_type, self.protocol, self.leader, members)
 
     def assign(self, assignments: dict[str, bytes], now_ns: int) -> None:
         """Set the assignments that the leader sent, by member id, and answer the waiting SyncGroup requests.

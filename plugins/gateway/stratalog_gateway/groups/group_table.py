@@ -15,7 +15,6 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.consumer_records import records_of
 from stratalog_gateway.groups.group import Group, GroupView, Joined, Presence, Synced
 from stratalog_gateway.groups.stored_groups import StoredGroups
-from stratalog_gateway.groups.transitions import advance, next_deadline_ns
 from stratalog_gateway.node import Node
 
 MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
@@ -73,7 +72,7 @@ class GroupTable:
             groups = list(self._groups.values())
         for group in groups:
             with group.lock:
-                is_due = group.presence is Presence.LOADED and next_deadline_ns(group) <= now_ns
+                is_due = group.presence is Presence.LOADED and group.next_deadline_ns() <= now_ns
             if is_due:
                 with self._held(group):
                     pass
@@ -154,7 +153,7 @@ class GroupTable:
                     self._load(group)
                 is_known = group.presence is Presence.LOADED
                 if is_known:
-                    advance(group, self._node.now_ns())
+                    group.advance(self._node.now_ns())
                 try:
                     yield is_known
                 finally:
