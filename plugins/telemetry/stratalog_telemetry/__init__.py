@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.errors import PluginImportError
+from stratalog.errors import ConfigError, PluginImportError
 from stratalog.spi import OpenContext, Provider, Service, hookimpl
 from stratalog_telemetry.settings import MetricsSection
 
@@ -19,11 +19,13 @@ def stratalog_services() -> Iterable[Provider[Service]]:
 
 
 def _open_metrics(context: OpenContext) -> Service:
+    if not isinstance(context.section, MetricsSection):
+        raise ConfigError("[plugins.metrics] was not read")
     try:
-        from stratalog_telemetry.metrics_service import open_metrics  # noqa: PLC0415 - only if the service is used
+        from stratalog_telemetry.metrics_service import MetricsService  # noqa: PLC0415 - only if the service is used
     except ImportError as error:
         raise PluginImportError("prometheus_client is not installed", "metrics", "stratalog[metrics]") from error
-    return open_metrics(context)
+    return MetricsService(context.section)
 
 
 def _open_otel(context: OpenContext) -> Service:

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import choose_encoder
 
 from stratalog import Engine
-from stratalog.errors import ConfigError, StorageError
-from stratalog.spi import OpenContext, Service
+from stratalog.errors import StorageError
+from stratalog.spi import Service
 from stratalog_telemetry.engine_collector import EngineCollector
 from stratalog_telemetry.settings import MetricsSection
 
@@ -23,13 +23,6 @@ _POLL_S: Final = 0.05
 _UNWELL: Final = frozenset({
     "stratalog_failed_logs", "stratalog_log_dir_offline", "stratalog_log_failed", "stratalog_log_tier_failing",
 })  # fmt: skip
-
-
-def open_metrics(context: OpenContext) -> Service:
-    """Return the service ``metrics`` with the settings of ``[plugins.metrics]``. The service is not started."""
-    if not isinstance(context.section, MetricsSection):
-        raise ConfigError("[plugins.metrics] was not read")
-    return MetricsService(context.section)
 
 
 class MetricsService(Service):
