@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from stratalog import Log, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import ConfigError, NotLeaderOrFollowerError
@@ -18,17 +17,6 @@ from stratalog_gateway.node import LogSource
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.quotas import FETCHED, Quotas
 from stratalog_gateway.wire.messages import read_header
-
-
-@dataclass(slots=True)
-class _Planned:
-    """Faults that are in effect. The first three attributes contain names of APIs, such as ``Produce``."""
-
-    lost_requests: set[str] = field(default_factory=set)
-    lost_responses: set[str] = field(default_factory=set)
-    delays: dict[str, tuple[int, threading.Event]] = field(default_factory=dict)  # ms, and the end of the fault
-    throttle_ms: int = 0
-    not_leader: Counter[str] = field(default_factory=Counter)  # by topic
 
 
 class Faults:
@@ -44,7 +32,11 @@ class Faults:
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._planned = _Planned()  # changes under _lock
+        # Faults that are in effect, which change under _lock. The keys are names of APIs, such as `Produce`.
+        self._lost_requests, self._lost_responses = set[str](), set[str]()
+        self._delays: dict[str, tuple[int, threading.Event]] = {}  # ms, and the end of the fault
+        self._throttle_ms = 0
+        self._not_leader = Counter[str]()  # by topic
         self._drop_all: Callable[[], None] = lambda: None
         self._moved = 0  # number of leader changes
 
@@ -55,13 +47,13 @@ class Faults:
     @contextlib.contextmanager
     def lost_requests(self, *apis: str) -> Iterator[None]:
         """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
-        with self._ordered(self._planned.lost_requests, apis):
+        with self._ordered(self._lost_requests, apis):
             yield
 
     @contextlib.contextmanager
     def lost_responses(self, *apis: str) -> Iterator[None]:
         """Handle each request of the named APIs, and close the connection instead of sending the response."""
-        with self._ordered(self._planned.lost_responses, apis):
+        with self._ordered(self._lost_responses, apis):
             yield
 
     @contextlib.contextmanager
@@ -80,12 +72,12 @@ class Faults:
         """Delay each request of an API by ``delay_ms``. The end of the block ends the delays in progress."""
         ended = threading.Event()
         with self._lock:
-            self._planned.delays[_known(api)] = delay_ms, ended
+            self._delays[_known(api)] = delay_ms, ended
         try:
             yield
         finally:
             with self._lock:
-                del self._planned.delays[api]
+                del self._delays[api]
             ended.set()
 
     @contextlib.contextmanager
@@ -95,12 +87,12 @@ class Faults:
         A throttled Fetch returns no records. A client gets them with its next Fetch, as if its rate had fallen meanwhile.
         """
         with self._lock:
-            self._planned.throttle_ms = throttle_ms
+            self._throttle_ms = throttle_ms
         try:
             yield
         finally:
             with self._lock:
-                self._planned.throttle_ms = 0
+                self._throttle_ms = 0
 
     @contextlib.contextmanager
     def not_leader(self, topic: str) -> Iterator[None]:
@@ -109,13 +101,13 @@ class Faults:
         Metadata reports the same error for the partitions of the topic.
         """
         with self._lock:
-            self._planned.not_leader[topic] += 1
+            self._not_leader[topic] += 1
             self._moved += 1
         try:
             yield
         finally:
             with self._lock:
-                self._planned.not_leader[topic] -= 1
+                self._not_leader[topic] -= 1
                 self._moved += 1
 
     def dispatched(self, dispatch: Dispatch) -> Dispatch:
@@ -124,14 +116,13 @@ class Faults:
         def faulty(data: memoryview, client: Client) -> Response:
             api = APIS.get(read_header(data).api)
             name = "" if api is None else api.name
-            planned = self._planned
-            delay = planned.delays.get(name)
+            delay = self._delays.get(name)
             if delay is not None:
                 self._clock.wait(delay[1], delay[0])
-            if name in planned.lost_requests:
+            if name in self._lost_requests:
                 return Response((), is_last=True)
             response = dispatch(data, client)
-            if name in planned.lost_responses:
+            if name in self._lost_responses:
                 response.release()
                 return Response((), is_last=True)
             return response
@@ -156,7 +147,7 @@ class Faults:
     @property
     def throttle_ms(self) -> int:
         """Minimum throttle time (ms) that ``throttled`` sets now; 0 outside of its block."""
-        return self._planned.throttle_ms
+        return self._throttle_ms
 
     @property
     def leader_changes(self) -> int:
@@ -165,7 +156,7 @@ class Faults:
 
     def check_leader(self, topic: str) -> None:
         """Raise NotLeaderOrFollowerError during the fault ``not_leader`` of a topic."""
-        if self._planned.not_leader[topic]:
+        if self._not_leader[topic]:
             raise NotLeaderOrFollowerError(f"a fault: topic {topic} has another leader")
 
 
