@@ -12,7 +12,7 @@ from typing import Any, Final
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.assignors import Partitions, by_topic
-from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat
+from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat, Progress
 from stratalog_gateway.groups.consumer_group import ConsumerMember
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import Operation, ResourceType
@@ -24,36 +24,9 @@ _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
 
 def consumer_group_heartbeat(request: Request) -> Any:
     """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
-    body, make, client = request.body, request.make, request.client
-    owned = None
-    if body.topic_partitions is not None:
-        owned = frozenset(
-            (topic.topic_id or uuid.UUID(int=0), number)
-            for topic in body.topic_partitions
-            for number in topic.partitions
-        )
-    asked = Heartbeat(
-        group=body.group_id,
-        member_id=body.member_id,
-        epoch=body.member_epoch,
-        instance_id=body.instance_id,
-        rack=body.rack_id,
-        client_id=request.header.client_id,
-        client_host=f"/{client.host}",
-        rebalance_ms=to_ms(body.rebalance_timeout),
-        topics=body.subscribed_topic_names,
-        pattern=request.field("subscribed_topic_regex", None),
-        assignor=body.server_assignor,
-        owned=owned,
-        has_own_id=request.header.version >= _OWN_IDS,
-        may_see=lambda name: client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name),
-    )
-    interval = dt.timedelta(milliseconds=request.node.settings.consumer_heartbeat_ms)
+    make = request.make
     try:
-        require(client, Operation.READ, ResourceType.GROUP, body.group_id)
-        for name in body.subscribed_topic_names or ():
-            require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        found = request.groups.consumer.heartbeat(asked)
+        found = _progress(request)
     except (RefusedError, StorageError) as error:
         return make(
             error_code=coordinator_code(error),
@@ -73,8 +46,40 @@ def consumer_group_heartbeat(request: Request) -> Any:
         error_message=None,
         member_id=found.member_id,
         member_epoch=found.epoch,
-        heartbeat_interval=interval,
+        heartbeat_interval=dt.timedelta(milliseconds=request.node.settings.consumer_heartbeat_ms),
         assignment=assignment,
+    )
+
+
+def _progress(request: Request) -> Progress:
+    body, client = request.body, request.client
+    require(client, Operation.READ, ResourceType.GROUP, body.group_id)
+    for name in body.subscribed_topic_names or ():
+        require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    owned = None
+    if body.topic_partitions is not None:
+        owned = frozenset(
+            (topic.topic_id or uuid.UUID(int=0), number)
+            for topic in body.topic_partitions
+            for number in topic.partitions
+        )
+    return request.groups.consumer.heartbeat(
+        Heartbeat(
+            group=body.group_id,
+            member_id=body.member_id,
+            epoch=body.member_epoch,
+            instance_id=body.instance_id,
+            rack=body.rack_id,
+            client_id=request.header.client_id,
+            client_host=f"/{client.host}",
+            rebalance_ms=to_ms(body.rebalance_timeout),
+            topics=body.subscribed_topic_names,
+            pattern=request.field("subscribed_topic_regex", None),
+            assignor=body.server_assignor,
+            owned=owned,
+            has_own_id=request.header.version >= _OWN_IDS,
+            may_see=lambda name: client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name),
+        )
     )
 
 

@@ -60,6 +60,11 @@ class _Found:
     ends: list[tuple[str, int, LogOffsets]] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
 
+    def release(self) -> None:
+        """Release the transfers, which are not sent."""
+        for transfer in self.transfers:
+            transfer.release()
+
 
 class FetchHandler:
     """Handler of Fetch requests. It waits until ``min_bytes`` can be read, or the maximum wait of the request is over."""
@@ -91,7 +96,7 @@ class FetchHandler:
         try:
             return self._response(header, asked, client, found)
         except BaseException:
-            Response((), found.transfers).release()
+            found.release()
             raise
 
     def _response(self, header: Header, asked: FetchRequest, client: Client, found: _Found) -> Response:
@@ -101,7 +106,7 @@ class FetchHandler:
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
         if throttle_ms:  # nothing is sent, so nothing counts
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
-            Response((), found.transfers).release()
+            found.release()
             session_id = self._sessions.withheld(asked, session_id)
             pieces = encode_fetch(
                 header.version, (), header.correlation_id, session_id=session_id, throttle_ms=throttle_ms
@@ -118,7 +123,7 @@ class FetchHandler:
             is_enough = found.readable_bytes >= min_bytes or found.is_done or self._node.is_closed
             if is_enough or not asked.wanted or self._node.now_ns() >= until_ns:
                 return found
-            Response((), found.transfers).release()
+            found.release()
             self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
@@ -146,7 +151,7 @@ class FetchHandler:
             for wanted in asked.wanted:
                 found.results.append(self._read_partition(asked, wanted, found, client))
         except BaseException:
-            Response((), found.transfers).release()
+            found.release()
             raise
         return found
 
