@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic
 
 from stratalog.cleaning.compact.digest_notes import DigestNotes
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.rewriting import Rewriting, fields_of
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
@@ -255,7 +255,7 @@ class GroupRewrite(Generic[S]):
     def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """Iterate over the filters' verdicts on a table without markers, one byte string for each batch."""
         of = self.of
-        decoded = decode(chunk, table, segment, of.log.components, of.fields)
+        decoded = decode(chunk, table, segment, of.log.components, fields_of(of.filters))
         return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:

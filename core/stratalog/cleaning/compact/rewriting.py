@@ -114,11 +114,6 @@ class Rewriting(Generic[S]):
             if found.base_offset >= self.job.start:
                 yield found
 
-    @property
-    def fields(self) -> Fields:
-        """Record fields that at least one filter reads, and the offset."""
-        return fields_of(self.filters)
-
     def step(self, size_bytes: int) -> None:
         """Call ``check``, and report ``size_bytes`` to ``throttle``, which may wait, and to ``on_bytes``."""
         self.check()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Generic
 
 from stratalog.cleaning.compact.digest_notes import DigestNotes
 from stratalog.cleaning.compact.group_rewrite import GroupRewrite
@@ -62,7 +63,7 @@ def observe(of: Rewriting[S]) -> int:
     ends = [of.job.end]
     for kind, start in (("dirty", of.job.dirty_start), ("part", of.job.start)):
         if by_kind[kind]:
-            ends.append(_observe_part(of, by_kind[kind], start))
+            ends.append(_PartPass(of, by_kind[kind], start).run())
     return min(ends)
 
 
@@ -75,58 +76,57 @@ def _observe_log(of: Rewriting[S], filters: Sequence[RecordFilter]) -> None:
             raise _full(of)
 
 
-def _observe_part(of: Rewriting[S], filters: Sequence[RecordFilter], start: int) -> int:
-    job, components = of.job, of.log.components
-    transactions = TransactionPass(components)
-    transactions.expect(aborted_transactions(of.log.from_offset(start), start, job.end, components))
-    seen = start
-    for segment in of.segments(start, job.end):
-        for chunk in chunks_from(segment, max(start, segment.base_offset), components, below=segment.end_offset):
-            of.step(chunk.data.nbytes)
-            of.stats.bytes_observed += chunk.data.nbytes
-            for table in chunk.tables:
-                stop = _observe_table(of, filters, start, segment, chunk, table, transactions, seen)
-                if stop is not None:
-                    return _checked_progress(of, stop)
-                seen = max(seen, table.last_offset[-1] + 1)
-        seen = max(seen, segment.end_offset)  # offsets may be missing at the end
-    return job.end
+class _PartPass(Generic[S]):
+    """Pass 1 over one part of a log from offset ``start`` on, for the filters that observe these records."""
 
+    def __init__(self, of: Rewriting[S], filters: Sequence[RecordFilter], start: int) -> None:
+        self._of, self._filters, self._start = of, filters, start
+        self._transactions = TransactionPass(of.log.components)
+        self._seen = start  # exclusive end of the offsets that were observed so far
 
-def _observe_table(
-    of: Rewriting[S],
-    filters: Sequence[RecordFilter],
-    start: int,
-    segment: S,
-    chunk: Chunk,
-    table: BatchTable,
-    transactions: TransactionPass,
-    seen: int,
-) -> int | None:
-    """Show the records of a table to the filters. Return None, or the round's end offset if a filter's memory is full.
+    def run(self) -> int:
+        """Show the records to the filters. Return the end of the job, or a lower offset if a filter's memory is full."""
+        of, start, end, components = self._of, self._start, self._of.job.end, self._of.log.components
+        self._transactions.expect(aborted_transactions(of.log.from_offset(start), start, end, components))
+        for segment in of.segments(start, end):
+            for chunk in chunks_from(segment, max(start, segment.base_offset), components, below=segment.end_offset):
+                of.step(chunk.data.nbytes)
+                of.stats.bytes_observed += chunk.data.nbytes
+                for table in chunk.tables:
+                    stop = self._show(segment, chunk, table)
+                    if stop is not None and stop <= of.job.dirty_start:
+                        raise _full(of)
+                    if stop is not None:
+                        return stop
+                    self._seen = max(self._seen, table.last_offset[-1] + 1)
+            self._seen = max(self._seen, segment.end_offset)  # offsets may be missing at the end
+        return end
 
-    ``seen`` is the exclusive end of the offsets that were observed before the table.
-    """
-    wanted = table
-    if is_special(table):
-        dropped = transactions.rows(table, chunk.data)
-        rows = zip(dropped, table.attributes, strict=True)
-        wanted = table.keep([not gone and not attributes & CONTROL_BIT for gone, attributes in rows])
-    if len(wanted) and wanted.last_offset[0] < start:
-        wanted = wanted.take(bisect_left(wanted.last_offset, start), len(wanted))
-    if not len(wanted):
+    def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
+        """Show the records of a table to the filters. Return None, or the exclusive end of the offsets that they accept."""
+        wanted = table
+        if is_special(table):
+            dropped = self._transactions.rows(table, chunk.data)
+            rows = zip(dropped, table.attributes, strict=True)
+            wanted = table.keep([not gone and not attributes & CONTROL_BIT for gone, attributes in rows])
+        if len(wanted) and wanted.last_offset[0] < self._start:
+            wanted = wanted.take(bisect_left(wanted.last_offset, self._start), len(wanted))
+        if not len(wanted):
+            return None
+        for columns in decode(chunk, wanted, segment, self._of.log.components, fields_of(self._filters)):
+            records = columns
+            if records.count and records.offset[0] < self._start:
+                records = records.take(bisect_left(records.offset, self._start), records.count)
+            accepted = _observed(self._filters, records)
+            if accepted < records.count:
+                ends = [self._seen]
+                whole = bisect_left(table.last_offset, records.offset[accepted])  # batches before the refused record
+                if whole:
+                    ends.append(table.last_offset[whole - 1] + 1)
+                if accepted:
+                    ends.append(records.offset[accepted - 1] + 1)
+                return max(ends)
         return None
-    for columns in decode(chunk, wanted, segment, of.log.components, fields_of(filters)):
-        records = columns
-        if records.count and records.offset[0] < start:
-            records = records.take(bisect_left(records.offset, start), records.count)
-        taken = _observed(filters, records)
-        if taken < records.count:
-            refused = records.offset[taken]
-            whole = bisect_left(table.last_offset, refused)  # number of batches before the one with the refused record
-            ends = [seen, *table.last_offset[max(whole - 1, 0) : whole], *records.offset[max(taken - 1, 0) : taken]]
-            return max(ends[0], *(last + 1 for last in ends[1:])) if len(ends) > 1 else seen
-    return None
 
 
 def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
@@ -135,12 +135,6 @@ def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
     if not 0 <= taken <= records.count:
         raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
     return taken
-
-
-def _checked_progress(of: Rewriting[S], end: int) -> int:
-    if end <= of.job.dirty_start:
-        raise _full(of)
-    return end
 
 
 def _full(of: Rewriting[S]) -> PluginError:

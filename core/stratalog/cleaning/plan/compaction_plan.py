@@ -83,9 +83,9 @@ def plan_parts(
         is_tiered = tier is not None and bool(tier.view().segments)
     except StorageError as error:
         return [CompactionPlan(log, None, str(error), error, tier=tier)]
-    kept = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
-    plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in kept.items() if why]
-    asked = [part for part, why in kept.items() if not why]
+    uncleanable = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
+    plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in uncleanable.items() if why]
+    asked = [part for part, why in uncleanable.items() if not why]
     if not asked:
         return plans
     try:
@@ -95,11 +95,14 @@ def plan_parts(
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
     gone_to = deleted_to(log, policies, summary, actions)
     found = [one for name in chosen for one in actions[name] if isinstance(one, Keep | Rewrite)]
-    joined = (_joined(log, summary, found, part, gone_to) for part in asked)
-    # A local round could drop a record because of a newer record that is not in the tier yet. A log that is restored
-    # from the tier alone would lack both records.
-    waits = tier is not None and not log.config.remote_log_copy_disable
-    return [*plans, *(_waiting(plan) if waits and plan.tier is None else plan for plan in joined)]
+    for part in asked:
+        plan = _joined(log, summary, found, part, gone_to)
+        # A local round could drop a record because of a newer record that is not in the tier yet. A log that is
+        # restored from the tier alone would lack both records.
+        if plan.rewrite is not None and part is None and has_tier and not log.config.remote_log_copy_disable:
+            plan = replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
+        plans.append(plan)
+    return plans
 
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
@@ -126,13 +129,6 @@ def _actions(
             check_rewrite(summary, action)
 
     return actions_of(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms), check)
-
-
-def _waiting(plan: CompactionPlan) -> CompactionPlan:
-    """Return a plan for the local part without its rewrite: the segments are compacted after their offload."""
-    if plan.rewrite is None:
-        return plan
-    return replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
 
 
 def _joined(
