@@ -67,7 +67,7 @@ class CompactPolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
     Args:
-        chance: random number generator, for the secrets of the hashes in key maps.
+        chance: random number generator, for the secrets of the hashes in key maps and version maps.
     """
 
     def __init__(self, chance: random.Random) -> None:

@@ -7,13 +7,12 @@ this need.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from stratalog import RecordColumns
 from stratalog.errors import ConfigError
-from stratalog.spi import Action, CleanupPolicy, Fields, LogSummary, RecordFilter, RewriteJob, TopicConfig
+from stratalog.spi import Action, Fields, LogSummary, RecordFilter, RewriteJob, TopicConfig
 from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.keymap import SECRET_BYTES
@@ -26,15 +25,8 @@ _ONE_OF: Final = ("compact", BY_TIMESTAMP, BY_HEADER)
 _OLDEST: Final = -(1 << 63)
 
 
-class LatestByTimestampPolicy(CleanupPolicy):
-    """Policy ``latest_by_timestamp``. It compacts segments under the same conditions as ``compact``.
-
-    Args:
-        chance: random number generator, for the secrets of the hashes in version maps.
-    """
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance, self._compact = chance, CompactPolicy(chance)
+class LatestByTimestampPolicy(CompactPolicy):
+    """Policy ``latest_by_timestamp``. It compacts segments under the same conditions as ``compact``."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the plan that the policy ``compact`` would return.
@@ -48,11 +40,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
             raise ConfigError(
                 f"cleanup.policy of {log.log} may name only one of {', '.join(_ONE_OF)}, not {len(rivals)}"
             )
-        return self._compact.plan(log, config, now_ms)
-
-    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the local plan that the policy ``compact`` would return."""
-        return self._compact.local_plan(log, config, now_ms)
+        return super().plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that keeps the record with the greatest timestamp of each key; of equal ones, the latest."""
