@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from log_bed import LogBed, records
+from power_search import power_losses
 from stratalog.cleaning.compact.segment_range import LocalRange
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.records import Record
-from stratalog.registry.registry import Registry
-from stratalog.testing.power_loss import Image, PowerLossVfs
+from stratalog.testing.power_loss import PowerLossVfs
 from stratalog.writing.merge_segments import end_group, merge_group, small_groups
 
 DAY_MS = 86_400_000
@@ -120,52 +120,24 @@ def merge_all(log: Log) -> int | None:
     return merge_group(part, publisher, part.segments[:-1])
 
 
-@dataclass
-class Search:
-    """A merge of segments. Before every change of the disk, a check of what a power loss could leave."""
-
-    tmp_path: Path
-    registry: Registry
-    end: int = 0
-    seen: set[int] = field(default_factory=set)
-    outcomes: set[int] = field(default_factory=set)
-
-    def run(self) -> None:
-        chance = random.Random(5)  # noqa: S311 - the same in every run
-        bed = LogBed(self.tmp_path / "data", self.registry, TopicConfig(index_interval_bytes=50))
-        self.end = small(bed.open(), 3)
-        bed.close()
-
-        def look(_: str) -> None:
-            for image in files.images(chance, 2):
-                self.recover(image)
-
-        files = PowerLossVfs(bed.folder, look)
-        bed.files_port = files
-        with bed:
-            assert merge_all(bed.open()) == self.end
-
-    def recover(self, image: Image) -> None:
-        state = hash(frozenset(image.items()))
-        if state in self.seen:
-            return
-        self.seen.add(state)
-        bed = LogBed(self.tmp_path / "after", self.registry, TopicConfig())
-        bed.write(image)
-        with bed:
-            log = bed.open(clean=False)
-            assert [record.offset for record in log.records()] == list(range(self.end))
-            assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
-            self.outcomes.add(len(log.segments()))
-            assert log.append(records(1)).base_offset == self.end
-
-
 @pytest.mark.long
 def test_a_power_cut_merges_all_or_nothing(tmp_path: Path, bed: LogBed) -> None:
-    search = Search(tmp_path, bed.registry)
-    search.run()
-    assert search.outcomes == {2, 4}
-    assert len(search.seen) > 10
+    data = LogBed(tmp_path / "data", bed.registry, TopicConfig(index_interval_bytes=50))
+    end, left = small(data.open(), 3), LogBed(tmp_path / "after", bed.registry, TopicConfig())
+    data.close()
+    files = data.files_port = PowerLossVfs(data.folder)
+    outcomes = list[int]()
+
+    def check(log: Log) -> None:
+        assert [record.offset for record in log.records()] == list(range(end))
+        assert not [name for name in left.names() if name.endswith((".cleaned", ".swap"))]
+        outcomes.append(len(log.segments()))
+        assert log.append(records(1)).base_offset == end
+
+    with power_losses(files, left, check, samples=2), data:
+        assert merge_all(data.open()) == end
+    assert set(outcomes) == {2, 4}
+    assert len(outcomes) > 10
 
 
 def test_a_damaged_segment_is_not_merged(bed: LogBed) -> None:
