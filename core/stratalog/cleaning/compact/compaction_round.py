@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.rewriting import Rewriting, filters_of
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import (
     LocalRange,
@@ -188,6 +188,7 @@ class _Round:
         log = self.plan.log
         digests = SegmentDigests(log)
         self.job = replace(self.job, secret=digests.secret)
+        self.filters = filters_of(self.policies, self.job)
         check_settled(log)
         log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
         rewriting = self._rewriting(LocalRange(log), self.publisher)
@@ -196,6 +197,7 @@ class _Round:
 
     def _tiered(self, tier: TierLog) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
+        self.filters = filters_of(self.policies, self.job)
         publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
         part, dirty_start = TierRange.of(log, self.traffic), tier.view().first_dirty_offset
         try:
@@ -219,9 +221,8 @@ class _Round:
 
     def _rewriting(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> Rewriting[S]:
         job = self.job
-        made = Rewriting.of_log(self.plan.log, part, publisher, job, self.policies, self.limits.read_bytes)
+        made = Rewriting.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
         made.throttle, made.check, made.stats = self.throttle.took, self.check, self.stats
-        self.filters = made.filters
         if self.progress is not None:
             planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))
             planned_bytes += sum(segment.size_bytes for segment in made.segments(job.start, job.end))

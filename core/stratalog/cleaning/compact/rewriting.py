@@ -24,6 +24,11 @@ def fields_of(filters: Sequence[RecordFilter]) -> Fields:
     return wanted
 
 
+def filters_of(policies: Mapping[str, CleanupPolicy], job: RewriteJob) -> list[RecordFilter]:
+    """Return a new filter of each policy that rewrites logs."""
+    return [policy.record_filter(job) for policy in rewriters(policies).values()]
+
+
 def _has_older(log: Log, job: RewriteJob) -> bool:
     """Return True if the log has records below the start of a compaction round, in the tier or in local segments.
 
@@ -99,11 +104,10 @@ class Rewriting(Generic[S]):
         part: SegmentRange[S],
         publisher: SegmentPublisher[S],
         job: RewriteJob,
-        policies: Mapping[str, CleanupPolicy],
+        filters: Sequence[RecordFilter],
         read_bytes: int,
     ) -> Self:
-        """Return a round over one part of an engine's log, with new filters of all policies that rewrite logs."""
-        filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+        """Return a round over one part of an engine's log."""
         return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:

@@ -6,14 +6,13 @@ Source: apache/kafka Cleaner.groupSegmentsBySize.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Final
 
+from stratalog.cleaning.compact.segment_range import S
 from stratalog.config.topic import TopicConfig
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
-
-S = TypeVar("S", bound=ReadableSegment)
 
 _MEASURED: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
