@@ -80,7 +80,7 @@ class TierAccess:
             ConfigError: the codec ``compression`` does not exist.
             FencedEpochError: an engine may be writing to the log.
         """
-        log = remote.log
+        log = remote.name
         root, config = remote.root, self.topics.get(log.topic).config.replaced(settings or {}, "settings")
         components = self.host.components(config)
         # an engine may own a partition without having uploaded anything of it yet
