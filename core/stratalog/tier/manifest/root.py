@@ -292,12 +292,10 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
 
 
 def object_ends(entry: StoredSegment) -> dict[str, int]:
-    """Return the least size of each object of a segment, by key: the end of the last slice in it, 0 without a slice."""
+    """Return the least size of each object that has a file of a segment, by key: the end of the last slice in it."""
     ends: dict[str, int] = {}
     for place in entry.slices.values():
         ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
-    for key in entry.keys:
-        ends.setdefault(key, 0)
     return ends
 
 
