@@ -213,13 +213,14 @@ class TierLog(TierLogReader):
         with self._duty:
             self.refresh()
             root, total = self.root, RewrapReport()
-            for start, end in spans(root, self._pages) if root is not None else ():
-                assert root is not None
+            if root is None:
+                return total
+            for start, end in spans(root, self._pages):
                 rewrapping = Rewrapping(self._tier.fetcher.layouts, self._tier.store, partial(self.entries, start, end))
                 self.commit(root.leader_epoch, rewrapping.decide, set(ChangeKind))
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
-            if root is not None and self.root is not None and self._tier.authenticity.is_due(self.root):
+            if self.root is not None and self._tier.authenticity.is_due(self.root):
                 self.commit(root.leader_epoch, authenticated, set(ChangeKind))
             return total
 
