@@ -356,7 +356,7 @@ class TierWriter(BulkWriter):
         )
 
     def _merge_end(self, remote: TierLog, limit_bytes: int) -> Published | None:
-        log, found, root = remote.name, self._topics.get(remote.log.topic), remote.root
+        log, found, root = remote.name, self._topics.get(remote.name.topic), remote.root
         if root is None:
             return None
         held = [
