@@ -117,7 +117,8 @@ def tree(title: str, boxes: Sequence[TreeBox]) -> str:
     for row, (number, depth) in enumerate(rows):
         x, y = corners[number] = 10 + _INDENT * depth, 8 + _ROW * row
         svg.box(x, y, widths[number], _BOX, boxes[number].text, kind="local" if number else "box")
-        svg.text(x + widths[number] + 10, y + 19, boxes[number].note, style="small")
+        if boxes[number].note:
+            svg.text(x + widths[number] + 10, y + 19, boxes[number].note, style="small")
         if (parent := boxes[number].parent) is not None:
             left, top = corners[parent]
             svg.arrow((left + 14, top + _BOX), (left + 14, y + _BOX / 2), (x, y + _BOX / 2))
