@@ -118,8 +118,9 @@ def test_a_slow_policy_delays_no_append_and_no_read(tmp_path: Path) -> None:
             log.append([Record(value=b"v")], durability="durable")
             log.roll()
             assert [record.offset for record in log.records()] == [0]
-            synced, moved = log.append([Record(value=b"w")]).last_offset, threading.Event()
-            log.subscribe(lambda offsets: moved.set() if offsets.recovery_point > synced else None)
+            end, moved = log.offsets().log_end + 1, threading.Event()
+            log.subscribe(lambda offsets: moved.set() if offsets.recovery_point >= end else None)
+            log.append([Record(value=b"w")])
             assert moved.wait(60), "the duty that syncs waits for the policy"
         finally:
             policy.go_on.set()
