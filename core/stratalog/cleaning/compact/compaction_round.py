@@ -24,6 +24,7 @@ from stratalog.cleaning.compact.segment_range import (
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
+from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.env.progress import Progress, counted, is_from_progress
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
@@ -261,7 +262,7 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
 
 def _conclude(log: Log, result: CompactionResult, generation: int) -> None:
     if result.error is not None and not result.stopped:
-        log.maintenance.mark_uncleanable(result.error, result.part)
+        mark_uncleanable(log, result.error, result.part)
     if result.error is not None or result.stopped:
         return
     if result.part == "local":
