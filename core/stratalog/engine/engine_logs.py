@@ -18,7 +18,7 @@ from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import check_known
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_interrupted
-from stratalog.engine.tiering.tier_duties import Tiering
+from stratalog.engine.tiering.tier_duties import TierDuties
 from stratalog.engine.topics.move_log import clean_up_moves, remove_copies
 from stratalog.engine.topics.topic_changes import TopicChanges
 from stratalog.env import Env
@@ -95,7 +95,7 @@ class EngineLogs:
             self.opener = LogOpener(
                 settings.engine, host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background
             )
-            self.tiering = None if tier is None else Tiering(tier, self.opener, settings.engine, host.env.clock)
+            self.tiering = None if tier is None else TierDuties(tier, self.opener, settings.engine, host.env.clock)
             self._changes = TopicChanges(self.open_logs, self._topics, self.opener, host, forget_offsets)
             self.attached = self._open_all(inventory, attach)
             remove_copies(self.open_logs.dirs)

@@ -18,7 +18,7 @@ from stratalog.log.change.truncate import truncate_fully, truncate_to
 from stratalog.log.durability.subscribers import Background, Subscribers
 from stratalog.log.durability.sync import flush
 from stratalog.log.maintenance import LogMaintenance
-from stratalog.log.open_log import LogEnvironment, OpenRequest, begin, close_segments, end
+from stratalog.log.open_log import LogEnvironment, OpenRequest, close_segments, close_state, open_state
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
 from stratalog.log.state.leadership import follow, lead, set_high_watermark
@@ -51,7 +51,7 @@ class Log(LogReader):
         self._subscribers: Subscribers | None = None  # under the log's lock
         self._background = environment.background or Background()  # its threads start on first use
         try:
-            self._state = begin(request, settings, environment)
+            self._state = open_state(request, settings, environment)
         except BaseException:
             close_segments(request.loaded.segments)
             raise
@@ -366,7 +366,7 @@ class Log(LogReader):
         with state.durability.syncing, state.lock:
             if state.health.closed:
                 return state.health.closed_cleanly
-            return end(state)
+            return close_state(state)
 
     def _durability_of(self, durability: str | None) -> Durability:
         return self._durability if durability is None else Durability.of(durability)

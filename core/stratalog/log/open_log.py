@@ -74,7 +74,7 @@ class LogEnvironment:
     background: Background | None = None
 
 
-def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> LogState:
+def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> LogState:
     """Return the state of a loaded log, open for writing.
 
     If ``watermark`` is ``external``, a log with fewer records than the tier follows until ``lead`` is called.
@@ -122,7 +122,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
     return state
 
 
-def end(state: LogState) -> bool:
+def close_state(state: LogState) -> bool:
     """Stop the log and close its files; return True if the stop was clean.
 
     A clean stop writes the closing snapshot and index entries, and flushes. If the log is damaged or out of service,
@@ -142,7 +142,7 @@ def end(state: LogState) -> bool:
             # An existing snapshot at the log end stays. As in Kafka, it may have producers that were forgotten since.
             if state.writes.snapshot_offset != state.log_end:
                 write_snapshot(state.files, state.log_end, state.writes.producers)
-            state.durability.names_changed()
+            state.durability.note_names_changed()
             flush(state, with_queued=False)  # the appender is finished: later batches in the queue are refused
     finally:
         state.health.close()

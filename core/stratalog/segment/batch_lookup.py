@@ -12,7 +12,7 @@ from stratalog.model.batches import BatchTable
 from stratalog.model.offsets import OffsetPosition
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan, walk
-from stratalog.segment.readable import ReadableSegment, ReadOn
+from stratalog.segment.readable import KeepsReadPosition, ReadableSegment
 from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, agrees, batch_at, find_batch
 from stratalog.spi.indexes import IndexRole
 
@@ -89,7 +89,7 @@ def find_batches(
         Others as ``ReadableSegment.read``.
     """
     asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
-    left, found = segment.left_at if isinstance(segment, ReadOn) else None, None
+    left, found = segment.left_at if isinstance(segment, KeepsReadPosition) else None, None
     if left is not None and left.offset == offset:
         found = _read_at(segment, _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True), components, asked)
     if found is None:
@@ -107,7 +107,7 @@ def find_batches(
     end = segment.end_offset
     if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
         raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
-    if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # a smaller read is not sequential
+    if max_bytes > WINDOW_BYTES and isinstance(segment, KeepsReadPosition):  # a smaller read is not sequential
         segment.left_at = OffsetPosition(last_offset + 1, end_position)
     return found
 

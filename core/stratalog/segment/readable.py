@@ -24,7 +24,7 @@ class StoresArrow(Protocol):
         """
 
 
-class ReadOn:
+class KeepsReadPosition:
     """A segment that remembers where its last reader stopped.
 
     Attributes:

@@ -26,7 +26,7 @@ markers of the table end, by the row of the marker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class ValidPart:
     """Good part of a segment, as a scan found it.
 
     ``valid_bytes`` and ``end_offset`` are the end of the good part, and ``largest`` is its largest timestamp.
@@ -41,7 +41,7 @@ class Recovered:
     damage: CorruptBatchError | None
 
 
-def recovered(
+def scan_valid_part(
     segment: ReadableSegment,
     components: Components,
     config: TopicConfig,
@@ -49,7 +49,7 @@ def recovered(
     on_bytes: OnBytes = uncounted,
     *,
     below: int | None = None,
-) -> Recovered:
+) -> ValidPart:
     """Scan a segment once, with CRCs, up to the first entry that is damaged or truncated. Writes nothing.
 
     ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``below`` is the
@@ -72,4 +72,4 @@ def recovered(
             entries.add(table, chunk.position, {found.last_offset: found for found in aborted.values()})
         on_bytes(chunk.end_position - valid_bytes)
         valid_bytes, end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
-    return Recovered(valid_bytes, end_offset, entries.largest, entries.finish(), damage)
+    return ValidPart(valid_bytes, end_offset, entries.largest, entries.finish(), damage)

@@ -17,7 +17,7 @@ from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import stored_extras
 from stratalog.segment.index_entries import rebuilt_entries
-from stratalog.segment.readable import ReadOn
+from stratalog.segment.readable import KeepsReadPosition
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
@@ -28,7 +28,7 @@ _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here
 
 
-class Segment(ReadOn):
+class Segment(KeepsReadPosition):
     """One segment in a log directory: the ``.log`` file, its indexes, and its bounds.
 
     The bounds of a closed segment never change. The end of the active segment grows with each append. The appender
@@ -273,7 +273,7 @@ class Segment(ReadOn):
         finally:
             self.file.close()
 
-    def extras_made(self, labels: frozenset[str]) -> None:
+    def note_extras_made(self, labels: frozenset[str]) -> None:
         """Record that the file of extra indexes was written with these labels."""
         self.components.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels

@@ -11,7 +11,7 @@ from stratalog.model.batches import BatchTable, Buffer
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.framing import Chunk
-from stratalog.segment.recover import recovered
+from stratalog.segment.recover import scan_valid_part
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from vectors import VECTORS
@@ -73,7 +73,7 @@ def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: Make
     """Kafka stops loading the log here. stratalog truncates the segment to 0 bytes."""
     case = RECOVERIES["recover_offset_below_base_first"]
     segment = make_segment([bytes.fromhex(case["log_hex"])], case["base_offset"], 100)
-    found = recovered(segment, bed.components, config_of(case), nobody)
+    found = scan_valid_part(segment, bed.components, config_of(case), nobody)
     assert (found.valid_bytes, found.end_offset) == (0, case["base_offset"])
     assert found.damage is not None
     assert found.damage.position == 0
@@ -87,7 +87,7 @@ def test_a_torn_tail_is_cut_at_any_byte(bed: LogBed, make_segment: MakeSegment, 
     ends = {len(second) // 2: 3} if magic < 2 and codec is None else {}
     for size in range(len(second)):
         segment = make_segment([first, second[:size]], 0, 100)
-        found = recovered(segment, bed.components, TopicConfig(), nobody)
+        found = scan_valid_part(segment, bed.components, TopicConfig(), nobody)
         kept, end_offset = max(((bytes_, end) for bytes_, end in ends.items() if bytes_ <= size), default=(0, 2))
         assert (found.valid_bytes, found.end_offset) == (len(first) + kept, end_offset)
         assert (found.damage is None) == (size == kept)
@@ -103,7 +103,7 @@ def test_offsets_ascend_from_batch_to_batch(
 ) -> None:
     """No CRC covers the base offset of a batch. Recovery truncates before a batch whose offset decreases."""
     batches = [bed.batch(offset, records(2)) for offset in offsets]
-    found = recovered(make_segment(batches, 0, 1 << 40), bed.components, TopicConfig(), nobody)
+    found = scan_valid_part(make_segment(batches, 0, 1 << 40), bed.components, TopicConfig(), nobody)
     assert found.valid_bytes == sum(map(len, batches[:kept]))
     assert found.end_offset == offsets[kept - 1] + 2
     assert (found.damage is None) == (kept == len(batches))
@@ -111,7 +111,7 @@ def test_offsets_ascend_from_batch_to_batch(
 
 def test_rebuilt_indexes_equal_those_of_an_appender(bed: LogBed, make_segment: MakeSegment) -> None:
     batches = [bed.batch(3 * n, records(3, start=3 * n)) for n in range(10)]
-    found = recovered(make_segment(batches, 0, 30), bed.components, TopicConfig(index_interval_bytes=0), nobody)
+    found = scan_valid_part(make_segment(batches, 0, 30), bed.components, TopicConfig(index_interval_bytes=0), nobody)
     for role, entries in ((IndexRole.OFFSET, 9), (IndexRole.TIME, 9), (IndexRole.TRANSACTION, 0)):
         reader = bed.components.indexes[role].reader(found.entries[role], 0)
         reader.check(30, found.valid_bytes)
@@ -120,6 +120,6 @@ def test_rebuilt_indexes_equal_those_of_an_appender(bed: LogBed, make_segment: M
 
 
 def test_an_empty_segment_is_good(bed: LogBed, make_segment: MakeSegment) -> None:
-    found = recovered(make_segment([], 7, 100), bed.components, TopicConfig(), nobody)
+    found = scan_valid_part(make_segment([], 7, 100), bed.components, TopicConfig(), nobody)
     assert (found.valid_bytes, found.end_offset, found.largest, found.damage) == (0, 7, (-1, 7), None)
     assert set(found.entries.values()) == {b""}

@@ -14,7 +14,7 @@ from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult
-from stratalog.engine.tiering.tier_duties import Tiering
+from stratalog.engine.tiering.tier_duties import TierDuties
 from stratalog.env import Env
 from stratalog.env.progress import OnBytes, Progress, counters
 from stratalog.errors import ConfigError, LogDirError, OutOfResourcesError, PluginError, StoreError
@@ -57,7 +57,7 @@ class Duties:
         opener: LogOpener,
         policies: Policies,
         cleaner: Cleaner,
-        tiering: Tiering | None,
+        tiering: TierDuties | None,
         abort_expired: Callable[[], object],
     ) -> None:
         self._settings, self._clock, self._open_logs, self._opener = settings, env.clock, open_logs, opener
@@ -121,7 +121,7 @@ class Duties:
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error
 
-    def _of_tier(self, tiering: Tiering) -> Sequence[Duty]:
+    def _of_tier(self, tiering: TierDuties) -> Sequence[Duty]:
         def offload() -> None:
             """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
             with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag

@@ -39,7 +39,7 @@ class _Pause(NamedTuple):
     end_ns: int
 
 
-class Tiering:
+class TierDuties:
     """Offload and collection of the logs of one engine. Thread-safe.
 
     Args:

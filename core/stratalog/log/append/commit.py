@@ -184,7 +184,7 @@ def _write(
             writes.producers.adopt(draft)
     except BaseException as error:
         state.health.ended_early("an append", error)
-        state.durability.bytes_removed()
+        state.durability.note_bytes_removed()
         state.publish()
         raise
     known = published.base

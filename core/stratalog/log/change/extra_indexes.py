@@ -119,7 +119,7 @@ def _make(state: LogState, segment: Segment, components: Components, config: Top
         if all(found is not segment for found in state.writes.segments[:-1]) or Identity.of(segment) != identity:
             return 0
         size_bytes = _write(segment, pack_extras(identity, indexes))
-        segment.extras_made(labels)
+        segment.note_extras_made(labels)
         return size_bytes
 
 
@@ -160,5 +160,5 @@ def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
         ]
         for name in unwanted:
             state.files.remove(name)
-        state.writes.extras_compared(labels)
+        state.writes.note_extras_compared(labels)
         return len(unwanted)

@@ -16,7 +16,7 @@ from stratalog.errors import ConfigError, OffsetsOutOfOrderError, OutOfResources
 from stratalog.log.change.truncate import batches_end
 from stratalog.log.durability.sync import flush
 from stratalog.log.folder.folder import file_names, set_aside
-from stratalog.log.folder.swap_files import publish_files
+from stratalog.log.folder.swap_files import swap_in
 from stratalog.log.folder.write_rounds import Pending, begin_round, end_round
 from stratalog.log.load.producer_replay import write_snapshot
 from stratalog.log.state.log_state import LogState
@@ -155,7 +155,7 @@ def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> No
             opened.callback(between.close)
             opened.enter_context(between.file.slice(0, 0))
             new_end = batches_end(between, state.settings.components)
-            _publish(state, first, len(old), between)
+            _show(state, first, len(old), between)
             reading.enter_context(opened.pop_all())
         for segment in old:
             segment.close()
@@ -166,12 +166,12 @@ def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> No
             if segment.base_offset >= new_end:
                 state.files.sync()
 
-    state.delete_later(publish_files(state.files, [built], take_over))
-    _publish(state, first, 1, _opened(state, built))
+    state.delete_later(swap_in(state.files, [built], take_over))
+    _show(state, first, 1, _opened(state, built))
     reading.close()
 
 
-def _publish(state: LogState, first: int, count: int, segment: Segment) -> None:
+def _show(state: LogState, first: int, count: int, segment: Segment) -> None:
     state.writes.replace_segments(first, count, [segment])
     state.publish()
 
@@ -226,7 +226,7 @@ def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
         # The snapshot of the active segment is also valid for the first new segment.
         return set_aside(state.files, active, keep_snapshot=True)
 
-    state.delete_later(publish_files(state.files, built, take_over))
+    state.delete_later(swap_in(state.files, built, take_over))
     added = list[Segment]()
     try:
         for one in built:
@@ -240,7 +240,7 @@ def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
     segment, appender = next_segment(state, end)
     state.writes.replace_segments(len(state.writes.segments) - 1, 1, [*added, segment])
     state.writes.replace_appender(appender)
-    state.durability.names_changed()
+    state.durability.note_names_changed()
     state.durability.raise_to(end)
     state.publish()
 

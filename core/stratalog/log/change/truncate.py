@@ -161,7 +161,7 @@ def _store_bounds(state: LogState) -> None:
 
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below the base offset of the first local segment."""
-    state.writes.snapshots_changed()
+    state.writes.note_snapshots_changed()
     there = set(file_names(state.files))
     for found in snapshot_offsets(there):
         if found > offset:
@@ -298,7 +298,7 @@ def _restart_at(state: LogState, offset: int, log_start: int, known: _Known) -> 
 
     All records are removed before that segment is created. Therefore the log never has a hole before it.
     """
-    state.writes.snapshots_changed()
+    state.writes.note_snapshots_changed()
     first = state.writes.segments[0]
     is_bare = not first.size_bytes and first.end_offset == first.base_offset  # an empty segment may contain a gap
     if not is_bare or len(state.writes.segments) > 1:

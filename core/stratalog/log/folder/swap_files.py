@@ -20,8 +20,8 @@ from stratalog.segment.build import BuiltSegment
 from stratalog.spi.segment_store import LogFiles
 
 
-def publish_files(
-    files: LogFiles, built: Sequence[BuiltSegment], set_aside: Callable[[Sequence[BuiltSegment]], Iterable[str]]
+def swap_in(
+    files: LogFiles, built: Sequence[BuiltSegment], take_over: Callable[[Sequence[BuiltSegment]], Iterable[str]]
 ) -> list[str]:
     """Rename finished segments to their final names, in place of the replaced ones: all or none, even after a crash.
 
@@ -30,11 +30,11 @@ def publish_files(
     Args:
         files: the log's folder.
         built: the new segments, ascending, under ``.cleaned`` names.
-        set_aside: called when the new segments count as part of the log, with the new segments under ``.swap`` names.
+        take_over: called when the new segments count as part of the log, with the new segments under ``.swap`` names.
             It renames the files of the replaced segments to ``.deleted`` and returns the new names.
 
     Returns:
-        The names that ``set_aside`` returned.
+        The names that ``take_over`` returned.
 
     Raises:
         LogDirError: a rename or a sync failed.
@@ -46,7 +46,7 @@ def publish_files(
         for suffix, name in segment.names.items():
             files.rename(name, swap.names[suffix])
     files.sync()
-    left = list(set_aside(swaps))
+    left = list(take_over(swaps))
     files.sync()
     for swap in swaps:  # sync each: live segments between two ``.swap`` logs would count as replaced
         files.rename(swap.names[LOG_SUFFIX], segment_file(swap.base_offset, LOG_SUFFIX))

@@ -8,7 +8,7 @@ Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
@@ -26,7 +26,7 @@ from stratalog.log.folder.folder import (
 )
 from stratalog.log.folder.write_rounds import end_round
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.log.load.overflow import OverflowRange, SegmentOverflow, closed_spans, pieces_of, spans_at, split_segment
+from stratalog.log.load.overflow import SegmentOverflow, closed_spans, pieces_of, spans_at, split_segment
 from stratalog.log.load.producer_replay import (
     newest_snapshot,
     remove_stray_snapshots,
@@ -43,7 +43,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import check_same_bytes
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.missing_index import missing_roles
-from stratalog.segment.recover import Recovered, recovered
+from stratalog.segment.recover import ValidPart, scan_valid_part
 from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -90,10 +90,11 @@ def load(
                 producer_expiration_ms=request.producer_expiration_ms,
             )
             loader = _Loader(files, components, config, request, names, progress, loaded)
-            found = loader.overflow()
-            if found is None:
+            try:
+                loader.run()
                 break
-            segment, spans = found
+            except SegmentOverflow as found:
+                segment, spans = found.segment, found.spans
             if request.writable:
                 left = [*loaded.left, *split_segment(segment, spans, config)]
                 opened.close()
@@ -133,15 +134,8 @@ class _Loader:
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
 
-    def overflow(self) -> tuple[Segment, Sequence[OverflowRange]] | None:
-        """Run all passes. Return None on success, or a segment and the ranges that it must first be split into."""
-        try:
-            self._run()
-        except SegmentOverflow as found:
-            return found.segment, found.spans
-        return None
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Run all passes; raise SegmentOverflow if a segment must first be split."""
         loaded, request = self.loaded, self.request
         floor = request.log_start or 0
         for segment in loaded.segments[:-1]:
@@ -260,14 +254,14 @@ class _Loader:
         on_bytes = counted(self.progress, sum(segment.size_bytes for segment in loaded.segments[first:]))
         for index in range(first, len(loaded.segments)):
             segment = loaded.segments[index]
-            found = recovered(segment, self.components, self.config, self._replay, on_bytes)
+            found = scan_valid_part(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
             check_same_bytes(segment.file, found.valid_bytes)
             if found.damage is not None and found.end_offset > segment.end_offset:
                 # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
-                found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
+                found = scan_valid_part(segment, self.components, self.config, self._replay, below=segment.end_offset)
             loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(loaded.segments) - 1
@@ -290,7 +284,7 @@ class _Loader:
                     self.loaded.epochs = self.loaded.epochs.assign(epoch, offset)
         return replay_table(self.loaded.producers, chunk.data, table, self.components)
 
-    def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
+    def _settle(self, index: int, found: ValidPart, *, last: bool) -> int:
         """Apply recovery's result to one segment: on disk, or in memory for a reader. Return its new end offset."""
         segment = self.loaded.segments[index]
         end = found.end_offset if last else segment.end_offset
@@ -354,7 +348,7 @@ class _Loader:
             ) -> Mapping[int, AbortedTransaction]:
                 return replay_table(state, chunk.data, table, self.components)
 
-            entries = recovered(segment, self.components, self.config, again).entries
+            entries = scan_valid_part(segment, self.components, self.config, again).entries
             # The next opening takes an offset index as proof that all indexes exist. Sync the transaction index first.
             for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
                 if not self.request.writable:

@@ -18,7 +18,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, open_segments, set_aside
-from stratalog.log.folder.swap_files import publish_files
+from stratalog.log.folder.swap_files import swap_in
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Fields
@@ -223,7 +223,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
     finally:
         segment.close()
     keeps_snapshot = spans[0].base_offset == segment.base_offset
-    return publish_files(files, built, lambda _: set_aside(files, segment, keep_snapshot=keeps_snapshot))
+    return swap_in(files, built, lambda _: set_aside(files, segment, keep_snapshot=keeps_snapshot))
 
 
 def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:

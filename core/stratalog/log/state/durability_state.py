@@ -42,15 +42,15 @@ class DurabilityState:
         """True if the folder has file names that are not durable. Needs no lock."""
         return self._synced_version != self.names_version
 
-    def names_changed(self) -> None:
+    def note_names_changed(self) -> None:
         """Make the next sync also cover the folder, because files were created, renamed or removed."""
         self.names_version += 1
 
-    def bytes_removed(self) -> None:
+    def note_bytes_removed(self) -> None:
         """Make the next roll sync the active segment, because a failed append has removed bytes from it."""
         self.has_removed_bytes = True
 
-    def segment_synced(self) -> None:
+    def note_segment_synced(self) -> None:
         """Record that a roll has synced the active segment."""
         self.has_removed_bytes = False
 

@@ -41,7 +41,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         try:
             segment, appender = _begun(state, active, base)
         except OutOfResourcesError:
-            state.durability.names_changed()  # if the names below cannot be synced now, the next sync does it
+            state.durability.note_names_changed()  # if the names below cannot be synced now, the next sync does it
             try:
                 remove_leftovers(state, base)
             except OutOfResourcesError as error:  # the next opening would end the active segment here
@@ -50,7 +50,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
             state.files.sync()
             raise
         state.writes.begin_segment(segment, appender)
-        state.durability.names_changed()
+        state.durability.note_names_changed()
     state.publish()
     state.notify(SegmentRolled(log=state.name, base_offset=base))
     return base
@@ -68,7 +68,7 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
     durability = state.durability
     if active.file.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
         active.file.sync()
-        durability.segment_synced()
+        durability.note_segment_synced()
     if IndexRole.TRANSACTION in active.indexes():
         state.files.sync()  # if its name were lost, recovery would not scan the closed segment to build the index again
     segment, appender = next_segment(state, base)

@@ -145,7 +145,7 @@ class WriteState:
         """Replace the producers' state after a truncation."""
         self.producers = producers
 
-    def snapshots_changed(self) -> None:
+    def note_snapshots_changed(self) -> None:
         """Record that the newest snapshot at the time of loading may be obsolete."""
         self.snapshot_offset = -1
 
@@ -153,6 +153,6 @@ class WriteState:
         """Set the log start, before it is limited to the log's bounds."""
         self.log_start = offset
 
-    def extras_compared(self, labels: frozenset[str]) -> None:
+    def note_extras_compared(self, labels: frozenset[str]) -> None:
         """Record that the extra index files on disk agree with ``labels``."""
         self.extra_labels = labels

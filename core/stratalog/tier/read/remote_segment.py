@@ -10,7 +10,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.extra_index_file import unpack_extras
-from stratalog.segment.readable import ReadOn
+from stratalog.segment.readable import KeepsReadPosition
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
@@ -58,7 +58,7 @@ class StoredBounds:
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
 
-class RemoteSegment(StoredBounds, ReadOn):
+class RemoteSegment(StoredBounds, KeepsReadPosition):
     """A ``ReadableSegment`` whose bytes are in the tier. A reader of it must check the CRCs of batches.
 
     Args:

@@ -25,7 +25,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.record_facts import with_record_facts
-from stratalog.segment.recover import Recovered, recovered
+from stratalog.segment.recover import ValidPart, scan_valid_part
 from stratalog.segment.segment import Segment
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
@@ -231,12 +231,12 @@ class SegmentReader:
             extras=extras,
         )
 
-    def _checked(self, segment: ClosedSegment) -> Recovered:
+    def _checked(self, segment: ClosedSegment) -> ValidPart:
         """Read a segment once and check its batches; raise CorruptBatchError if one is damaged."""
         if self._producers is None or self._producers.end_offset != segment.base_offset:
             self._producers = self._stored_producers(segment.base_offset)
         state = self._producers or ProducerState()
-        found = recovered(
+        found = scan_valid_part(
             segment, self._components, TopicConfig(), _CheckedReplay(state, self._epochs, segment, self._components)
         )
         if found.damage is not None:
@@ -274,7 +274,7 @@ class SegmentReader:
             return encode_snapshot(self._producers.entries())
         return stored
 
-    def _indexes(self, segment: ClosedSegment, found: Recovered) -> dict[IndexRole, Buffer]:
+    def _indexes(self, segment: ClosedSegment, found: ValidPart) -> dict[IndexRole, Buffer]:
         made = {role: segment.index_entries(role) for role in _DISPOSABLE}
         return {**made, IndexRole.TRANSACTION: segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]}
 
