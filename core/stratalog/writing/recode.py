@@ -8,7 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import Final, Self
 
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.part_rewrite import PartRewrite
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic, entry_of, facts_of
 from stratalog.cleaning.compact.two_pass import observe, rewrite
 from stratalog.errors import StorageError
@@ -94,7 +94,7 @@ def rewrite_part(
     """
     log, config = at.segments.name, at.segments.config
     job = RewriteJob(log, *span, at.first_dirty_offset, now_ms, 0, config=config)
-    return _rewritten(at, _rewriting(at, job, filters, keeps_tombstones=keeps_tombstones))
+    return _rewritten(at, _part_rewrite(at, job, filters, keeps_tombstones=keeps_tombstones))
 
 
 def compact_part(
@@ -112,27 +112,27 @@ def compact_part(
     compacted_to = at.first_dirty_offset if "compact" in config.cleanup_policy else 0
     dirty_start = min(max(compacted_to, start), end)
     job = RewriteJob(log, start, end, dirty_start, now_ms, memory_bytes, config=config)
-    rewriting = _rewriting(at, job, [policy.record_filter(job)], keeps_tombstones=False)
-    seen = observe(rewriting)
+    work = _part_rewrite(at, job, [policy.record_filter(job)], keeps_tombstones=False)
+    seen = observe(work)
     if seen < end:
         raise StorageError(
             f"the keys of {log} up to offset {end} need more than {memory_bytes} bytes, which were full at offset "
             f"{seen}"
         )
-    return _rewritten(at, rewriting)
+    return _rewritten(at, work)
 
 
-def _rewriting(
+def _part_rewrite(
     at: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
-) -> Rewriting[ReadableSegment]:
+) -> PartRewrite[ReadableSegment]:
     read_bytes = at.segments.components.limits.read_bytes
-    return Rewriting(at.segments, at, job, filters, keeps_tombstones, read_bytes, is_copied=True)
+    return PartRewrite(at.segments, at, job, filters, keeps_tombstones, read_bytes, is_copied=True)
 
 
-def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewritten:
+def _rewritten(at: RewriteTarget, work: PartRewrite[ReadableSegment]) -> Rewritten:
     """Run pass 2, and return the staged segments and the statistics."""
-    rewrite(rewriting, rewriting.job.end)
-    stats = rewriting.stats
+    rewrite(work, work.job.end)
+    stats = work.stats
     return Rewritten(
         tuple(at.staged),
         stats.segments_before,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compact.rewriting import Rewriting, filters_of
+from stratalog.cleaning.compact.part_rewrite import PartRewrite, filters_of
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import (
     LocalRange,
@@ -192,9 +192,9 @@ class _Round:
         self.filters = filters_of(self.policies, self.job)
         check_settled(log)
         log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
-        rewriting = self._rewriting(LocalRange(log), self.publisher)
-        rewriting.digests = digests
-        return run_passes(rewriting)
+        work = self._part_rewrite(LocalRange(log), self.publisher)
+        work.digests = digests
+        return run_passes(work)
 
     def _tiered(self, tier: TierLog) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
@@ -202,9 +202,9 @@ class _Round:
         publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
         part, dirty_start = TierRange.of(log, self.traffic), tier.view().first_dirty_offset
         try:
-            rewriting = self._rewriting(part, publisher)
-            rewriting.is_copied = True
-            end = run_passes(rewriting)
+            work = self._part_rewrite(part, publisher)
+            work.is_copied = True
+            end = run_passes(work)
             if log.config.cleanup_policy != self.job.config.cleanup_policy or (
                 tier.view().first_dirty_offset < dirty_start
             ):
@@ -220,9 +220,9 @@ class _Round:
         state.doubt_tier("")
         return end
 
-    def _rewriting(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> Rewriting[S]:
+    def _part_rewrite(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> PartRewrite[S]:
         job = self.job
-        made = Rewriting.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
+        made = PartRewrite.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
         made.throttle, made.check, made.stats = self.throttle.took, self.check, self.stats
         if self.progress is not None:
             planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic
 
 from stratalog.cleaning.compact.digest_notes import DigestNotes
-from stratalog.cleaning.compact.rewriting import Rewriting, fields_of
+from stratalog.cleaning.compact.part_rewrite import PartRewrite, fields_of
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
@@ -43,11 +43,11 @@ class GroupRewrite(Generic[S]):
 
     Filters do not judge transaction markers: a marker stays until its transaction has no records any more, and then
     until its delete horizon. An empty batch stays if the state of its producer depends on the batch. For a group of one
-    segment, the new segment is begun when the first record is dropped, unless ``Rewriting.is_copied`` is True. If no
+    segment, the new segment is begun when the first record is dropped, unless ``PartRewrite.is_copied`` is True. If no
     segment is begun, the old segment stays.
 
     Attributes:
-        of: the compaction round.
+        work: the rewrite of the part of the log that has the group.
         end: exclusive end of the offsets that the filters have observed; records at or above ``end`` stay.
         legacy_horizon_ms: tombstones of V0 and V1, which have no delete horizon, have expired in segments that were
             last modified at or before this time.
@@ -57,7 +57,7 @@ class GroupRewrite(Generic[S]):
         aborted: aborted transactions of the segments.
     """
 
-    of: Rewriting[S]
+    work: PartRewrite[S]
     end: int
     legacy_horizon_ms: int
     last_records: dict[int, tuple[int, int]]
@@ -74,18 +74,18 @@ class GroupRewrite(Generic[S]):
         """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
         if len(group) > 1 or self._passed_over(group[0]) is None:
             self._publish(self._copied(group), group)
-        self.of.stats.segments_before += len(group)
-        self.of.stats.segments_after += 1
+        self.work.stats.segments_before += len(group)
+        self.work.stats.segments_after += 1
 
     def _passed_over(self, segment: S) -> Digest | None:
         """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing.
 
         Then the state of the pass (transactions, digest) is as if the pass had read the segment.
         """
-        of = self.of
-        if of.digests is None or not isinstance(segment, Segment) or segment.end_offset > of.job.dirty_start:
+        work = self.work
+        if work.digests is None or not isinstance(segment, Segment) or segment.end_offset > work.job.dirty_start:
             return None
-        digest = of.digests.sparing(segment, of.filters, of.job.now_ms)
+        digest = work.digests.sparing(segment, work.filters, work.job.now_ms)
         if digest is None:
             return None
         unchanged, met = digest.unchanged, self.transactions.committed
@@ -93,25 +93,25 @@ class GroupRewrite(Generic[S]):
             return None
         unchanged.pass_over(met)
         self.notes.pass_over(unchanged)
-        of.stats.segments_spared += 1
+        work.stats.segments_spared += 1
         return digest
 
     def _copied(self, group: Sequence[S]) -> BuiltSegment | None:
         """Copy the segments of a group into a new segment, and return it; None if no segment was begun."""
-        of = self.of
+        work = self.work
         try:
-            if of.is_copied or len(group) > 1:
-                self._builder = of.publisher.begin(group[0].base_offset)
+            if work.is_copied or len(group) > 1:
+                self._builder = work.publisher.begin(group[0].base_offset)
             for segment in group:
                 digest = self._passed_over(segment) if len(group) > 1 else None
                 if digest is not None:
                     self._copy_whole(segment, digest)
                 else:
                     self._copy(segment)
-            of.check()
+            work.check()
             if self._builder is None:
                 return None
-            return self._builder.finish(group[-1].end_offset, of.log.modified_ms(group[-1]))
+            return self._builder.finish(group[-1].end_offset, work.part.modified_ms(group[-1]))
         except BaseException:
             self.notes.abandon()
             if self._builder is not None:
@@ -120,12 +120,12 @@ class GroupRewrite(Generic[S]):
 
     def _publish(self, built: BuiltSegment | None, group: Sequence[S]) -> None:
         """Replace a group by its new segment, if there is one, and complete the digest."""
-        of = self.of
+        work = self.work
         try:
             if built is not None:
-                if not of.publisher.replace(built, group):
-                    raise RewriteStoppedError(f"{of.log.name} changed meanwhile")  # noqa: TRY301 - the digest goes first
-                of.stats.bytes_freed += sum(segment.size_bytes for segment in group) - built.size_bytes
+                if not work.publisher.replace(built, group):
+                    raise RewriteStoppedError(f"{work.part.name} changed meanwhile")  # noqa: TRY301 - the digest goes first
+                work.stats.bytes_freed += sum(segment.size_bytes for segment in group) - built.size_bytes
             self.notes.seal()
         except BaseException:
             self.notes.abandon()
@@ -133,22 +133,22 @@ class GroupRewrite(Generic[S]):
 
     def _copy(self, segment: S) -> None:
         """Read a segment, and write its batches without the dropped records."""
-        of, components = self.of, self.of.log.components
+        work, components = self.work, self.work.part.components
         after = segment.end_offset
         self.transactions.kept.clear()
         self._expected = False
         # Pass 1 has checked the CRCs in the file. A second download may return other bytes than the first one.
-        was_checked = isinstance(segment, Segment) and of.job.dirty_start <= segment.base_offset and after <= self.end
-        for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=of.read_bytes, below=after):
-            of.step(chunk.data.nbytes)
-            of.stats.bytes_read += chunk.data.nbytes
+        was_checked = isinstance(segment, Segment) and work.job.dirty_start <= segment.base_offset and after <= self.end
+        for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, below=after):
+            work.step(chunk.data.nbytes)
+            work.stats.bytes_read += chunk.data.nbytes
             for table in chunk.tables:
                 out = self._retained(segment, chunk, table)
                 start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
                 if self._builder is None:
                     if out == chunk.data[start:end]:
                         continue
-                    self._builder = of.publisher.begin(segment.base_offset)
+                    self._builder = work.publisher.begin(segment.base_offset)
                     self._copy_range(segment, chunk.position + start)
                 self._write(out)
             self.notes.collect(end=False)
@@ -156,19 +156,19 @@ class GroupRewrite(Generic[S]):
 
     def _copy_whole(self, segment: S, digest: Digest) -> None:
         """Write all batches of a segment unchanged. CRCs are checked, but no record is decoded."""
-        of = self.of
-        for chunk in walk(segment, 0, of.log.components, read_bytes=of.read_bytes, below=segment.end_offset):
-            of.step(chunk.data.nbytes)
-            of.stats.bytes_read += chunk.data.nbytes
+        work = self.work
+        for chunk in walk(segment, 0, work.part.components, read_bytes=work.read_bytes, below=segment.end_offset):
+            work.step(chunk.data.nbytes)
+            work.stats.bytes_read += chunk.data.nbytes
             self._write(chunk.data[: chunk.end_position - chunk.position])  # the rest may be a partial batch
         self._flush()
         self.notes.take_over(digest)
 
     def _copy_range(self, segment: S, end: int) -> None:
         """Write the batches of a segment before position ``end`` (bytes) unchanged."""
-        components = self.of.log.components
+        components = self.work.part.components
         for chunk in walk(
-            segment, 0, components, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset
+            segment, 0, components, check_crc=False, read_bytes=self.work.read_bytes, below=segment.end_offset
         ):
             for table in chunk.tables:
                 first = chunk.position + table.position[0]
@@ -191,20 +191,20 @@ class GroupRewrite(Generic[S]):
             return
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._builder.append(data, self.transactions.kept)
-        self.of.throttle(len(data))
-        self.of.stats.bytes_written += len(data)
+        self.work.throttle(len(data))
+        self.work.stats.bytes_written += len(data)
         self._held, self._held_bytes = [], 0
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """Return the encoded batches of a table without the dropped records, b"" if nothing stays."""
-        formats = self.of.log.components.formats
+        formats = self.work.part.components.formats
         found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
         words = b"".join(verdicts)
-        self.of.stats.records_read += len(words)
-        self.of.stats.records_kept += len(words) - words.count(DROP)
-        horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
-        ends_round = table.last_offset[-1] + 1 == self.of.job.end
+        self.work.stats.records_read += len(words)
+        self.work.stats.records_kept += len(words) - words.count(DROP)
+        horizon_ms = self.work.job.now_ms + self.work.part.config.delete_retention_ms
+        ends_round = table.last_offset[-1] + 1 == self.work.job.end
         stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
         facts = BatchVerdicts(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
         self.notes.note(table, facts, is_plain=stay is None and AT_HORIZON not in words)
@@ -213,9 +213,9 @@ class GroupRewrite(Generic[S]):
                 chunk.data,
                 table,
                 verdicts,
-                None if self.of.keeps_tombstones else horizon_ms,
+                None if self.work.keeps_tombstones else horizon_ms,
                 retain_empty=stay,
-                limit_bytes=self.of.log.components.limits.decompressed_bytes,
+                limit_bytes=self.work.part.components.limits.decompressed_bytes,
             )
             pieces = list(retained)
         except CorruptBatchError as error:
@@ -232,14 +232,14 @@ class GroupRewrite(Generic[S]):
         else:
             verdicts = self._judged_among_transactions(segment, chunk, table)
         if table.magic < 2:
-            ends_round = table.last_offset[-1] + 1 == self.of.job.end
+            ends_round = table.last_offset[-1] + 1 == self.work.job.end
             old = of_old_format(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
             self.notes.old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
             return old.words
-        if self.of.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
+        if self.work.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
             return verdicts
         for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
-            if attributes & DELETE_HORIZON_BIT and base_ms <= self.of.job.now_ms:
+            if attributes & DELETE_HORIZON_BIT and base_ms <= self.work.job.now_ms:
                 words = bytes(verdicts[row])
                 below = self._below_end(segment, chunk, table.take(row, row + 1), len(words))
                 verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
@@ -249,14 +249,14 @@ class GroupRewrite(Generic[S]):
         """Return the number of a batch's ``count`` records below ``end``; filters judged only these records."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
-        decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)
+        decoded = decode(chunk, row, segment, self.work.part.components, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
     def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """Iterate over the filters' verdicts on a table without markers, one byte string for each batch."""
-        of = self.of
-        decoded = decode(chunk, table, segment, of.log.components, fields_of(of.filters))
-        return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
+        work = self.work
+        decoded = decode(chunk, table, segment, work.part.components, fields_of(work.filters))
+        return by_batch(table, (judged(work.filters, columns, self.end) for columns in decoded))
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         if not self._expected:  # most segments have no transactions
@@ -280,4 +280,4 @@ class GroupRewrite(Generic[S]):
 
     def _is_old(self, segment: S) -> bool:
         """Return True if the tombstones of V0 and V1 in a segment have expired, and may be dropped."""
-        return self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones
+        return self.work.part.modified_ms(segment) <= self.legacy_horizon_ms and not self.work.keeps_tombstones

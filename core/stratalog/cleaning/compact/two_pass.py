@@ -11,7 +11,7 @@ from typing import Generic
 
 from stratalog.cleaning.compact.digest_notes import DigestNotes
 from stratalog.cleaning.compact.group_rewrite import GroupRewrite
-from stratalog.cleaning.compact.rewriting import Rewriting, fields_of
+from stratalog.cleaning.compact.part_rewrite import PartRewrite, fields_of
 from stratalog.cleaning.compact.segment_groups import groups_of
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
@@ -24,7 +24,7 @@ from stratalog.segment.search import aborted_transactions, chunks_from, decode
 from stratalog.spi.cleanup import RecordFilter
 
 
-def run_passes(of: Rewriting[S]) -> int:
+def run_passes(work: PartRewrite[S]) -> int:
     """Run both passes of a compaction round; return the exclusive end of the offsets that are compacted now.
 
     After an error, some segments may already be compacted, and the other segments are unchanged.
@@ -37,65 +37,65 @@ def run_passes(of: Rewriting[S]) -> int:
         RewriteStoppedError: the log was changed or is being closed.
     """
     try:
-        end = observe(of)
-        rewrite(of, end)
+        end = observe(work)
+        rewrite(work, end)
     except SegmentGoneError as error:
-        raise RewriteStoppedError(f"a segment of {of.log.name} was deleted: {error}") from error
+        raise RewriteStoppedError(f"a segment of {work.part.name} was deleted: {error}") from error
     return end
 
 
 # --- pass 1 ------------------------------------------------------------------------------------------------------
 
 
-def observe(of: Rewriting[S]) -> int:
+def observe(work: PartRewrite[S]) -> int:
     """Run pass 1 alone: show the records to the filters. Return the exclusive end of the observed offsets.
 
     The result is the end of the job, or a lower offset if a filter's memory is full. Errors are those of
     ``run_passes``, and SegmentGoneError if a segment was deleted.
     """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
-    for found in of.filters:
+    for found in work.filters:
         if found.observes not in by_kind:
             raise PluginError(f"a filter observes {found.observes!r}, which is not one of {', '.join(by_kind)}")
         by_kind[found.observes].append(found)
     if by_kind["log"]:
-        _observe_log(of, by_kind["log"])
-    ends = [of.job.end]
-    for kind, start in (("dirty", of.job.dirty_start), ("part", of.job.start)):
+        _observe_log(work, by_kind["log"])
+    ends = [work.job.end]
+    for kind, start in (("dirty", work.job.dirty_start), ("part", work.job.start)):
         if by_kind[kind]:
-            ends.append(_PartPass(of, by_kind[kind], start).run())
+            ends.append(_PartPass(work, by_kind[kind], start).run())
     return min(ends)
 
 
-def _observe_log(of: Rewriting[S], filters: Sequence[RecordFilter]) -> None:
-    if of.whole_log is None:
-        raise StorageError(f"a filter observes all of {of.log.name}, which only an engine can read here")
-    for records in of.whole_log(fields_of(filters)):
-        of.step(memoryview(records.arena).nbytes)
+def _observe_log(work: PartRewrite[S], filters: Sequence[RecordFilter]) -> None:
+    if work.whole_log is None:
+        raise StorageError(f"a filter observes all of {work.part.name}, which only an engine can read here")
+    for records in work.whole_log(fields_of(filters)):
+        work.step(memoryview(records.arena).nbytes)
         if _observed(filters, records) < records.count:
-            raise _full(of)
+            raise _full(work)
 
 
 class _PartPass(Generic[S]):
     """Pass 1 over one part of a log from offset ``start`` on, for the filters that observe these records."""
 
-    def __init__(self, of: Rewriting[S], filters: Sequence[RecordFilter], start: int) -> None:
-        self._of, self._filters, self._start = of, filters, start
-        self._transactions = TransactionPass(of.log.components)
+    def __init__(self, work: PartRewrite[S], filters: Sequence[RecordFilter], start: int) -> None:
+        self._work, self._filters, self._start = work, filters, start
+        self._transactions = TransactionPass(work.part.components)
         self._seen = start  # exclusive end of the offsets that were observed so far
 
     def run(self) -> int:
         """Show the records to the filters. Return the end of the job, or a lower offset if a filter's memory is full."""
-        of, start, end, components = self._of, self._start, self._of.job.end, self._of.log.components
-        self._transactions.expect(aborted_transactions(of.log.from_offset(start), start, end, components))
-        for segment in of.segments(start, end):
+        work, start, end, components = self._work, self._start, self._work.job.end, self._work.part.components
+        self._transactions.expect(aborted_transactions(work.part.from_offset(start), start, end, components))
+        for segment in work.segments(start, end):
             for chunk in chunks_from(segment, max(start, segment.base_offset), components, below=segment.end_offset):
-                of.step(chunk.data.nbytes)
-                of.stats.bytes_observed += chunk.data.nbytes
+                work.step(chunk.data.nbytes)
+                work.stats.bytes_observed += chunk.data.nbytes
                 for table in chunk.tables:
                     stop = self._show(segment, chunk, table)
-                    if stop is not None and stop <= of.job.dirty_start:
-                        raise _full(of)
+                    if stop is not None and stop <= work.job.dirty_start:
+                        raise _full(work)
                     if stop is not None:
                         return stop
                     self._seen = max(self._seen, table.last_offset[-1] + 1)
@@ -113,7 +113,7 @@ class _PartPass(Generic[S]):
             wanted = wanted.take(bisect_left(wanted.last_offset, self._start), len(wanted))
         if not len(wanted):
             return None
-        for columns in decode(chunk, wanted, segment, self._of.log.components, fields_of(self._filters)):
+        for columns in decode(chunk, wanted, segment, self._work.part.components, fields_of(self._filters)):
             records = columns
             if records.count and records.offset[0] < self._start:
                 records = records.take(bisect_left(records.offset, self._start), records.count)
@@ -137,9 +137,9 @@ def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
     return taken
 
 
-def _full(of: Rewriting[S]) -> PluginError:
+def _full(work: PartRewrite[S]) -> PluginError:
     return PluginError(
-        f"no record of {of.log.name} fits the {of.job.memory_bytes} bytes that its filter may use: raise "
+        f"no record of {work.part.name} fits the {work.job.memory_bytes} bytes that its filter may use: raise "
         "log.cleaner.dedupe.buffer.size"
     )
 
@@ -147,19 +147,21 @@ def _full(of: Rewriting[S]) -> PluginError:
 # --- pass 2 ------------------------------------------------------------------------------------------------------
 
 
-def rewrite(of: Rewriting[S], end: int) -> None:
+def rewrite(work: PartRewrite[S], end: int) -> None:
     """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
 
     Errors are those of ``observe``.
     """
-    log, job = of.log, of.job
-    clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last compacted segment
+    log, job = work.part, work.job
+    clean = next(
+        work.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None
+    )  # the last compacted segment
     legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
-    last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in of.log.producers()}
-    transactions = TransactionPass(log.components, keeps_markers=of.keeps_tombstones)
+    last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in work.part.producers()}
+    transactions = TransactionPass(log.components, keeps_markers=work.keeps_tombstones)
     aborted = AbortedIndex(log.from_offset(job.start), log.components)
     state = UnchangedTracker(log.components, last_records)
-    for group in groups_of(of.segments(job.start, end), log.index_bytes, log.config):
-        is_whole = group[-1].end_offset <= end and not of.keeps_tombstones
-        notes = DigestNotes(of.digests, of.filters, group[0].base_offset, state, is_whole=is_whole)
-        GroupRewrite(of, end, legacy_horizon_ms, last_records, transactions, notes, aborted).run(group)
+    for group in groups_of(work.segments(job.start, end), log.index_bytes, log.config):
+        is_whole = group[-1].end_offset <= end and not work.keeps_tombstones
+        notes = DigestNotes(work.digests, work.filters, group[0].base_offset, state, is_whole=is_whole)
+        GroupRewrite(work, end, legacy_horizon_ms, last_records, transactions, notes, aborted).run(group)

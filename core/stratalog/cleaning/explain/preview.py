@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self, cast
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, job_of, reason_of
-from stratalog.cleaning.compact.rewriting import Rewriting, filters_of
+from stratalog.cleaning.compact.part_rewrite import PartRewrite, filters_of
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
@@ -84,12 +84,12 @@ def preview(
             digests = SegmentDigests(log, writable=False)
             job = replace(job, secret=digests.secret)
             filters = filters_of(policies, job)
-            local = Rewriting.of_log(log, LocalRange(log), counting, job, filters, limits.read_bytes)
+            local = PartRewrite.of_log(log, LocalRange(log), counting, job, filters, limits.read_bytes)
             local.digests = digests
             end = run_passes(local)
         else:
             part, filters = TierRange.of(log, Traffic()), filters_of(policies, job)
-            end = run_passes(Rewriting.of_log(log, part, counting, job, filters, limits.read_bytes))
+            end = run_passes(PartRewrite.of_log(log, part, counting, job, filters, limits.read_bytes))
     except RewriteStoppedError as stopped:
         raise SegmentGoneError(str(stopped), str(log.name)) from stopped
     reason = reason_of(rewrite, end, limits)

@@ -1,4 +1,4 @@
-"""Description of one compaction round over a range of segments: its bounds, its filters and its publisher."""
+"""Rewrite of one part of a log: its bounds, its filters and its publisher."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _unchecked() -> None:
 
 
 @dataclass(slots=True)
-class Rewriting(Generic[S]):
-    """One compaction round over one part of a log.
+class PartRewrite(Generic[S]):
+    """Rewrite of one part of a log by the two passes, for a compaction, its preview, or a task of a job.
 
     Attributes:
-        log: the part of the log that is rewritten.
+        part: the part of the log that is rewritten.
         publisher: begins the new segments, and replaces the old ones by them.
-        job: bounds of the round, which rewrites the closed segments from ``start`` to ``end`` (exclusive).
+        job: bounds of the rewrite: the closed segments from ``start`` to ``end`` (exclusive).
         filters: a record is dropped if at least one of these filters drops it.
         keeps_tombstones: True if the log has older records below ``job.start``: the round then drops neither tombstones
             nor transaction markers.
@@ -83,7 +83,7 @@ class Rewriting(Generic[S]):
         whole_log: returns the given fields of the committed records of both parts of the log; None if not available.
     """
 
-    log: SegmentRange[S]
+    part: SegmentRange[S]
     publisher: SegmentPublisher[S]
     job: RewriteJob
     filters: Sequence[RecordFilter]
@@ -107,12 +107,12 @@ class Rewriting(Generic[S]):
         filters: Sequence[RecordFilter],
         read_bytes: int,
     ) -> Self:
-        """Return a round over one part of an engine's log."""
+        """Return the rewrite of one part of an engine's log."""
         return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:
         """Yield the segments of the job that end above ``start`` and begin below ``end``."""
-        for found in self.log.from_offset(start):
+        for found in self.part.from_offset(start):
             if found.base_offset >= end:
                 return
             if found.base_offset >= self.job.start:
