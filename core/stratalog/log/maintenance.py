@@ -70,12 +70,12 @@ class LogMaintenance:
     def roll_if_due(self) -> bool:
         """Roll if the active segment has records and is too old by the clock. Return True if the log rolled.
 
-        ``Appender.has_waited`` defines the age. Raises StorageError if the log is not writable, or if the roll fails.
+        ``Appender.is_overdue`` defines the age. Raises StorageError if the log is not writable, or if the roll fails.
         """
         state = self._state
         with state.lock:
             state.health.check_writable()
-            if not state.writes.appender.has_waited():
+            if not state.writes.appender.is_overdue():
                 return False
             roll(state)
             return True

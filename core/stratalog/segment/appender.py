@@ -56,9 +56,9 @@ class Appender:
 
     Attributes:
         room_bytes: maximum size of batches that need no call of ``should_roll``, if they also keep the limits
-            ``room_ms`` and ``room_offset``; negative if the limit is not known.
-        room_ms: largest timestamp of batches that need no call of ``should_roll``.
-        room_offset: largest offset of batches that need no call of ``should_roll``.
+            ``unchecked_to_ms`` and ``unchecked_to_offset``; negative if the limit is not known.
+        unchecked_to_ms: largest timestamp of batches that need no call of ``should_roll``.
+        unchecked_to_offset: largest offset of batches that need no call of ``should_roll``.
     """
 
     __slots__ = (
@@ -68,14 +68,14 @@ class Appender:
         "_created_ms",
         "_first_timestamp_ms",
         "_growing",
-        "_is_full",
+        "_has_full_index",
         "_largest_ms",
         "_latest_ms",
         "jitter_ms",
         "room_bytes",
-        "room_ms",
-        "room_offset",
         "segment",
+        "unchecked_to_ms",
+        "unchecked_to_offset",
     )
 
     def __init__(
@@ -98,8 +98,14 @@ class Appender:
         self._growing: tuple[
             tuple[IndexBuilder, IndexFile], ...
         ] = ()  # indexes that get entries of any batch, not only of markers; empty: not known
-        self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
-        self.room_bytes, self.room_ms, self.room_offset = -1, -1, segment.base_offset + MAX_RELATIVE_OFFSET
+        self._has_full_index: bool | None = (
+            None  # True if an index accepts no further entry; None: an index may have changed
+        )
+        self.room_bytes, self.unchecked_to_ms, self.unchecked_to_offset = (
+            -1,
+            -1,
+            segment.base_offset + MAX_RELATIVE_OFFSET,
+        )
         if not segment.size_bytes and not is_idle:
             self.prepare()
 
@@ -126,7 +132,7 @@ class Appender:
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Return True if batches with this size, last offset and largest timestamp must go to a new segment.
 
-        The call opens the index files if necessary, and may update ``room_bytes`` and ``room_ms``.
+        The call opens the index files if necessary, and may update ``room_bytes`` and ``unchecked_to_ms``.
         """
         if not self._builders:
             self.prepare()
@@ -134,22 +140,22 @@ class Appender:
         if held_bytes:
             if held_bytes + size_bytes > limit_bytes or self._is_late(max_timestamp_ms):
                 return True
-            if self._latest_ms is not None and not self.is_full:
-                self.room_bytes, self.room_ms = limit_bytes - held_bytes, self._latest_ms
-        return self.is_full or not self.segment.base_offset <= last_offset <= self.room_offset
+            if self._latest_ms is not None and not self.has_full_index:
+                self.room_bytes, self.unchecked_to_ms = limit_bytes - held_bytes, self._latest_ms
+        return self.has_full_index or not self.segment.base_offset <= last_offset <= self.unchecked_to_offset
 
     @property
-    def is_full(self) -> bool:
+    def has_full_index(self) -> bool:
         """True if an open index accepts no further entry; False while no index is open."""
-        if self._is_full is None:
-            self._is_full = any(builder.full for builder in self._builders)
-        return self._is_full
+        if self._has_full_index is None:
+            self._has_full_index = any(builder.full for builder in self._builders)
+        return self._has_full_index
 
     def _changed(self) -> None:
         """Discard values derived from settings, times and indexes, because one of these may have changed."""
-        self._is_full, self.room_bytes, self._growing = None, -1, ()
+        self._has_full_index, self.room_bytes, self._growing = None, -1, ()
 
-    def has_waited(self) -> bool:
+    def is_overdue(self) -> bool:
         """Return True if the segment has records and must be rolled because of its age by the clock.
 
         The age counts from the largest timestamp of the first batch or, without one, from the creation of the appender.
@@ -184,12 +190,12 @@ class Appender:
         segment = self.segment
         start = segment.file.append(batches.data)
         try:
-            for builder, index in self._growing or self._grow():
+            for builder, index in self._growing or self._growing_indexes():
                 entries = builder.add(batches, start, aborted)
                 if entries:
                     index.append(entries)
                     if builder.full:
-                        self._is_full, self.room_bytes = True, -1
+                        self._has_full_index, self.room_bytes = True, -1
             if aborted:
                 self._index_aborted(batches, start, aborted)
         except StorageError:
@@ -209,7 +215,7 @@ class Appender:
             if role is IndexRole.TRANSACTION:
                 self._write_index(role, builder.add(batches, start, aborted))
 
-    def _grow(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
+    def _growing_indexes(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
         """Return and store the builders and files of the open indexes, without the transaction index."""
         opened = self.segment.indexes()
         self._growing = tuple(

@@ -192,7 +192,7 @@ def test_one_batch_by_itself_leaves_what_it_leaves_among_others(bed: LogBed, tim
             full.append([])
             for start in range(0, 8, together):
                 append(appender, bed, b"".join(batches[start : start + together]))
-                full[-1].append(appender.is_full)
+                full[-1].append(appender.has_full_index)
             indexes = [bytes(segment.index_entries(role)) for role in (IndexRole.OFFSET, IndexRole.TIME)]
             newest = (segment.largest.timestamp_ms, segment.largest.offset - base if timestamp_ms > 0 else 0)
             found.append((indexes, newest, segment.size_bytes, segment.end_offset - base))

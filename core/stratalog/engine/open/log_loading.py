@@ -60,7 +60,7 @@ def load_all(
     Raises:
         Exception: the first error that is not a StorageError. All loaded logs were closed.
     """
-    found = _loaded(loadings, threads, progress, clock)
+    found = _load_measured(loadings, threads, progress, clock)
     strange = [result for result in found if isinstance(result, BaseException) and not isinstance(result, StorageError)]
     taken = 0
     try:
@@ -77,7 +77,7 @@ def load_all(
                     segment.close()
 
 
-def _loaded(
+def _load_measured(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> list[LoadedLog | Exception]:
     """Return the result or the error of each log. Of many clean logs, load some to measure if threads are faster."""

@@ -76,14 +76,14 @@ class LogOpener:
         loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
             try:
-                loadings.append(self._loading(directory, name, directory.request(name)))
+                loadings.append(self._loading_of(directory, name, directory.request(name)))
             except StorageError as error:
                 failed[name] = error
         threads, clock = self._settings.recovery_threads, self._host.env.clock
         with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as loaded:
             for loading, result in loaded:
                 try:
-                    log = directory.logs[loading.name] = self._loaded(directory, loading, result)
+                    log = directory.logs[loading.name] = self._opened(directory, loading, result)
                     opened.append(log)
                 except StorageError as error:
                     failed[loading.name] = error
@@ -99,10 +99,10 @@ class LogOpener:
         Raises:
             StorageError: the log cannot be loaded, its topic id is that of an earlier topic, or a plugin is missing.
         """
-        loading = self._loading(directory, name, request)
-        return self._loaded(directory, loading, loading.run())
+        loading = self._loading_of(directory, name, request)
+        return self._opened(directory, loading, loading.run())
 
-    def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
+    def _loading_of(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
         config = self._topics.config(name.topic)
         components, missing = self._host.available_components(config)
         refusal = None if missing is None else _refusal(name, missing)
@@ -113,7 +113,7 @@ class LogOpener:
             asked = replace(asked, writable=False)
         return Loading(name, files, components, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
 
-    def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
+    def _opened(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
         if isinstance(loaded, StorageError):
             raise loaded
         if loading.refusal is not None:

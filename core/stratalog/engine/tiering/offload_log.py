@@ -29,7 +29,7 @@ from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.tier.commit.append_change import parted_error
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.closed_segment import ClosedSegment
+from stratalog.tier.upload.segment_part import SegmentPart
 from stratalog.tier.upload.segment_source import CountedBytes, segment_source
 from stratalog.tier.upload.uploader import OffloadReport
 
@@ -38,7 +38,7 @@ from stratalog.tier.upload.uploader import OffloadReport
 class SegmentBytes:
     """Bytes of the batches of a closed segment, or of the part of it that is uploaded, as a ``ByteSource``."""
 
-    segment: Segment | ClosedSegment
+    segment: Segment | SegmentPart
     components: Components
 
     @property
@@ -148,16 +148,12 @@ def offload_log(
     report = OffloadReport()
     if waiting:
         log.flush()
-        begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
             with log.maintenance.stopped_if_fenced(view.leader_epoch), _observed(log):
                 tiered = view.remote or remote.view()
                 # without segments, the tier ends at the log start, which may be inside a batch
                 start = tiered.end_offset if tiered.segments else 0
-                sources = (
-                    replace(source, log=CountedBytes(source.log, on_bytes))
-                    for source in (offload_source(log, view, _from(segment, start)) for segment in begun)
-                )
+                sources = _sources(log, view, waiting, start, may_begin, on_bytes)
                 report = _offload(log, remote, view, topic, sources)
         finally:
             log.maintenance.refresh_remote()  # also after an error: some segments may be committed
@@ -169,6 +165,21 @@ def offload_log(
             )
         )
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def _sources(
+    log: Log, view: LogView, waiting: Iterable[Segment], start: int, may_begin: Callable[[int], bool], on_bytes: OnBytes
+) -> Iterator[SegmentSource]:
+    """Yield a source for each waiting segment, from offset ``start`` on, until ``may_begin`` returns False.
+
+    The code runs inside ``TierLog.offload``, one segment at a time: a segment is opened only when the segments before it
+    are committed.
+    """
+    for segment in waiting:
+        if not may_begin(segment.size_bytes):
+            return
+        source = offload_source(log, view, _from(segment, start))
+        yield replace(source, log=CountedBytes(source.log, on_bytes))
 
 
 def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
@@ -211,10 +222,10 @@ def _tier_end(view: LogView, remote: RemoteLog) -> int:
     return (view.remote or remote.view()).end_offset
 
 
-def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
+def _from(segment: Segment, offset: int) -> Segment | SegmentPart:
     """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``."""
     # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
-    return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
+    return SegmentPart(segment, offset) if segment.base_offset < offset else segment
 
 
 def _offload(
@@ -256,7 +267,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
     ]
 
 
-def offload_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
+def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> SegmentSource:
     """Return the batches, indexes, producer snapshot and description of one closed segment, for its upload."""
     assert log.topic_id is not None
     epochs = view.epochs.between(segment.base_offset, segment.end_offset)

@@ -168,7 +168,9 @@ def _write(
     size_bytes, last_offset, largest_ms = batches.size_bytes, batches.last_offset, batches.largest_ms
     try:
         if (
-            size_bytes > appender.room_bytes or largest_ms > appender.room_ms or last_offset > appender.room_offset
+            size_bytes > appender.room_bytes
+            or largest_ms > appender.unchecked_to_ms
+            or last_offset > appender.unchecked_to_offset
         ) and appender.should_roll(size_bytes, last_offset, largest_ms):
             roll(state, base)
         if writes.has_stale_epochs:

@@ -42,8 +42,9 @@ class ReadRange(NamedTuple):
 class LogView(NamedTuple):
     """State of one log, as readers see it.
 
-    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the view of the tier, None
-    without a tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that
+    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the part of the tier that
+    belongs to this log: segments of another leader, which diverge from this log, are left out. It is None without a
+    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that
     reach it raise it. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and
     has no epochs.
     """

@@ -34,7 +34,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     active = state.writes.segments[-1]
     base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
-        if state.writes.appender.is_full:
+        if state.writes.appender.has_full_index:
             _rebuild_indexes(state, active)
         return base
     with state.health.guarded("a roll"):

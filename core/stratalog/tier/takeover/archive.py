@@ -46,7 +46,7 @@ from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
-from stratalog.tier.upload.closed_segment import SegmentReader
+from stratalog.tier.upload.checked_source import CheckedSources
 from stratalog.tier.upload.segment_source import CountedBytes
 
 _NOTHING_CONFIRMED: Final = 0
@@ -287,7 +287,7 @@ class _OneLog:
         log, topic_id = self._remote.name, self._remote.topic_id
         if waiting[0].base_offset > start:
             yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
-        reader = SegmentReader(self._files, log, topic_id, epochs, self._components)
+        reader = CheckedSources(self._files, log, topic_id, epochs, self._components)
         for segment in waiting:
             self._plan.wait_for(segment.size_bytes)
             source = reader.source(segment, max(tier_end, segment.base_offset))

@@ -29,7 +29,7 @@ from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair
-from stratalog.tier.upload.closed_segment import SegmentReader
+from stratalog.tier.upload.checked_source import CheckedSources
 from stratalog.tier.upload.stored_check import GivenSegment, read_back
 
 _STEP_BYTES: Final = 1 << 20
@@ -59,7 +59,7 @@ class FolderCopies:
             for segment in open_pieces(self._files, self._components, opened):
                 if (segment.base_offset, segment.end_offset) == wanted:
                     epochs = read_epochs(self._files)
-                    reader = SegmentReader(self._files, self._log.name, self._log.topic_id, epochs, self._components)
+                    reader = CheckedSources(self._files, self._log.name, self._log.topic_id, epochs, self._components)
                     yield reader.source(segment, segment.base_offset)
                     return
             yield None
