@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import overload
 
 from stratalog.log.read.tier_view import RemoteSegments
 from stratalog.segment.readable import ReadableSegment
@@ -46,15 +45,7 @@ class PagedSegments(RemoteSegments):
     def __reversed__(self) -> Iterator[ReadableSegment]:
         return (self._readable(entry) for entry in walk_back(self._root, self._pages))
 
-    @overload
-    def __getitem__(self, index: int) -> ReadableSegment: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
-
-    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
-        if isinstance(index, slice):
-            return tuple(self)[index]
+    def __getitem__(self, index: int) -> ReadableSegment:
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         return next(islice(self, index, None) if index >= 0 else islice(reversed(self), -index - 1, None))
