@@ -1,4 +1,4 @@
-"""Appends that are interrupted at any line of code, the appends after them, and the next opening."""
+"""Appends, rolls and new epochs that are interrupted at any line, the appends after them, and the next opening."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ClosedError
+from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
 
 MODULES = (
@@ -28,10 +29,18 @@ MODULES = (
     "stratalog_local/segment_file.py",
 )
 
+EPOCH_MODULES = (
+    "log/state/leadership.py",
+    "log/state/role.py",
+    "log/state/write_state.py",
+    "log/folder/folder.py",
+    "stratalog_local/folder.py",
+)
+
 
 @contextlib.contextmanager
-def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
-    """Raise KeyboardInterrupt at the ``line``-th executed line of MODULES.
+def interrupted_at(line: int, modules: tuple[str, ...] = MODULES) -> Iterator[Callable[[], bool]]:
+    """Raise KeyboardInterrupt at the ``line``-th executed line of ``modules``.
 
     The yielded function returns True after the interrupt. ``with`` lines are not counted: Python runs them a second
     time before their lock is released, and handles no signal there.
@@ -40,7 +49,7 @@ def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
 
     # a trace function returns itself or None, a type that cannot be written
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.endswith(MODULES):
+        if not frame.f_code.co_filename.endswith(modules):
             return None
         if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
             "with "
@@ -112,3 +121,28 @@ def test_a_roll_that_is_interrupted_at_any_line_loses_nothing(tmp_path: Path, be
         if not reached():
             break
     assert line > 20
+
+
+@pytest.mark.long
+def test_a_new_epoch_that_is_interrupted_at_any_line_is_stored_only_if_the_log_leads_in_it(
+    tmp_path: Path, bed: LogBed
+) -> None:
+    """Otherwise the next opening would assign the later records to another epoch."""
+    served = 0
+    for line in itertools.count(1):
+        again = LogBed(tmp_path / str(line), bed.registry)
+        log = again.open()
+        log.append([Record(value=b"first")])
+        with interrupted_at(line, EPOCH_MODULES) as reached, contextlib.suppress(KeyboardInterrupt):
+            log.lead(4)
+        with contextlib.suppress(ClosedError):
+            log.append([Record(value=b"next")])
+            served += 1
+            expected = (EpochEntry(0, 0), EpochEntry(4, 1)) if log.leader_epoch else (EpochEntry(0, 0),)
+            assert log.view().epochs.entries == expected, line
+            again.crash()
+            assert again.open(clean=False).view().epochs.entries == expected, line
+        again.close()
+        if not reached():
+            break
+    assert 0 < served < line - 20

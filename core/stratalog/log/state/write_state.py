@@ -124,7 +124,7 @@ class WriteState:
                     write_epochs(self._files, self.epochs)
                     self.has_stale_epochs = False
                 raise
-        self.epochs, self.has_stale_epochs = epochs, False
+            self.epochs, self.has_stale_epochs = epochs, False
 
     def forget_epochs(self, left: EpochCache) -> None:
         """Replace the epochs by ``left``, a part of them.
