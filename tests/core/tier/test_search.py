@@ -206,7 +206,7 @@ class Story:
                 if before is not None:
                     demand(view.version >= before.version, "a reader went back in time")
                 before = view
-                for segment in itertools.islice(view.segments, 1):
+                for segment in tuple(view.segments)[:1]:  # the tuple needs all pages
                     bytes(segment.read(0, 100))
             except ObjectNotFoundError as error:
                 demand(self.bed.clock.now_ms() - asked_ms >= GRACE_MS, f"a reader met a missing object: {error}")
