@@ -242,9 +242,10 @@ class TierDuties:
             self._errors[name] = error
 
     def _copy(self, log: Log, remote: TierLog, on_bytes: OnBytes) -> OffloadResult:
-        """Offload the waiting segments. No lock is held during a wait for the rate, which can take hours."""
+        """Offload the segments that wait now. No lock is held during a wait for the rate, which can take hours."""
         segments = size_bytes = refused_bytes = 0
         has_waited = False
+        end_offset = log.view().segments[-1].base_offset  # a log may grow faster than the rate: later segments wait
 
         def may_begin(segment_bytes: int) -> bool:
             nonlocal has_waited, refused_bytes
@@ -257,7 +258,8 @@ class TierDuties:
             with log.maintenance.cleaning.busy:
                 result = offload_log(log, remote, may_begin, self._opener.note_of(log.name.topic), on_bytes)
             segments, size_bytes = segments + result.segments, size_bytes + result.size_bytes
-            if not refused_bytes or not self._rate.take(refused_bytes, self._is_open):
+            is_done = not refused_bytes or result.tier_end >= end_offset
+            if is_done or not self._rate.take(refused_bytes, self._is_open):
                 return replace(result, segments=segments, size_bytes=size_bytes)
             has_waited = True
 

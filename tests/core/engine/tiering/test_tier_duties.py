@@ -127,6 +127,32 @@ def test_a_tier_is_collected_while_an_upload_waits_for_the_rate(tmp_path: Path, 
         assert (result.segments, result.size_bytes > 3_000) == (3, True)
 
 
+class FillingClock(ManualClock):
+    """A clock that fills segments of ``engine``, at most 20, during each wait for the rate."""
+
+    engine: Engine | None = None
+    filled = 0
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        super().sleep_ms(duration_ms)
+        if self.engine is not None and self.filled < 20:
+            self.filled += 1
+            fill(self.engine, 1)
+
+
+def test_an_offload_ends_although_the_log_grows_faster_than_the_rate(tmp_path: Path, bucket: Path) -> None:
+    """Otherwise the other logs would never be offloaded."""
+    clock = FillingClock()
+    key = "remote.log.manager.copy.max.bytes.per.second"
+    with opened(tmp_path, bucket, clock, settings={key: 100}) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        clock.engine = engine
+        (result,) = engine.offload()
+        assert result.segments == 3
+        assert clock.filled > 10
+
+
 def test_a_segment_waits_for_its_delay(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"segment.offload.delay.ms": 60_000})
