@@ -302,3 +302,11 @@ def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int
     for _ in range(level if refs else 0):
         refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
     return refs
+
+
+def object_ends(entry: StoredSegment) -> dict[str, int]:
+    """Return the least size of each object that has a file of a segment, by key: the end of the last slice in it."""
+    ends: dict[str, int] = {}
+    for place in entry.slices.values():
+        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
+    return ends

@@ -291,14 +291,6 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
     return {key for entry in entries for key in entry.keys}
 
 
-def object_ends(entry: StoredSegment) -> dict[str, int]:
-    """Return the least size of each object that has a file of a segment, by key: the end of the last slice in it."""
-    ends: dict[str, int] = {}
-    for place in entry.slices.values():
-        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
-    return ends
-
-
 def stand_in(prefix: str, version: int) -> str:
     """Return the commit id that a repair writes into ``recent_commits`` in place of that of a lost root."""
     return sha256_of(f"{prefix}{version}".encode())[:32]

@@ -12,7 +12,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
-from stratalog.tier.manifest.root import object_ends
+from stratalog.tier.manifest.entry_tree import object_ends
 from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore

@@ -12,7 +12,7 @@ from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
-from stratalog.tier.manifest.root import object_ends
+from stratalog.tier.manifest.entry_tree import object_ends
 from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable

@@ -30,7 +30,8 @@ from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
-from stratalog.tier.manifest.root import Head, PageRef, object_ends
+from stratalog.tier.manifest.entry_tree import object_ends
+from stratalog.tier.manifest.root import Head, PageRef
 from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout

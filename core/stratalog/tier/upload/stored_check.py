@@ -14,7 +14,7 @@ from stratalog.errors import CorruptionError, ObjectNotFoundError
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import HashedLog, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource
-from stratalog.tier.manifest.root import object_ends
+from stratalog.tier.manifest.entry_tree import object_ends
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 

@@ -33,8 +33,8 @@ from stratalog.spi import (
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
 from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, cut, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
 NAME: Final = "chunked"
 VERSION: Final = 1

@@ -56,8 +56,8 @@ from stratalog_formats.layouts.parquet_rows import (
     rows_between,
 )
 from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers

@@ -27,7 +27,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.layouts.footer import encode_footer
 from stratalog_formats.layouts.pieces import FILE_HASHES, file_hashes, read_as_is, read_small, small_files
-from stratalog_formats.layouts.whole import check_copy, is_of, read_footer
+from stratalog_formats.layouts.single import check_copy, is_of, read_footer
 
 NAME: Final = "plain"
 VERSION: Final = 1

@@ -1,27 +1,95 @@
-"""Layout ``single``: one object per segment, which begins with Kafka's unchanged bytes.
+"""Layout ``single``, and the base class of all layouts that store a segment as one object.
 
+The object has the log in some form, the small files, and the footer. In ``single``, the log is Kafka's unchanged bytes.
 The manifest entry contains the position of each file. Therefore, a reader requests only bytes of the file.
+
+::
+
+    log | offset index | time index | transaction index | snapshot | leader epochs | extra indexes | footer | tail
+
+A file that the segment does not have takes no space. Most layouts have no tail. The object becomes visible only when it
+is complete. After a crash during an upload, there is no object; uploaded parts may remain until the store expires them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
 
+from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
+    Buffer,
+    FileKind,
     HashedLog,
+    ObjectInfo,
     ObjectSink,
+    ObjectSlice,
     RangeReader,
     Section,
     SegmentSource,
     StoredSegment,
+    TierLayout,
 )
-from stratalog_formats.layouts.pieces import read_as_is
-from stratalog_formats.layouts.whole import WholeLayout, put_whole
+from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
+from stratalog_formats.layouts.pieces import (
+    FILE_HASHES,
+    LogBody,
+    exactly,
+    file_hashes,
+    read_as_is,
+    read_small,
+    small_files,
+)
 
 NAME: Final = "single"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
+
+
+class WholeLayout(TierLayout):
+    """Base class of the layouts that store a segment as one object, by ``put_whole``.
+
+    Attributes:
+        label: label of the layout, ``name@version``.
+    """
+
+    label: ClassVar[str]
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
+        return read_small(segment, kind, fetch)
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
+        self._check_footer(segment, fetch)
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """Yield the segments of this layout in ``objects``, found by their footers. Each footer needs two ranged reads.
+
+        An object without the magic of a footer, for example an incomplete object, is skipped. The key "" means an
+        object outside of its tier, such as a copied file: the key in the object's footer is then not checked.
+
+        Raises:
+            CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo``
+                states. To find the other segments, pass objects one by one.
+        """
+        for info in objects:
+            tail_bytes = self._tail_bytes(info, fetch)
+            found = None if tail_bytes is None else read_footer(info, fetch, tail_bytes)
+            if found is not None and is_of(found[0], self.label):
+                _check_tiles(*found, info)
+                yield found[0]
+
+    def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
+        """Return the size of an object's tail, which follows the footer; None if the object is not of this layout."""
+        del info, fetch
+        return 0
+
+    def _check_footer(self, segment: StoredSegment, fetch: RangeReader) -> int:
+        """Check the footer as ``check``, and return the position of the tail."""
+        end = max(place.position + place.size_bytes for place in segment.slices.values())
+        return check_copy(segment, self.label, segment.log_key, end, fetch)
 
 
 class SingleLayout(WholeLayout):
@@ -57,3 +125,128 @@ class SingleLayout(WholeLayout):
                 itself.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
+
+
+def put_whole(
+    label: str,
+    source: SegmentSource,
+    body: LogBody,
+    sink: ObjectSink,
+    extra: Mapping[str, object],
+    *,
+    suffix: str = "seg",
+    tail: bytes = b"",
+) -> StoredSegment:
+    """Upload a segment as one object.
+
+    Args:
+        label: label of the layout, for the footer.
+        source: the segment.
+        body: the log in its stored form.
+        sink: receives the object.
+        extra: data of the layout for the entry's ``extra``.
+        suffix: end of the key.
+        tail: the bytes after the footer.
+
+    Raises:
+        CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``; no object is stored.
+        StorageError: the upload failed, or the sink stored the object incompletely or under another key.
+    """
+    made = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
+    info = sink.put(made, suffix)
+    stored = made.stored()
+    if info.key != made.key or stored.sha256 == HashedLog.UNKNOWN_SHA256:
+        raise StorageError(f"the object was stored under {info.key!r}, not under {made.key!r}, or incompletely")
+    return replace(stored, layout="")
+
+
+class _WholeObject:
+    """Byte source of the object. Each iteration of ``chunks`` yields all bytes, because an upload may be retried."""
+
+    def __init__(
+        self,
+        label: str,
+        source: SegmentSource,
+        body: LogBody,
+        key: str,
+        extra: Mapping[str, object],
+        tail: bytes,
+    ) -> None:
+        self._label, self._info, self._body, self.key, self._tail = label, source.info, body, key, tail
+        self._files = small_files(source)
+        self._extra = {**extra, FILE_HASHES: file_hashes(self._files)}
+        small_bytes = sum(len(data) for _, data in self._files)
+        self._size_bytes = body.size_bytes + small_bytes + len(encode_footer(self.stored())) + len(tail)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size (bytes) of the whole object. It is known before the log is read, because the hash has a fixed size."""
+        return self._size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield the log, the small files, the footer and the tail."""
+        yield from self._body.chunks(chunk_bytes)
+        for data in (*(data for _, data in self._files), encode_footer(self.stored()), self._tail):
+            for start in range(0, len(data), chunk_bytes):
+                yield memoryview(data)[start : start + chunk_bytes]
+
+    def stored(self) -> StoredSegment:
+        """Return the entry, with the hash of the log when it was last read completely."""
+        slices = {FileKind.LOG: ObjectSlice(self.key, 0, self._body.size_bytes)}
+        position = self._body.size_bytes
+        for kind, data in self._files:
+            slices[kind] = ObjectSlice(self.key, position, len(data))
+            position += len(data)
+        return StoredSegment(self._info, self._label, slices, self._body.sha256, extra=self._extra)
+
+
+def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
+    """Return the entry in the footer of an object, and the footer's position; None if the object has no footer.
+
+    Raises:
+        CorruptObjectError: the object has the magic but no valid footer, or is shorter than ``info`` states.
+    """
+    size_bytes = info.size_bytes - tail_bytes
+    if size_bytes < TRAILER_BYTES:
+        return None
+    end = size_bytes - TRAILER_BYTES
+    whole = ObjectSlice(info.key, 0, size_bytes)
+    start = footer_start(exactly(fetch, whole, end, size_bytes), info.key, size_bytes)
+    if start is None:
+        return None
+    return decode_footer(exactly(fetch, whole, start, end), info.key, start), start
+
+
+def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> int:
+    """Check the copy of a segment's entry, a footer at ``position`` of an object. Return the position after the copy.
+
+    ``label`` is the layout of the copy if ``segment.layout`` is "".
+
+    Raises:
+        CorruptObjectError: the copy differs from the entry, or is cut off.
+    """
+    expected = encode_footer(replace(segment, layout=segment.layout or label))
+    end = position + len(expected)
+    if exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
+        raise CorruptObjectError("the copy of the entry, for a rebuild without manifests, is damaged", key, position)
+    return end
+
+
+def is_of(stored: StoredSegment, label: str) -> bool:
+    """Return True if the layout ``label`` (name@version), or an older version of the layout, wrote the entry."""
+    return stored.layout.partition("@")[0] == label.partition("@")[0] and _version(stored.layout) <= _version(label)
+
+
+def _version(label: str) -> int:
+    return int(label.rpartition("@")[2])
+
+
+def _check_tiles(stored: StoredSegment, footer_start: int, info: ObjectInfo) -> None:
+    """Raise CorruptObjectError unless the slices cover the object from 0 to the footer without gaps."""
+    position, key = 0, info.key or min(stored.keys, default="")
+    for place in sorted(stored.slices.values(), key=lambda place: (place.position, place.size_bytes)):
+        if place.key != key or place.position != position:
+            raise CorruptObjectError(f"the footer describes other bytes: {place}", info.key, footer_start)
+        position += place.size_bytes
+    if position != footer_start or FileKind.LOG not in stored.slices:
+        raise CorruptObjectError("the footer does not describe this object", info.key, footer_start)
