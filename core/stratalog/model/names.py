@@ -116,12 +116,17 @@ class TopicId:
         Source: apache/kafka Uuid.randomUuid.
         """
         while True:
-            made = cls.from_uuid(uuid.UUID(int=chance.getrandbits(128), version=4))
+            made = cls.from_uuid(random_uuid(chance))
             if not made.text.startswith("-"):
                 return made
 
     def __str__(self) -> str:
         return self.text
+
+
+def random_uuid(chance: Random) -> uuid.UUID:
+    """Return a random UUID (version 4) from the random source of an ``Env``."""
+    return uuid.UUID(int=chance.getrandbits(128), version=4)
 
 
 class TopicPartition(NamedTuple):

@@ -8,7 +8,6 @@ segments. After a crash, a log has either all of these segments or none.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from stratalog.errors import (
 from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH
-from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicId, TopicPartition, partition_folder
+from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicId, TopicPartition, partition_folder, random_uuid
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_settled
 from stratalog.reading.reader import TopicInfo
@@ -332,7 +331,7 @@ class _Folder:
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return the builder of a staged file, which has no indexes."""
-        unique = uuid.UUID(int=self.encoder.components.env.chance.getrandbits(128), version=4)
+        unique = random_uuid(self.encoder.components.env.chance)
         names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
         components = replace(self.encoder.components, indexes={})
         return SegmentBuilder(self.files, base_offset, components, self.encoder.config, names=names)

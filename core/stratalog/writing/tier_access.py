@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
@@ -13,7 +12,7 @@ from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import UnknownTopicError
 from stratalog.errors.system import log_dir_error
 from stratalog.log.load.tier_producers import producers_at
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, random_uuid
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.component_host import ComponentHost
 from stratalog.segment.components import Components
@@ -108,7 +107,7 @@ class TierAccess:
                 path = self._opened.enter_context(folder)
                 self._temporary = self._opened.enter_context(self.host.segment_store(path, read_only=False))
                 self._temporary.acquire()
-            name = uuid.UUID(int=self.host.env.chance.getrandbits(128), version=4).hex
+            name = random_uuid(self.host.env.chance).hex
             return self._temporary.open_log(name, create=True)
 
     def close(self) -> None:

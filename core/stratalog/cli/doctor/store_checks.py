@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
 from stratalog.env import Env
-from stratalog.model.names import probe_key
+from stratalog.model.names import probe_key, random_uuid
 from stratalog.spi.objects import BytesSource, Capability, Created
 from stratalog.tier.store.probe import probe
 from stratalog.tier.store.store import TierStore
@@ -62,7 +61,7 @@ class StoreChecks:
             self._store.delete(sorted(self._written))
 
     def _key(self) -> str:
-        return probe_key(uuid.UUID(int=self._env.chance.getrandbits(128), version=4))
+        return probe_key(random_uuid(self._env.chance))
 
     # --- one check each ----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Container, Mapping
 from typing import Final
 
@@ -37,6 +36,7 @@ from stratalog.model.names import (
     deleted_folder,
     left_folder_fate,
     partition_folder,
+    random_uuid,
 )
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
@@ -230,7 +230,7 @@ class LogDir:
         Source: apache/kafka LogManager.asyncDelete.
         """
         folder = self.folders[log]
-        gone = deleted_folder(log, uuid.UUID(int=self._env.chance.getrandbits(128), version=4))
+        gone = deleted_folder(log, random_uuid(self._env.chance))
         self.store.rename_log(folder, gone)
         self.logs.pop(log, None)
         del self.folders[log]

@@ -10,7 +10,6 @@ Source: apache/kafka LogManager.replaceCurrentWithFutureLog.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Final
@@ -27,6 +26,7 @@ from stratalog.model.names import (
     future_folder,
     parse_segment_file,
     partition_folder,
+    random_uuid,
 )
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import LogFiles
@@ -56,7 +56,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
-    copy = future_folder(name, uuid.UUID(int=env.chance.getrandbits(128), version=4))
+    copy = future_folder(name, random_uuid(env.chance))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
         target.arriving[name] = source.bounds_of(log)

@@ -20,14 +20,13 @@ on it. Some kinds of changes never fence a writer of the same epoch (``_check_fe
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from stratalog.env import Env
 from stratalog.errors import ConfigError, FencedEpochError, ObjectNotFoundError, StoreThrottledError, StoreTimeoutError
-from stratalog.model.names import manifest_key
+from stratalog.model.names import manifest_key, random_uuid
 from stratalog.spi.objects import Created
 from stratalog.tier.manifest.entry_tree import next_root, walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
@@ -116,7 +115,7 @@ class Committer:
         )
 
     def _next(self, head: Head | None, change: Change, leader_epoch: int) -> Root:
-        commit_id = uuid.UUID(int=self._env.chance.getrandbits(128), version=4).hex
+        commit_id = random_uuid(self._env.chance).hex
         self._own[commit_id] = None
         if len(self._own) > _OWN_IDS:
             self._own.popitem(last=False)

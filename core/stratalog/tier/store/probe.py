@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Env
 from stratalog.errors import StorePermissionError, StoreTimeoutError
-from stratalog.model.names import probe_key
+from stratalog.model.names import probe_key, random_uuid
 from stratalog.spi.objects import Capability, Created
 from stratalog.tier.store.store import TierStore
 
@@ -40,7 +39,7 @@ def probe(store: TierStore, env: Env) -> ProbeResult:
         StorePermissionError: the credentials do not allow writes or deletes.
         StoreError: the store failed, or its bucket is missing.
     """
-    key = probe_key(uuid.UUID(int=env.chance.getrandbits(128), version=4))
+    key = probe_key(random_uuid(env.chance))
     _create(store, env, key, b"first")
     try:
         if Capability.CREATE not in store.capabilities:

@@ -18,7 +18,6 @@ repair can be repeated.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -32,7 +31,7 @@ from stratalog.errors import (
     StoreError,
     StoreTimeoutError,
 )
-from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
+from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key, random_uuid
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
@@ -207,7 +206,7 @@ class ManifestRepair:
             pages=self._pages,
             log=self._finder.log,
             topic_id=self._finder.topic_id,
-            commit_id=uuid.UUID(int=self._env.chance.getrandbits(128), version=4).hex,
+            commit_id=random_uuid(self._env.chance).hex,
             leader_epoch=epoch,
             created_ms=self._env.clock.now_ms(),
         )
