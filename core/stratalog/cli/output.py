@@ -49,7 +49,7 @@ _FOLDED = 24  # characters: a narrower column of folded text is hard to read
 
 
 class _RateColumn(ProgressColumn):
-    """Column of a progress bar that shows bytes per second, in the units of rich's ``DownloadColumn``."""
+    """Column of a progress bar that shows bytes per second, in binary units such as KiB/s."""
 
     def render(self, task: Task) -> Text:
         """Return the rate, "" before it is known."""

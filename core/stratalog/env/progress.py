@@ -40,7 +40,8 @@ class ProgressSum:
     def part(self, total_bytes: int = 0) -> Progress:
         """Add a part of the work, and return the callback for the progress of this part.
 
-        ``total_bytes`` is reported at once. The callback may report a larger total later, and ignores smaller numbers.
+        If ``total_bytes`` is above 0, it is reported at once. Later calls of the callback can raise the total. The
+        callback ignores numbers below those of earlier calls.
         """
         known_done = known_total = 0
 

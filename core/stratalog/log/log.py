@@ -315,7 +315,8 @@ class Log(LogReader):
         If the active segment has no records, it stays, and its base offset is returned.
 
         Raises:
-            OutOfResourcesError: no space or no descriptors for the new segment; the log is unchanged.
+            OutOfResourcesError: no space or no descriptors for the new segment. The log is unchanged. If the new files
+                cannot be deleted either, the log is out of service.
             StorageError: the log is not writable, or the disk failed.
         """
         with self._state.lock:

@@ -106,8 +106,8 @@ def swatch(kind: str) -> str:
 def text(x: float, y: float, content: str, kind: str = "", title: str = "") -> str:
     """Return a ``<text>`` element at the position (``x``, ``y``) in pixels; ``title`` is its tooltip.
 
-    ``kind`` has any of the words head (large), soft (grey), bad (red), and end or middle (the text ends or is centred
-    at ``x``), separated by spaces.
+    ``kind`` is a list of words, separated by spaces: head (large), soft (grey), bad (red), end (the text ends at
+    ``x``), middle (the text is centred at ``x``). Without end and middle, the text begins at ``x``.
     """
     shown = f"<title>{escape(title)}</title>" if title else ""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{shown}{escape(content)}</text>'

@@ -137,8 +137,8 @@ class TopicTable:
     def chosen(self, topic: str) -> dict[str, object]:
         """Return the stored settings of a topic, which override the defaults.
 
-        For a topic that is not stored, the result is unlimited retention, or {} if ``[topic_defaults]`` sets
-        ``retention.ms``.
+        For a topic that is not stored, return ``{"retention.ms": -1}``, which means unlimited retention, or {} if
+        ``[topic_defaults]`` sets ``retention.ms``.
         """
         entry = self._entries.get(topic)
         if entry is not None:

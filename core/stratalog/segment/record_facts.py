@@ -46,7 +46,10 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
 def _of_table(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components
 ) -> list[tuple[int, int]]:
-    """Return the number of data records and their smallest timestamp (ms), for each part of a table."""
+    """Return pairs (number of data records, their smallest timestamp in ms), each for a part of the table.
+
+    The parts together are the whole table. A record without a timestamp counts as -1.
+    """
     shown = without_markers(table)
     if table.magic == 2 and all(map(TIMESTAMP_TYPE_BIT.__and__, shown.attributes)):  # each record has the batch's time
         rows = zip(shown.record_count, shown.max_timestamp_ms, strict=True)

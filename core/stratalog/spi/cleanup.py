@@ -200,9 +200,9 @@ class RecordFilter(ABC):
         """Add records in order to the filter's state (pass 1 of a compaction round); return how many were added.
 
         A result below the number of records means that the filter's memory is full. The round then ends before the
-        first record that was not added. If the filter added no record of the dirty range, or if it ``observes`` "log"
-        and did not add all records, the round changes nothing. The core then logs a warning, and does not compact this
-        part of the log until the log is opened again.
+        first record that was not added. In two cases the round changes nothing: the filter added no record of the dirty
+        range, or its attribute ``observes`` is "log" and it did not add all records. The core then logs a warning, and
+        does not compact this part of the log until the log is opened again.
         """
 
     @abstractmethod

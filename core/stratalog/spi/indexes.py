@@ -103,7 +103,11 @@ class IndexReader(ABC, Generic[Entry]):
 
     @abstractmethod
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check that offsets are in [base_offset, end_offset), positions are below ``size_bytes``, and keys ascend.
+        """Check that the entries are possible in a segment with this exclusive end offset and size (bytes).
+
+        Keys must ascend, and no key may occur twice. Offsets must be in [base_offset, end_offset), and positions must
+        be below ``size_bytes``. In TRANSACTION entries, the offset of the abort marker must be in this range, but the
+        first offset of the transaction may be below ``base_offset``.
 
         Raises:
             CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` of the

@@ -234,10 +234,10 @@ class TierLogReader(CheckedArguments):
         self._again = again
 
     def wanted(self) -> StoreError:
-        """Call the function of ``when_wanted`` to rejoin the tier; return the error that the reader must raise.
+        """Try to rejoin the tier by the function of ``when_wanted``; return the error that a read must raise.
 
-        The error is returned also after success: the read must be repeated. The function is not called while another
-        thread tests the store.
+        The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is
+        not called while another thread tests the store.
         """
         if self._again is not None and not self._tier.availability.is_trying:
             with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error

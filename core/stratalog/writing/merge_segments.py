@@ -101,11 +101,11 @@ def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
 def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Sequence[S]) -> int | None:
     """Replace several segments by one segment with their batches, and return the number of records.
 
-    Return None if the segments have changed during the copy; nothing was replaced then.
+    Return None if the log has changed during the copy; nothing was replaced then.
 
     Raises:
-        CorruptBatchError: a batch is damaged.
-        DiskFullError, StoreError: nothing was changed.
+        CorruptBatchError: a batch is damaged; nothing was replaced.
+        StorageError: the copy failed, and nothing was replaced; or ``publisher.replace`` failed, whose errors apply.
     """
     with publisher.begin(group[0].base_offset) as builder:
         records = sum(copy_batches(segment, builder, part.components).records for segment in group)

@@ -243,7 +243,10 @@ class _Loader:
     # --- an unclean stop ---------------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """Check every segment that may hold offsets from the recovery point on; truncate at the first bad entry."""
+        """Check every segment that may contain offsets from the recovery point on.
+
+        If a batch is damaged, the log ends before it: its segment is truncated, and all later segments are dropped.
+        """
         loaded, request = self.loaded, self.request
         last_index = len(loaded.segments) - 1
         ends = enumerate(segment.end_offset for segment in loaded.segments)

@@ -269,7 +269,7 @@ class RemoteLog(Protocol):
         """True if ``view`` returns the assumed view."""
 
     def wanted(self) -> StoreError:
-        """Return the error to raise when a segment of an assumed tier is accessed. May try to reach the store again."""
+        """Return the error that a read from an assumed tier must raise. The call may first try to rejoin the tier."""
 
 
 def merged_epochs(runs: Iterable[Iterable[EpochEntry]]) -> tuple[EpochEntry, ...]:

@@ -18,17 +18,19 @@ from stratalog.spi.indexes import IndexRole
 
 
 def roll(state: LogState, first_offset: int = 0) -> int:
-    """Begin a new active segment at the log end; return its base offset.
+    """Begin a new active segment; return its base offset. The caller holds the log's lock.
 
-    If the active segment has no records and begins there, it is kept. The caller holds the log's lock. If
-    ``first_offset``, the offset of the next batch, is above the log end, the new segment begins at ``first_offset``:
-    relative to the log end, the offset might not fit into 32 bits.
+    The base offset is the log end, or ``first_offset`` if that is higher. ``first_offset`` is the offset of the next
+    batch, which may be far above the log end: in a segment that begins at the log end, the batch's relative offset
+    might not fit into 32 bits. If the active segment has no records and already begins at the base offset, the active
+    segment is kept.
 
     The old segment's records are made durable before the new file exists. Otherwise a power loss could lose them and
     keep later records. Kafka syncs the old segment after the roll, in the background.
 
     Raises:
-        OutOfResourcesError: no space or no descriptors for the new files; the log does not change.
+        OutOfResourcesError: no space or no descriptors for the new files. The log does not change. If the new files
+            cannot be deleted either, the log is out of service.
         StorageError: a file cannot be written or synced; the log is out of service.
     """
     active = state.writes.segments[-1]

@@ -53,7 +53,7 @@ class SegmentFilesContract:
             segment.close()
 
     def test_results_have_the_types_of_the_contract(self, open_store: StoreOpener) -> None:
-        """Reads and views are memoryviews, and small files are bytes: the engine refuses other types."""
+        """``read`` and ``view`` return memoryviews, ``read_small`` returns bytes: the engine refuses other types."""
         with open_store() as store:
             files = made_log(store)
             files.replace_small("small", b"1")

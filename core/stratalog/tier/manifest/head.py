@@ -51,7 +51,8 @@ class ClockReading:
 class HeadFinder:
     """Finds the head of one log, which is its latest manifest root. Not thread-safe: the caller holds a lock.
 
-    The finder keeps the head and the time of its last verification, when a request showed that no newer root exists.
+    The finder keeps the head and the time of its last verification. A verification is a request whose reply shows that
+    the head is the latest root; its time is the time when the request began.
 
     Args:
         store: stores the roots.
@@ -115,7 +116,10 @@ class HeadFinder:
         return self._find_by_listing()
 
     def find_listed(self, version: int, began: ClockReading) -> Head | None:
-        """Return the latest root after a listing of the tier; None if all roots of the log were deleted meanwhile.
+        """Return the latest root after a listing of the tier.
+
+        If all roots of the log were deleted meanwhile, return None, or raise CorruptManifestError if this finder has
+        read a root before.
 
         The call sends no request if the last known root has this version, or if it has a higher version and was
         verified recently.

@@ -155,13 +155,14 @@ class Root:
         commit_id: 32 random hex digits, by which a writer recognizes its own root after a lost reply.
         parent_sha256: hash of the bytes of the previous root, in hex; "" for the first root.
         leader_epoch: leader epoch of the writer; never lower than that of the previous root.
-        change: kind of the commit's change: a ``ChangeKind``, or a word of a later release.
+        change: kind of the commit's change: a ``ChangeKind``, or the name of a kind that a later release added.
         reason: text for people.
         log_start: the first offset that readers may read; never lower than that of the previous root.
         high_watermark: high watermark of the log at the commit; at least the end offset of the last entry.
         first_dirty_offset: first offset that is not compacted yet.
-        start_offset: the base offset of the first entry above the log start, or the log start if there is none.
-        segments: number of entries above the log start, including those in pages.
+        start_offset: the base offset of the first entry that ends above the log start, so it may be below the log
+            start; the log start if there is no such entry.
+        segments: number of entries that end above the log start, including those in pages.
         size_bytes: size of the ``.log`` files of these entries.
         leader_epochs: start offsets of leader epochs in [start_offset, end_offset), ascending.
         pages: references to the pages of the older entries, ascending by offset; their levels never increase.
@@ -170,7 +171,8 @@ class Root:
         created_ms: time of the commit, by the writer's wall clock.
         topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had.
         marks: progress of each writer that numbers its writes, the latest writer last; at most ``MAX_MARKS``.
-        history_start: roots with lower versions are neither kept nor read as history, because a key was erased later.
+        history_start: version of the last root that erased records; roots with lower versions are neither kept nor read
+            as history. 0 if no records were erased.
         mac: MAC of all other fields; None if no layout of the log authenticates roots.
     """
 

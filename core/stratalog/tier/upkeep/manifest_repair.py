@@ -280,7 +280,10 @@ class ManifestRepair:
         return False
 
     def _candidates(self, ref: PageRef) -> list[Item]:
-        """Return possible items of a damaged page: entries in roots and footers, or references to lower pages."""
+        """Return possible items of a damaged page: entries of segments, or references to pages of the level below.
+
+        The entries are found in the roots that can be read, and in the footers of segment objects.
+        """
         if ref.level:
             return [found for found in self._pages_below(ref) if found.level == ref.level - 1]
         older = [entry for head in self._heads.values() for entry in head.root.entries]

@@ -199,7 +199,10 @@ def _with_extras(
 
 
 class _ComparedPuts:
-    """The puts of two writes of one segment: those of the first write are hashed, those of the second are uploaded.
+    """Upload of a segment's objects only if a layout makes the same bytes twice.
+
+    The layout stores the segment two times. The objects of the first time are only hashed. The objects of the second
+    time are compared with the hashes, and uploaded.
 
     Attributes:
         hashes: SHA-256 of the objects that are hashed and not uploaded yet, by key.
@@ -217,7 +220,7 @@ class _ComparedPuts:
         return ObjectInfo(key, source.size_bytes)
 
     def upload(self, key: str, source: ByteSource) -> ObjectInfo:
-        """Upload an object; raise CorruptObjectError if it was not hashed, or has other bytes than then."""
+        """Upload an object; raise CorruptObjectError if it was not hashed, or if its hash differs."""
         return self._store.put(key, _SameBytes(source, key, self.hashes.pop(key, "")))
 
 

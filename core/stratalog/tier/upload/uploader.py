@@ -71,7 +71,8 @@ class SegmentSink:
         """Upload one object. Not thread-safe.
 
         Raises:
-            ClosedError: ``close`` or ``discard`` was called, because the layout took too long or has returned.
+            ClosedError: ``close``, ``discard`` or ``leave`` was called, because the layout took too long or has
+                returned.
             The errors of ``TierStore.put``.
         """
         if self._ended:

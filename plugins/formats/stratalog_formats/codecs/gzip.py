@@ -67,7 +67,10 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents of one valid member without optional fields; None for other data, if empty or too large."""
+    """Return the contents of ``view`` if it is certainly one valid member without optional fields, otherwise None.
+
+    The result is also None if the contents are empty or larger than ``limit_bytes``.
+    """
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]

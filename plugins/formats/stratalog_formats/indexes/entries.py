@@ -62,14 +62,14 @@ class EntryReader(IndexReader[Entry]):
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check that the entries ascend, and that their offsets and positions are inside the segment.
+        """Check that the keys ascend, and that the entries are possible in the segment (``IndexReader.check``).
 
         Args:
             end_offset: exclusive end offset of the segment.
             size_bytes: size of the ``.log`` file.
 
         Raises:
-            CorruptIndexError: an entry does not ascend or contradicts the segment, or the index ends inside an entry.
+            CorruptIndexError: keys do not ascend, an entry contradicts the segment, or the index ends inside an entry.
         """
         fault = self._fault(end_offset, size_bytes)
         if fault is not None:

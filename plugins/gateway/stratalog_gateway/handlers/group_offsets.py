@@ -139,7 +139,7 @@ def checked_offsets(
 
 
 def _wrong_offset(request: Request, name: TopicPartition, wanted: Any) -> int:
-    """Return the error code for an offset of a partition that does not exist, or with too long metadata; otherwise 0."""
+    """Return the error code for an offset if its partition does not exist or its metadata is too long, otherwise 0."""
     if not request.node.has_log(*name):
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     units = len((wanted.committed_metadata or "").encode("utf-16-le")) // 2

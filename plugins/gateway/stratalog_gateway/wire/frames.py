@@ -19,7 +19,7 @@ class Frames:
     alone never enlarges the buffer beyond 1 MiB.
 
     Args:
-        limit_bytes: maximum size of a frame (bytes). The attribute of this name can change between frames.
+        limit_bytes: maximum size of a frame (bytes). You may set the attribute ``limit_bytes`` between two frames.
     """
 
     def __init__(self, limit_bytes: int) -> None:

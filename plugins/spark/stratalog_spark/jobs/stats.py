@@ -33,7 +33,7 @@ class PartitionStats:
     Attributes:
         log: the partition.
         records: number of data records, without control records.
-        log_bytes: size of the ``.log`` files as stored.
+        log_bytes: approximate size of the ``.log`` files, as stored, that the job reads.
         key_bytes: size of all keys.
         value_bytes: size of all values.
         without_key: number of records whose key is null.
