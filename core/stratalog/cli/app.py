@@ -137,7 +137,7 @@ def make_output(*, as_json: bool) -> CommandOutput:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line with ``arguments`` (None for those of the process). Return its exit code: 0, 1, 2 or 130.
 
-    An error is printed to stderr, as JSON if the arguments contain ``--json``.
+    An error is printed to stderr, as JSON if the arguments contain ``--json`` or ``-J``.
     """
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])

@@ -113,7 +113,11 @@ class Accumulator:
         return batch
 
     def _next_open(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """Return the oldest batch that is due although it is not full, or None."""
+        """Return the oldest batch that is not full, but old enough to be delivered; None if there is none.
+
+        Batches are skipped if their partition has a full batch or a batch in delivery. With ``everything``, each batch
+        is old enough.
+        """
         for name, batch in self._open.items():
             if not everything and now_ns - batch.created_ns < self._linger_ns:
                 break  # the remaining batches are younger

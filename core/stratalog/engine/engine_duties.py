@@ -277,8 +277,8 @@ class EngineDuties(CheckedArguments, Closeable):
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
         """Return the files and objects of a partition that contain or may contain an erased key.
 
-        The method searches the whole partition, on local disk and in the tier. The method also checks if the files and
-        objects that the proof lists as remnants still exist.
+        The method searches the whole partition, on local disk and in the tier, for records from before the erasure. The
+        method also checks if the files and objects that the proof lists as remnants still exist.
 
         Args:
             proof: result of ``proof_of``.

@@ -148,7 +148,10 @@ def _registered(host: Host, plugin: object, candidate: Candidate | None) -> Load
 
 
 def _candidate(name: str) -> Candidate | None:
-    """Return the entry point with this name; None if ``name`` is the path of a file or the name of a module."""
+    """Return the entry point with this name; None if ``name`` is the path of a file or the name of a module.
+
+    Raise UnknownComponentError if there is no entry point, module or file with this name.
+    """
     installed = find_candidates()
     for candidate in installed:
         if candidate.name == name:
@@ -170,7 +173,10 @@ def _is_module(name: str) -> bool:
 
 
 def _loaded(plugin: object) -> object:
-    """Return the module with this name or path; ``plugin`` itself if it is not a string."""
+    """Return the module with this name or path; ``plugin`` itself if it is not a string.
+
+    Raise PluginError if the file or module cannot be imported.
+    """
     if not isinstance(plugin, str):
         return plugin
     if not Path(plugin).is_file():

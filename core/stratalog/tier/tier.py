@@ -214,7 +214,11 @@ class Tier(CheckedArguments, Closeable):
     def lost(self) -> tuple[TierLogName, ...]:
         """Return the logs that need ``rebuild``: logs with segments but no manifest, or with an unfinished rebuild.
 
-        The result also contains a log whose first offload is in progress. May raise StoreError.
+        The result also contains a log whose first offload is in progress.
+
+        Raises:
+            StoreError: the store failed or refused.
+            ConfigError: the key of a root's MAC is missing.
         """
         return tuple(
             name

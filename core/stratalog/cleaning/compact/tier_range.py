@@ -184,12 +184,16 @@ class CommittedPublisher:
     def open(
         cls, log: Log, tier: TierLog, reason: str, traffic: Traffic, kind: ChangeKind = ChangeKind.COMPACT
     ) -> Self:
-        """Read the newest state of the tier, commit this engine's leader epoch to it, and return a publisher.
+        """Read the newest state of the tier, begin this engine's leader epoch in it, and return a publisher.
+
+        Nothing is committed if the epoch has already begun.
 
         Raises:
             RewriteStoppedError: the log is a follower now, or has left its tier.
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
+            UnknownTopicError: the topic was deleted.
             StoreError: the store failed.
+            The other errors of ``TierLog.refresh`` and ``TierPublisher.claim``.
         """
         view = log.view()
         if not view.is_leader:  # a commit in the epoch of the leader would fence the leader

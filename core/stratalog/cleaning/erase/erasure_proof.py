@@ -78,6 +78,8 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
 def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierLog | None) -> ErasureCheck:
     """Check which remnants of a proof still exist, and search all segments, local and in the tier, for the key.
 
+    Records that were written after the erasure began are ignored.
+
     Raises:
         ConfigError: ``proof`` is not a proof, or is about another key or partition.
         StorageError: a local segment or the tier cannot be read.

@@ -61,7 +61,8 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 def closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
     """Return the ranges that a closed segment must be split into; empty if the segment needs no split or is damaged.
 
-    The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
+    The file is read only if the segment's offset range allows an overflow. Usually only the bytes after the position of
+    the last index entry are read.
     """
     if segment.end_offset - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
         return []
@@ -71,8 +72,8 @@ def closed_spans(segment: Segment, components: Components) -> list[OverflowRange
 def active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
     """Return the ranges that the active segment must be split into; empty if the segment needs no split or is damaged.
 
-    The file is always read, usually from the last index entry on. ``known_end`` is the largest log end in a checkpoint:
-    an overflowing offset below it is no damage.
+    The file is always read, but usually only the bytes after the position of the last index entry. ``known_end`` is the
+    largest log end in a checkpoint: an overflowing offset below it is no damage.
     """
     return _spans(segment, components, below=None, known_end=known_end)
 

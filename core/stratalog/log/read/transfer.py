@@ -59,7 +59,8 @@ class Transfer:
 
         Raises:
             TimeoutError: the socket's own timeout is over.
-            OSError: the socket failed.
+            OSError: the socket failed. A non-blocking ``ssl.SSLSocket`` that would block raises SSLWantWriteError or
+                SSLWantReadError, which are OSErrors.
             SegmentGoneError: the log was truncated in the meantime.
             ValueError: the transfer was released before all bytes were sent.
         """

@@ -41,7 +41,10 @@ class RecordFormatBed:
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """Return a codec that the format finds by the codec id in the batch attributes; overridden by the subclass."""
+        """Return the codec for compressed batches; overridden by the subclass.
+
+        The record format must find this codec by its id, which is in the attributes of a batch.
+        """
         raise NotImplementedError("give the fixture `codec`")
 
     # --- helpers -----------------------------------------------------------------------------------------------------

@@ -142,7 +142,8 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
         CorruptionError: the manifest or the last segments in the tier are damaged.
         ReadOnlyError: the tier was opened for reading.
         StoreError: the store failed or refused.
-        StorageError: the log has no root in the tier.
+        StorageError: the log has no root in the tier, or its topic was deleted or left the tier.
+        The other errors of ``TierLog.refresh``, such as ConfigError if a key is missing.
     """
     before = remote.root
     root = remote.claim("attached from the tier")

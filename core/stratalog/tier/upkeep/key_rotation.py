@@ -77,7 +77,9 @@ class Rewrapping:
             ConfigError: a key is missing.
             CorruptObjectError: the encrypted data key of a segment is damaged.
             PluginError: a segment read by its new entry has other bytes than by its old entry.
+            UnknownComponentError: the layout of a segment is not installed.
             StoreError: the store failed when a segment was read back.
+            The errors of ``entries``.
         """
         old = self._entries(root)
         new = [self._rewrapped(entry) for entry in old]

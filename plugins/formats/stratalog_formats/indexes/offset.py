@@ -61,7 +61,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that adds entries after ``entries``, which are b"" for a new index."""
+        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
         written, most = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_offset = written[-1].offset if len(written) else -1
         return self._kernels.offset_entries(base_offset, config.index_interval_bytes, most, len(written), last_offset)

@@ -65,7 +65,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that adds entries after ``entries``, which must ascend, and are b"" for a new index."""
+        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
         written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(

@@ -118,7 +118,7 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that adds entries after ``entries``, which are b"" for a new index."""
+        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
         del config
         return TransactionBuilder(base_offset, entries)
 

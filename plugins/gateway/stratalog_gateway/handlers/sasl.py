@@ -115,7 +115,10 @@ class SaslRequests:
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _may_renew(self) -> bool:
-        """Return True if a re-authentication may begin: at most once a second, and only if the session has a limit."""
+        """Return True if a re-authentication may begin, and note its time and the session's principal.
+
+        It may begin only if the session has a time limit, and at most once a second.
+        """
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
             return False

@@ -98,8 +98,8 @@ def compact(
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         any_policy: compact a topic with any policy.
         memory_bytes: approximate memory of a task for keys. Input and output take about 20 MiB more, and 24 bytes per
-            record of the task's 4 to 128 MiB of segments. Less memory means more messages between tasks, with the same
-            result.
+            record of the task's segments (up to 128 MiB, or one larger segment). Less memory means more messages between
+            tasks, with the same result.
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:

@@ -87,7 +87,11 @@ def merge(
 
 
 def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:
-    """Yield the input of each task: neighbouring groups of a plan, 4 to 128 MiB, for ``tasks`` tasks if sizes allow."""
+    """Yield the input of each task: neighbouring groups of a plan, of about equal size for ``tasks`` tasks.
+
+    The size is at least 4 MiB and at most 128 MiB. The last input of a plan may be smaller, and that of a single group
+    may be larger.
+    """
     total = sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups)
     wanted = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     for plan in plans:

@@ -87,7 +87,11 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 
 
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
-    """Divide spans into runs with 4 to 128 MiB of committed records; one run per task if sizes allow."""
+    """Divide spans into runs of about equal size: one run per task, but at least 4 MiB and at most 128 MiB.
+
+    The size is that of the segments with committed records. The last run of a span may be smaller, and a run of a single
+    segment may be larger.
+    """
     held = [(span, _pieces(reader, span)) for span in spans]
     total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
     target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
