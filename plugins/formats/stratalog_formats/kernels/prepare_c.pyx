@@ -24,6 +24,7 @@ from stratalog_formats.kernels.wire cimport (
     at_start,
     big_32,
     read_record,
+    subtract,
     uninitialised,
 )
 
@@ -75,7 +76,7 @@ cdef bint look(Cursor at, int64_t position, int64_t size, BatchRow* row, Found* 
     read_header(at, position, size, row)
     if row.record_count < 1 or row.last_offset < row.base_offset:
         return False
-    if row.last_offset - row.base_offset + 1 != row.record_count:
+    if subtract(row.last_offset, row.base_offset) != row.record_count - 1:
         return False
     if row.producer_id > -1 and row.base_sequence < 0:
         return False
