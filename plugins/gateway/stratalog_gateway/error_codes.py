@@ -15,6 +15,7 @@ class Code(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC = 17
     NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
@@ -88,9 +89,12 @@ class RefusedError(Exception):
 def coordinator_code(error: RefusedError | StorageError) -> int:
     """Return the error code with which the coordinator of a group answers a request.
 
-    After COORDINATOR_NOT_AVAILABLE, clients retry. Clients do not expect the codes of other storage errors from a
-    coordinator. Source: apache/kafka GroupCoordinatorService.handleOperationException.
+    Clients retry after COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, and do not expect the codes of storage errors from
+    a coordinator. After UNKNOWN, a consumer fails. Source: apache/kafka
+    GroupCoordinatorService.handleOperationException.
     """
     if isinstance(error, RefusedError):
         return error.kafka_code
-    return Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
+    if error.retriable:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    return Code.NOT_COORDINATOR if error.kafka_code == Code.KAFKA_STORAGE_ERROR else Code.UNKNOWN

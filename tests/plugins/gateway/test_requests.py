@@ -14,7 +14,7 @@ from gateway_bed import NOW_MS, Served, Wire, part, request, response
 from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, TransactionCoordinator, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
-from stratalog.errors import LogDirError, NotLeaderOrFollowerError, StorageError
+from stratalog.errors import CorruptBatchError, LogDirError, NotLeaderOrFollowerError, StorageError
 from stratalog.group_states import OffsetsRecord
 from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.group import Group
@@ -881,7 +881,11 @@ def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(NotLeaderOrFollowerError("another leader"), 15), (LogDirError("the log directory is offline", "/logs"), -1)],
+    [
+        (NotLeaderOrFollowerError("another leader"), 15),
+        (LogDirError("the log directory is offline", "/logs"), 16),
+        (CorruptBatchError("a wrong checksum", "0.log"), -1),
+    ],
 )
 def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
     orders: Served, monkeypatch: pytest.MonkeyPatch, error: StorageError, expected: int
