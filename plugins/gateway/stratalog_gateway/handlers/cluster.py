@@ -19,8 +19,9 @@ def cluster_operations(request: Request) -> int:
     Return NOT_ASKED if the request does not ask for the operations, and 0 if the client may not describe the cluster.
     """
     found = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
-    may_describe = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return found if found == NOT_ASKED or may_describe else 0
+    if found == NOT_ASKED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return found
+    return 0
 
 
 def describe_cluster(request: Request) -> Any:
