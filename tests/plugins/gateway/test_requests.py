@@ -888,7 +888,11 @@ def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> 
     ],
 )
 def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
-    orders: Served, monkeypatch: pytest.MonkeyPatch, error: StorageError, expected: int
+    orders: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: StorageError,
+    expected: int,
 ) -> None:
     def fail(*_: object) -> None:
         raise error
@@ -935,6 +939,7 @@ def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
             stored.topics[0].partitions[0].error_code,
         ]
     assert codes == [expected] * 8
+    assert f"a group cannot be loaded: {error} group=g" in caplog.text
 
 
 def test_transactions_that_cannot_be_listed_get_an_error_code(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:

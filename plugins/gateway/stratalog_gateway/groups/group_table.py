@@ -7,6 +7,7 @@ members of groups that get no requests. Source: apache/kafka GroupMetadataManage
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Final
@@ -17,6 +18,7 @@ from stratalog_gateway.groups.group import Group, GroupView, Joined, Presence, S
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.node import Node
 
+_LOGGER: Final = logging.getLogger(__name__)
 MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
 
 
@@ -193,6 +195,7 @@ class GroupTable:
         try:
             self._stored.load(group)
             group.presence = Presence.LOADED
-        except BaseException:
+        except BaseException as error:
             group.presence = Presence.REMOVED  # the next request retries
+            _LOGGER.warning("a group cannot be loaded: %s group=%s", error, group.name)  # clients only get a code
             raise
