@@ -188,7 +188,8 @@ def picture(calls: Sequence[Call], steps: Sequence[str]) -> tuple[list[TreeBox],
     number = -1
     for place, step in enumerate(steps, 1):
         if step not in names[number + 1 :]:
-            raise ValueError(f"{step} is not called after {steps[place - 2]}: change STEPS in {__file__}")
+            before = f"after {steps[place - 2]}" if place > 1 else "first"
+            raise ValueError(f"{step} is not called {before}: change STEPS in {__file__}")
         number = names.index(step, number + 1)
         places[number] = place
         caller = calls[number].caller
