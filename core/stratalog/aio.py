@@ -104,11 +104,10 @@ class AsyncProducer(_Calls):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record as ``Producer.send`` does; wait while the buffer is full.
+        """Queue a record as ``Producer.send`` does; wait while the buffer is full. Return a future of the event loop.
 
-        Returns:
-            A future of the event loop. Its result is the record's metadata after the write; it holds the error of a
-            failed write.
+        After the write, the result of the future is the record's ``RecordMetadata``. If the write fails, awaiting the
+        future raises the error.
         """
         queued = await self._call(
             self._producer.send,
@@ -215,12 +214,18 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return await self._call(self._consumer.lag)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return ``Consumer.positions()``, which does not wait; this method is no coroutine."""
+        """Return ``Consumer.positions()``, which does not wait; this method is no coroutine.
+
+        Do not call this method while a coroutine of this object runs.
+        """
         return self._consumer.positions()
 
 
 class AsyncLog:
     """A ``Log`` of an engine for coroutines. Several calls may run at the same time, on different threads.
+
+    A cancelled coroutine ends at once, but its thread finishes the call: a cancelled ``append`` may still write its
+    records.
 
     Args:
         log: the log to call; the engine closes it.

@@ -47,7 +47,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
     according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. If ``topics`` is not a regular
     expression, partitions that are added to a topic later are not read. Except for ``assign`` and ``commit``, methods
-    with names of partitions raise UnknownTopicError for a partition that is not in ``assignment``.
+    with names of partitions raise UnknownTopicError for a partition that is not in ``assignment``. Methods that need
+    the log of a partition raise StorageError if the log cannot be read.
 
     Args:
         logs: logs of the engine.
@@ -102,6 +103,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         Raises:
             UnknownTopicError: a partition does not exist; nothing has changed.
             StorageError: a partition, or the group's committed offsets, cannot be read; nothing has changed.
+            ClosedError: after ``close``.
         """
         self._check_open()
         self._assigned.replace(names)
@@ -126,10 +128,11 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             are advanced past the records.
 
         Raises:
-            NoOffsetError: ``auto_offset_reset`` is none, and the group has no committed offset of a partition.
-            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log does not have the position, or was
+            NoOffsetError: ``auto_offset_reset`` is none, and a partition has no position, because there is no group or
+                no committed offset.
+            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and a log does not have the position. Or the log was
                 truncated below the committed offset.
-            UnknownTopicError: a topic was deleted.
+            UnknownTopicError: a topic was deleted, and ``topics`` is not a regular expression.
             CorruptBatchError: a partition is damaged at its position.
             SerializationError: a deserializer failed for the record at the position.
             StorageError: a partition cannot be read for another reason.
@@ -217,7 +220,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over the records, each with its partition, and wait for further records.
 
-        The iteration ends if no record arrives for ``timeout_ms``. Errors are those of ``poll``.
+        The iteration ends if no record arrives for ``timeout_ms``. With 0, it ends when no record is available. Errors
+        are those of ``poll``.
         """
         while True:
             yield from self
@@ -239,16 +243,19 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return self._assigned.cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
-        """Continue at an offset. If the log does not have the offset, the next poll applies ``auto_offset_reset``."""
+        """Set the position of a partition. If the log does not have it, the next poll applies ``auto_offset_reset``."""
         self._assigned.cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
-        """Continue at the log start in these partitions; without arguments, in all partitions."""
+        """Set the positions of these partitions to their log starts; without arguments, those of all partitions."""
         for cursor in self._assigned.chosen(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
-        """Continue at the end offset (see ``end_offsets``) in these partitions; without arguments, in all of them."""
+        """Set the positions of these partitions to their end offsets; without arguments, those of all partitions.
+
+        ``end_offsets`` defines the end offset.
+        """
         for cursor in self._assigned.chosen(names):
             cursor.seek(cursor.end())
 
@@ -301,11 +308,13 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """Commit offsets for the group: the current positions, or the given ``offsets``.
 
         Args:
-            offsets: offset of the next record to read, by partition; None for the current positions.
+            offsets: offset of the next record to read, by partition; None for the current positions. Partitions that
+                are not in ``assignment`` are allowed.
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Raises:
-            ConfigError: the consumer has no group, or an offset that is given as an integer is negative.
+            ConfigError: the consumer has no group, an offset that is given as an integer is negative, or
+                ``durability`` is not one of these words.
             UnknownTopicError: a partition does not exist here; nothing was committed.
             StorageError: the offsets could not be appended.
             ClosedError: after ``close``.

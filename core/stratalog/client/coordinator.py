@@ -51,14 +51,15 @@ class TransactionCoordinator:
     """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
 
     While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
-    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead.
+    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead. If a transactional id is
+    unknown, methods with a producer id raise InvalidProducerIdMappingError, which is a ProducerFencedError.
 
     Args:
         logs: logs of the engine.
         env: clock and random source.
         offsets: committed offsets of all groups.
         compact: compacts a log of the states; see ``StateTopic``.
-        expiration_ms: time from the last use of a transactional id without an open transaction to its deletion.
+        expiration_ms: how long a transactional id without an open transaction is kept after its last use.
         partitions: number of partitions of ``__transaction_state`` if the topic must be created.
     """
 
@@ -80,7 +81,8 @@ class TransactionCoordinator:
     def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
         """Return the producer id and epoch for a new producer of this engine.
 
-        Older producers with the same transactional id are fenced, and their open transaction is aborted.
+        Older producers with the same transactional id are fenced. Their open transaction is aborted, and a prepared
+        transaction is completed.
 
         Raises:
             StorageError: a log cannot be read or written.
@@ -93,6 +95,7 @@ class TransactionCoordinator:
 
         Raises:
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            StorageError: the state of the producer cannot be read.
         """
         known = self._required(transactional_id)
         if known.producer != producer:
@@ -104,8 +107,9 @@ class TransactionCoordinator:
     def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
         """Return the producer id and epoch for a producer outside the process (InitProducerId).
 
-        Older producers with the same transactional id are fenced, and their open transaction is aborted. After a
-        restart of the engine, an open transaction of the new producer continues until its timeout.
+        Older producers with the same transactional id are fenced. Their open transaction is aborted, and a prepared
+        transaction is completed. If the engine restarts later, an open transaction of the new producer stays open until
+        its timeout.
 
         Args:
             transactional_id: transactional id of the producer.
@@ -143,7 +147,8 @@ class TransactionCoordinator:
     def add_offsets(self, transactional_id: str, producer: ProducerId, group: str) -> None:
         """Add the partition of ``__consumer_offsets`` with a group's offsets to a transaction.
 
-        Errors are those of ``add_partitions``.
+        The call creates ``__consumer_offsets`` if the topic does not exist. Errors are those of ``add_partitions``, and
+        those of ``Engine.create_topic``.
         """
         self.add_partitions(transactional_id, producer, [self._offsets.place(group)])
 
@@ -154,6 +159,7 @@ class TransactionCoordinator:
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConcurrentTransactionsError: the end of the transaction has started.
             InvalidTxnStateError: a partition was not added to the transaction, or no transaction is open.
+            StorageError: the state of the producer cannot be read.
         """
         with self._ends.changing(transactional_id):
             check_contains(self._required(transactional_id), producer, names)
@@ -164,8 +170,10 @@ class TransactionCoordinator:
     ) -> Iterator[None]:
         """Return a context manager for the append of a transactional batch to partition ``name``.
 
-        While the block runs, the end of the transaction waits. With ``version`` 2, a partition that is not in the
-        transaction is added (KIP-890). Errors are those of ``check_partitions`` and ``add_partitions``.
+        While the block runs, the end of the transaction and all other changes of the transaction wait. The block must
+        therefore not call a method of the coordinator with this ``transactional_id``. With ``version`` 2, a partition
+        that is not in the transaction is added (KIP-890). Errors are those of ``check_partitions`` and
+        ``add_partitions``.
         """
         with self._ends.changing(transactional_id):
             if version >= EPOCH_RAISING:
@@ -226,7 +234,7 @@ class TransactionCoordinator:
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
             StorageError: a log cannot be read or written. If ``state`` returns a prepared transaction, the outcome is
-                decided but a marker is missing; otherwise the outcome is not decided.
+                decided, but the end is not complete; otherwise the outcome is not decided.
         """
         after = self._decide(transactional_id, producer, commit=commit, version=version, durability=durability)
         self._complete(transactional_id, after, durability)

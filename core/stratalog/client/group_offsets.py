@@ -77,7 +77,10 @@ class _Found(NamedTuple):
 
 
 def lag(offsets: LogOffsets, committed: int) -> int:
-    """Return the number of offsets from ``committed`` to the high watermark, without offsets below the log start."""
+    """Return the number of offsets from ``committed`` to the high watermark, without offsets below the log start.
+
+    If ``committed`` is above the high watermark, return 0.
+    """
     return max(offsets.high_watermark - max(committed, offsets.log_start), 0)
 
 
@@ -107,7 +110,11 @@ class CommittedOffsets(CheckedArguments):
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of all groups that have committed offsets, sorted; errors as for ``committed``."""
+        """Return the names of all groups that have committed offsets, sorted.
+
+        Raises:
+            StorageError: a partition of ``__consumer_offsets`` cannot be read.
+        """
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.groups))
@@ -137,9 +144,16 @@ class GroupOffsets(CommittedOffsets):
     ) -> None:
         """Commit offsets of a group in one batch. The value None deletes the committed offset of a partition.
 
+        Args:
+            group: name of the group.
+            offsets: offset of the next record to read, by partition, or None.
+            durability: ``written`` or ``durable``; None is the engine's setting.
+            must_exist: False to allow partitions that do not exist here. They are always allowed with the value None.
+
         Raises:
-            ConfigError: an offset that is given as an integer is negative.
-            UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
+            ConfigError: an offset that is given as an integer is negative, or ``durability`` is not one of these words.
+            UnknownTopicError: ``must_exist`` is True, and a partition with an offset does not exist here; nothing was
+                stored.
             InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
             StorageError: the offsets could not be appended.
         """
@@ -159,7 +173,7 @@ class GroupOffsets(CommittedOffsets):
             return tuple(self._topic.states.get(group, {}).values())
 
     def groups_with_state(self) -> tuple[str, ...]:
-        """Return the names of all groups that have a stored state, sorted; errors as for ``committed``."""
+        """Return the names of all groups that have a stored state, sorted; errors as for ``groups``."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.states))
@@ -202,7 +216,8 @@ class GroupOffsets(CommittedOffsets):
         """Delete the expired offsets of a group without members, and the group's stored state if no offset remains.
 
         An offset expires ``retention_ms`` after the group's last member left, or, if that time is not stored, after the
-        commit of the offset. An offset that an open transaction would replace is kept. Errors are those of ``delete``.
+        commit of the offset. An offset that was stored with an expiration time of its own expires at that time. An
+        offset that an open transaction would replace is kept. Errors are those of ``delete``.
 
         Returns:
             True if neither an offset nor the state of the group remains.
@@ -260,7 +275,7 @@ class GroupOffsets(CommittedOffsets):
     ) -> tuple[TopicPartition, list[Record]]:
         """Return the partition of ``__consumer_offsets`` for a group, and the records that commit these offsets there.
 
-        The topic is created if it does not exist. Arguments and errors are those of ``commit``.
+        The topic is created if it does not exist. Arguments and errors are those of ``commit``, but nothing is stored.
         """
         for wanted, given in offsets.items():
             if given is not None and must_exist:
@@ -292,7 +307,10 @@ class GroupOffsets(CommittedOffsets):
             return frozenset(name for found, name in self._topic.pending_names() if found == group)
 
     def place(self, group: str) -> TopicPartition:
-        """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist."""
+        """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist.
+
+        Errors are those of ``Engine.create_topic``.
+        """
         while True:
             with self._lock:  # not held while the topic is created: the engine's lock must be taken first
                 if self._topic.exists():

@@ -16,7 +16,10 @@ from stratalog.model.records import Record
 
 
 class RecordMetadata(NamedTuple):
-    """Partition, offset and stored timestamp of an appended record."""
+    """Topic, partition, offset and timestamp (ms since 1970) of an appended record.
+
+    With ``message.timestamp.type=LogAppendTime``, the timestamp is the time of the append.
+    """
 
     topic: str
     partition: int

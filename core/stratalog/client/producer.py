@@ -50,7 +50,7 @@ class ProducerOptions:
         compression: ``none``, or the name of a codec. A topic's ``compression.type`` other than ``producer`` takes
             precedence.
         max_in_flight: maximum number of batches, each of another partition, that are appended concurrently.
-        buffer_bytes: ``send`` waits while this many bytes of records are buffered.
+        buffer_bytes: ``send`` waits while the buffer has this many bytes of records, or more.
         idempotent: True if records carry a producer id and sequence numbers, which prevent duplicates after a retry.
         durability: ``written`` or ``durable``; None is the engine's setting.
         delivery_timeout_ms: how long an append that failed with a retriable error is retried.
@@ -79,7 +79,7 @@ class ProducerOptions:
             Durability.of(self.durability)
 
     def codec(self, components: Components) -> Codec | None:
-        """Return the codec; None for no compression. Raise UnsupportedCompressionError if it is not installed."""
+        """Return the codec; None for no compression. Errors are those of ``CodecTable.by_name``."""
         return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
@@ -92,6 +92,8 @@ class _KnownTopics(NamedTuple):
 
 class Producer(CheckedArguments, Closeable):
     """A sender of records to the logs of an engine. A context manager; thread-safe. Created by ``Engine.producer``.
+
+    After ``close``, ``send`` and the methods of transactions raise ClosedError.
 
     Args:
         logs: logs of the engine.
@@ -161,10 +163,11 @@ class Producer(CheckedArguments, Closeable):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Queue a record, and return a future, whose result is the record's ``RecordMetadata`` or an error.
+        """Queue a record, and return a future, whose result is the ``RecordMetadata`` of the appended record.
 
-        The call waits while the buffer is full, except in a callback of a future. Such a callback runs on a thread of
-        the producer: until the callback returns, no further batch of that partition is delivered.
+        If the append fails, the future has the error. The call waits while the buffer is full, except in a callback of
+        a future. Such a callback runs on a thread of the producer: until the callback returns, no further batch of that
+        partition is delivered.
 
         Args:
             topic: topic of the record.
@@ -178,7 +181,8 @@ class Producer(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: the topic or partition does not exist.
             SerializationError: a serializer failed; an open transaction is not affected.
-            InvalidTxnStateError: the producer is transactional, and no transaction is open, or its end has started.
+            InvalidTxnStateError: the producer is transactional, and it has no open transaction, or the end of the
+                transaction has started.
             TransactionAbortedError: an earlier record of the transaction was not appended.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             StorageError: the partition could not be added to the transaction.
@@ -221,7 +225,7 @@ class Producer(CheckedArguments, Closeable):
         return known[self._partitioner.choose(topic, len(known), size_bytes)]
 
     def flush(self) -> None:
-        """Wait until all queued records are appended or have failed, and their futures have the results.
+        """Wait until all queued records are appended or have failed, and their futures have the results or errors.
 
         Raises:
             ConfigError: called from a future's callback.
@@ -235,16 +239,21 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: an earlier call raised this error. If another producer has taken the transactional id
+                since then, the first ``send`` raises the error.
         """
         self._check_open()
         self._transactional().begin()
 
     def send_offsets(self, group: str, offsets: Committable) -> None:
-        """Send a group's offsets as part of the transaction. The commit of the transaction also commits the offsets.
+        """Queue a group's offsets as part of the transaction. The commit of the transaction also commits the offsets.
+
+        If the offsets cannot be appended, ``commit_transaction`` raises TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError, TransactionAbortedError, ProducerFencedError, StorageError: as for ``send``.
+            InvalidTxnStateError: the producer is not transactional, it has no open transaction, or the end of the
+                transaction has started.
+            TransactionAbortedError, ProducerFencedError, StorageError: as for ``send``.
             ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
         """
@@ -259,7 +268,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
-            InvalidTxnStateError: no transaction is open.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a failed abort has been
+                prepared: then repeat the abort.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
@@ -274,7 +284,8 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: no transaction is open, or a failed commit has been prepared: then repeat the commit.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a failed commit has been
+                prepared: then repeat the commit.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.

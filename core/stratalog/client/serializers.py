@@ -25,8 +25,8 @@ class DeserializedRecord(NamedTuple):
         offset: offset of the record.
         timestamp_ms: timestamp of the record; -1 for no timestamp.
         timestamp_type: ``TimestampType.CREATE_TIME``, ``LOG_APPEND_TIME``, or ``NONE`` if the format has no timestamps.
-        key: result of the key's deserializer; None for a record without a key; bytes without a deserializer.
-        value: result of the value's deserializer; None for a tombstone; bytes without a deserializer.
+        key: result of the key's deserializer, or the bytes if there is no deserializer. None if the record has no key.
+        value: result of the value's deserializer, or the bytes if there is no deserializer. None for a tombstone.
         headers: pairs of name and value, in order.
         leader_epoch: leader epoch of the batch; -1 if the format has none.
         partition: partition of the log.
@@ -45,7 +45,8 @@ class DeserializedRecord(NamedTuple):
 def serialized(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
     """Return the bytes of a key or a value: the result of the function, or ``content`` itself without a function.
 
-    For the content None, return None. ``part`` is "key" or "value", for error texts.
+    If ``content`` is None, return None without a call of the function. ``part`` ("key" or "value") and ``topic`` are
+    for error texts.
 
     Raises:
         SerializationError: the function raised an error, or its result is neither bytes nor None.
@@ -63,7 +64,7 @@ def serialized(function: Serializer | None, part: str, content: Any, topic: str)
 
 
 class Deserializers(NamedTuple):
-    """The deserializers of one consumer; None for a part of the record that stays bytes."""
+    """The deserializers of one consumer. None means that the key or the value stays bytes."""
 
     key: Deserializer | None
     value: Deserializer | None

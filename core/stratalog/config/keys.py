@@ -24,7 +24,7 @@ _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no",
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Definition of one setting: its name, default, bounds, choices and description."""
+    """Definition of one setting. The fields are the arguments of ``key``."""
 
     name: str
     default: object
@@ -76,6 +76,8 @@ class Section:
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], source: str) -> Self:
         """Return settings with the values of a mapping. Text is converted to the setting's type.
+
+        If the type of a setting includes None, both None and "" mean None.
 
         Args:
             values: values by setting name, or nested tables. A missing setting gets its default.

@@ -206,7 +206,7 @@ class TopicConfig(Section):
         "flush.messages",
         LONG_MAX,
         at_least=1,
-        doc="Number of records (offsets) that are not synced at which an append syncs.",
+        doc="An append syncs the log when at least this many records (offsets) are not synced.",
     )
     flush_ms: int = key(
         "flush.ms",
@@ -242,7 +242,7 @@ class TopicConfig(Section):
         UNLIMITED,
         at_least=UNLIMITED,
         doc="With a tier: maximum size of a partition on local disk. Above three quarters of it, segments that the "
-        "tier has are evicted. Above all of it, appends follow tier.outage.policy. -1 means no limit.",
+        "tier has are evicted. Above the limit, appends follow tier.outage.policy. -1 means no limit.",
     )
     tier_outage_policy: str = key(
         "tier.outage.policy",
@@ -368,7 +368,7 @@ class TopicConfig(Section):
         return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
 
     def compression_level(self, codec: str) -> int | None:
-        """Return the configured level for ``codec``; None if the codec has no level setting, or uses its default."""
+        """Return the level for ``codec``; None if it has no level setting, or for gzip with the level -1."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         ours = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
@@ -385,7 +385,7 @@ def _of_broker(name: str) -> str:
 def is_of_plugin(name: str) -> bool:
     """Return True if only a plugin can have a setting with this name.
 
-    This is so if the name has a dot, and no setting of Kafka or stratalog begins with the word before the dot.
+    Such a name has a dot, and no topic setting of Kafka or stratalog begins with the word before the first dot.
     """
     first, mark, _ = name.partition(".")
     return bool(mark) and first not in _first_words()

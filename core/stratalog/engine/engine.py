@@ -42,7 +42,8 @@ class Engine(EngineDuties):
     """All logs of some log directories, for reading and writing. A context manager; thread-safe.
 
     If a log cannot be opened, the other logs are served, and ``log`` raises its error. ``open_engine`` creates the
-    engine.
+    engine. After ``close``, ``log``, ``producer``, ``consumer`` and all other methods that need open logs raise
+    ClosedError.
 
     Args:
         host: opens components, and has all settings; the engine closes it.
@@ -129,6 +130,7 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError: the log does not exist here.
+            LogDirOfflineError: the log is in no available log directory, and may be in an unavailable one.
             ConfigError: ``partition`` is omitted, and the topic has several partitions.
             SystemLimitError: the process has too many open files; a later call opens the log.
             StorageError: the error with which the log could not be opened.
@@ -239,7 +241,18 @@ class Engine(EngineDuties):
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer. ``options`` are fields of ``ProducerOptions``; errors as for ``Clients.producer``."""
+        """Create a producer.
+
+        Args:
+            transactional_id: id of a transactional producer, which fences older producers with the same id; None for a
+                producer without transactions.
+            options: fields of ``ProducerOptions``.
+
+        Raises:
+            ConfigError, UnsupportedCompressionError: an option is wrong.
+            StorageError: the state of the transactional id cannot be read or stored, or the open transaction of an
+                older producer cannot be aborted.
+        """
         self._logs.check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
@@ -337,11 +350,13 @@ class Engine(EngineDuties):
             offsets: offset of the next record to read, by partition; None deletes the committed offset.
             durability: ``written`` or ``durable``; None is the engine's setting.
             must_exist: False to allow partitions that this engine does not have, for a group that reads them from
-                another engine.
+                another engine. They are always allowed with the value None.
 
         Raises:
-            ConfigError: an offset that is given as an integer is negative, or ``group`` is empty.
-            UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
+            ConfigError: an offset that is given as an integer is negative, ``group`` is empty, or ``durability`` is not
+                one of these words.
+            UnknownTopicError: ``must_exist`` is True, and a partition with an offset does not exist here; nothing was
+                stored.
             StorageError: the offsets could not be stored.
         """
         if not group:
@@ -351,7 +366,11 @@ class Engine(EngineDuties):
     def delete_group(self, group: str, durability: str | None = None) -> bool:
         """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
 
+        Call this method only while no consumer of the group runs. ``durability`` is ``written`` or ``durable``; None is
+        the engine's setting.
+
         Raises:
+            ConfigError: ``durability`` is not one of these words.
             StorageError: the stored offsets cannot be read, or the deletion cannot be stored.
         """
         return self._group_offsets().delete(group, durability)
@@ -374,14 +393,15 @@ class Engine(EngineDuties):
     # --- start and close ---------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the background duties and the services, and return the engine. Idempotent.
+        """Start the background duties and the services, and return the engine. A second call has no effect.
 
         The duties sync logs, roll logs by time, apply retention, compact, offload, delete unused objects of the tier,
         build extra indexes, remove renamed files, store checkpoints, discard the state of inactive producers, and abort
         transactions that exceed their timeout.
 
         Raises:
-            PluginError: a service did not start. The duties and the services before it are running.
+            PluginError: a service did not start. The duties and the services before it are running. To start the
+                other services, open the engine again.
         """
         self._logs.check_open()
         self._duties.start()

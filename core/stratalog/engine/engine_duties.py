@@ -45,7 +45,10 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.chosen(names)
 
     def run_duties(self) -> int:
-        """Run the background duties that are due, on this thread. Return the time (ms) until the next duty is due."""
+        """Run the background duties that are due, on this thread. Return the time (ms) until the next duty is due.
+
+        If a duty fails, its error is logged and is in the result of ``duties``, but is not raised.
+        """
         self._logs.check_open()
         return self._duties.run_due()
 
@@ -124,6 +127,9 @@ class EngineDuties(CheckedArguments, Closeable):
             dry_run: return the results without any change.
             progress: called after each log, with the size that its local segments had at the beginning.
 
+        Returns:
+            One result for each log.
+
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
             StoreError: the store refused a request or failed. After that error, only logs without a tier are processed.
@@ -137,6 +143,9 @@ class EngineDuties(CheckedArguments, Closeable):
         Args:
             logs: only these logs; None is all open logs.
 
+        Returns:
+            One result for each log.
+
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
             StorageError: error of the first log that failed, raised after all logs.
@@ -149,15 +158,16 @@ class EngineDuties(CheckedArguments, Closeable):
         """Compact the logs of topics with a compacting ``cleanup.policy``, the dirtiest first, until none is due.
 
         If the compaction of a log fails, for instance because a batch is damaged, its result contains the error, and
-        the other logs are still compacted. After damage or a wrong policy, the log is not compacted until it is opened
-        again.
+        the other logs are still compacted. After damage or a wrong policy, that part of the log (local or tier) is not
+        compacted until the log is opened again.
 
         Args:
             logs: only these logs; None is all open logs.
             progress: called with the bytes that were read. The total grows when a compaction round begins.
 
         Returns:
-            One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
+            One result for each round, and for each part of a log that could not be planned. A log whose keys exceed
+            ``log.cleaner.dedupe.buffer.size`` has several rounds.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
@@ -213,10 +223,10 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic.
 
-        The result has one EraseResult for each partition.
-        In a tier, the erasure also ends the history: the first collection after one hour deletes the objects of earlier
-        versions, even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that may still
-        contain the key, and until when. ``proof_of`` converts the result to JSON.
+        The result has one ``EraseResult`` for each partition, which lists the files and objects that may still contain
+        the key, and until when. ``proof_of`` converts an ``EraseResult`` to JSON. In a tier, the erasure also ends the
+        history: the first collection after one hour deletes the objects of earlier versions, even if
+        ``tier.history.ms`` is longer.
 
         Args:
             topic: name of the topic.
@@ -271,14 +281,24 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(for_each(chosen, work))
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
-        """Return the proof of an erasure as a JSON object for ``check_erasure``. The proof does not contain the key."""
+        """Return the proof of an erasure as a JSON object for ``check_erasure``. The proof does not contain the key.
+
+        Args:
+            result: result of ``erase`` for one partition. After a dry run that found records, the proof is incomplete.
+            key: the erased key, of which the proof contains a salted hash.
+
+        Raises:
+            UnknownTopicError: the partition does not exist here.
+            StorageError: the error with which the log could not be opened.
+        """
         return proof_of(result, self._logs.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
         """Return the files and objects of a partition that contain or may contain an erased key.
 
-        The method searches the whole partition, on local disk and in the tier, for records from before the erasure. The
-        method also checks if the files and objects that the proof lists as remnants still exist.
+        The method searches the whole partition, on local disk and in the tier. Records with the key that were appended
+        after the erasure began are ignored. The method also checks if the files and objects that the proof lists as
+        remnants still exist.
 
         Args:
             proof: result of ``proof_of``.

@@ -67,14 +67,15 @@ def open_engine(
         AttachError: without ``attach``, a directory has an unfinished attach or restore. With ``attach``, a directory
             is not empty, or the tier has no topic of this name, or several topics of this name.
         LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
-            directory has the topics' settings.
+            directory has the topics' settings. With ``attach``, a directory cannot be opened.
         LogDirLockedError: another engine or a running broker has locked a directory.
         SystemLimitError: the process has too many open files.
         ConfigError, UnknownSettingError: a setting is wrong.
         TierUnavailableError: the store is unavailable, and the engine must not open without it: because of
             ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
         StoreError: the store refused a request or failed.
-        StorageError: with ``attach``, another error of ``Attacher.run``.
+        StorageError: the attach failed, for example with CorruptionError (a log is damaged in the tier), or with
+            FencedEpochError (another process takes over a log at the same time).
         PluginError: a plugin is missing or wrong, or a call into it has not returned within ``plugin.deadline.ms``.
     """
     settings = engine_settings(log_dirs, tier, config, topic_defaults)

@@ -143,7 +143,8 @@ class HandlePool:
 
         ``close`` must close the resource. The pool calls ``close`` once: when the pool evicts the resource, when its
         name is dropped, or when the pool is closed; at once if the pool is closed already. The call is made on any
-        thread, under the pool's lock: ``close`` must not wait, and must not call the pool.
+        thread, under the pool's lock: ``close`` must not wait, and must not call the pool. While the pool has a
+        resource of this ``name``, a further call only marks the use, and ignores its argument ``close``.
         """
         with self._lock:
             if self._closed:
@@ -157,7 +158,10 @@ class HandlePool:
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
-        """Remove the name of a deleted or renamed file. Close its handle now if it is idle, or at its last unpin."""
+        """Remove the name of a deleted or renamed file. Close its handle now if it is idle, or at its last unpin.
+
+        Do nothing if the pool has no handle with this name.
+        """
         with self._lock:
             self._drop(name)
 

@@ -36,7 +36,10 @@ def take_lock(path: str) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
+    """Return True if the lock of a file is held; False if it is free or the file does not exist.
+
+    Linux checks the lock without taking it. Other systems take a shared lock during the call.
+    """
     with _opened(path) as descriptor:
         if descriptor is None:
             return False

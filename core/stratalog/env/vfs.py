@@ -62,8 +62,8 @@ class Vfs(Protocol):
         blocks, even if the path is a FIFO.
 
         Raises:
-            IrregularFileError: the path is not a regular file, for example a symbolic link.
-            FileExistsError: ``create`` is set, and the path exists.
+            IrregularFileError: ``create`` is not set, and the path is not a regular file, for example a symbolic link.
+            FileExistsError: ``create`` is set, and the path exists, also as another kind of file.
         """
 
     def close(self, descriptor: int) -> None:
@@ -73,7 +73,7 @@ class Vfs(Protocol):
         """Return the size (bytes) of an open file."""
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Return numbers that identify an open file and its contents: a write changes the numbers."""
+        """Return numbers that identify an open file and its contents. Normally, each write changes the numbers."""
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
         """Return two numbers that no other file has while this file is open. A rename does not change the numbers."""
@@ -137,7 +137,7 @@ class Vfs(Protocol):
         """
 
     def remove(self, path: str) -> None:
-        """Delete a file. Open descriptors of the file can still be read."""
+        """Delete a file. Its contents can still be read through open descriptors."""
 
     def make_folder(self, path: str) -> None:
         """Create a folder with its parents; raise FileExistsError if it exists."""
@@ -161,7 +161,7 @@ class Vfs(Protocol):
         """
 
     def is_locked(self, path: str) -> bool:
-        """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
+        """Return True if the lock of a file is held; False if it is free or the file does not exist."""
 
 
 class PosixVfs:
@@ -184,7 +184,10 @@ class PosixVfs:
         return os.fstat(descriptor).st_size
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Return device, inode number, size (bytes) and modification time (ns since 1970)."""
+        """Return device, inode number, size (bytes) and modification time (ns since 1970).
+
+        The numbers stay equal after a write that keeps the size and follows another write within a few milliseconds.
+        """
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -337,7 +340,11 @@ class PosixVfs:
         return descriptor
 
     def is_locked(self, path: str) -> bool:
-        """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
+        """Return True if the lock of a file is held; False if it is free or the file does not exist.
+
+        Linux checks the lock without taking it. Other systems take a shared lock during the call; a concurrent ``lock``
+        then returns None.
+        """
         return is_locked(path)
 
 
