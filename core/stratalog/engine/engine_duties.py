@@ -236,6 +236,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
+            LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
             StorageError: a partition could not be opened, or its tier is unavailable; no partition was changed. An
                 error that ends the erasure of a partition early is not raised, but is in its result.
         """

@@ -141,8 +141,14 @@ class EngineLogs:
         return self.open_logs.log(name)
 
     def logs_of(self, topic: str) -> list[Log]:
-        """Return the logs of a topic. Errors are those of ``log``."""
+        """Return the logs of all partitions of a topic.
+
+        Raises:
+            LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
+            Others: as ``log``.
+        """
         self.check_open()
+        self.open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {topic}")
         found = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
         if not found:
             raise unknown_topic(topic, self.open_logs.names(), self.open_logs.places())

@@ -216,6 +216,18 @@ def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs
             engine.create_topic("new")
 
 
+def test_an_erasure_needs_all_directories_that_may_contain_a_partition(dirs: list[Path]) -> None:
+    """Without an inventory, the engine does not know the partitions of the unavailable directory."""
+    for directory in dirs:
+        (directory / INVENTORY_FILE).unlink()
+    with by_error(errno.EIO)(dirs, 1) as engine:
+        for dry_run in (True, False):
+            with pytest.raises(LogDirOfflineError, match="may contain partitions of topic t"):
+                engine.erase("t", b"k", dry_run=dry_run)
+    with open_engine(dirs) as engine:
+        assert len(engine.erase("t", b"k")) == PARTITIONS
+
+
 def test_a_topic_that_the_inventory_lacks_is_not_opened_under_other_settings(dirs: list[Path]) -> None:
     """A crash occurred after the creation of the topic and before the write of the inventory."""
     before = (dirs[1] / INVENTORY_FILE).read_bytes()
