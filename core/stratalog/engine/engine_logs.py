@@ -31,6 +31,7 @@ from stratalog.errors import (
     LogDirError,
     LogDirLockedError,
     SystemLimitError,
+    UnknownTopicError,
 )
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
@@ -134,11 +135,21 @@ class EngineLogs:
         """
         self.check_open()
         if partition is None:
-            partition = only_partition(self.open_logs.names(), topic, self.open_logs.places())
+            partition = self._only_partition(topic)
         name = TopicPartition(topic, partition)
         if isinstance(self.open_logs.failed.get(name), SystemLimitError):
             self._reopen(name)
         return self.open_logs.log(name)
+
+    def _only_partition(self, topic: str) -> int:
+        """Return the number of the topic's only partition; errors are those of ``Engine.log``."""
+        try:
+            return only_partition(self.open_logs.names(), topic, self.open_logs.places())
+        except UnknownTopicError:
+            self.open_logs.check_all_reached(
+                f"there is no topic {topic} in {self.open_logs.places()}; a directory that is unavailable may contain it"
+            )
+            raise
 
     def logs_of(self, topic: str) -> list[Log]:
         """Return the logs of all partitions of a topic.

@@ -141,6 +141,7 @@ def test_topics_stay_as_they_are_while_a_directory_is_out_of_reach(dirs: list[Pa
             lambda: engine.alter_topic("t", {"retention.ms": 1}),
             lambda: engine.delete_topic("t"),
             lambda: engine.log("unknown", 0),
+            lambda: engine.log("unknown"),
         ]
         for change in changes:
             with pytest.raises(LogDirOfflineError) as caught:
