@@ -52,7 +52,7 @@ class TransactionCoordinator:
 
     While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
     a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead. If a transactional id is
-    unknown, methods with a producer id raise InvalidProducerIdMappingError, which is a ProducerFencedError.
+    unknown, methods with the argument ``producer`` raise InvalidProducerIdMappingError, which is a ProducerFencedError.
 
     Args:
         logs: logs of the engine.

@@ -239,8 +239,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
-            ProducerFencedError: an earlier call raised this error. If another producer has taken the transactional id
-                since then, the first ``send`` raises the error.
+            ProducerFencedError: an earlier call or append has found that another producer has the transactional id.
+                Otherwise, the first ``send`` of the transaction finds it.
         """
         self._check_open()
         self._transactional().begin()

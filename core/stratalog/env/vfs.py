@@ -186,7 +186,7 @@ class PosixVfs:
     def stamp(self, descriptor: int) -> tuple[int, ...]:
         """Return device, inode number, size (bytes) and modification time (ns since 1970).
 
-        The numbers stay equal after a write that keeps the size and follows another write within a few milliseconds.
+        The numbers may stay equal after a write that keeps the size and follows another write within some milliseconds.
         """
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
