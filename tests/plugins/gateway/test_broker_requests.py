@@ -272,6 +272,20 @@ def test_a_deletion_names_a_topic_either_by_name_or_by_id(orders: Served) -> Non
     assert "orders" in orders.engine.topics()
 
 
+def test_a_topic_that_is_in_a_deletion_twice_is_not_deleted(orders: Served) -> None:
+    orders.engine.create_topic("prices")
+    with orders.wire() as wire:
+        for name, known in (("orders", None), (None, topic_id(orders))):
+            twice = part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=known)
+            other = part("DeleteTopics", 6, "DeleteTopicState", name="unknown", topic_id=None)
+            found = wire.ask("DeleteTopics", 6, topics=(twice, other, twice), timeout=SECOND).responses
+            assert [item.error_code for item in found] == [42, 3, 42]
+        names = ("orders", "prices", "orders")
+        found = wire.ask("DeleteTopics", 5, topic_names=names, timeout=SECOND).responses
+        assert [item.error_code for item in found] == [42, 0, 42]
+    assert list(orders.engine.topics()) == ["orders"]
+
+
 @pytest.mark.parametrize("version", [8, 12])
 def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) -> None:
     gateway.engine.create_topic("orders", config={"cleanup.policy": "compact"})

@@ -104,16 +104,22 @@ def _check_brokers(node: Node, assignments: Sequence[Sequence[int]]) -> None:
 
 
 def delete_topics(request: Request) -> Any:
-    """Delete topics by name, or from version 6 on also by id. Return the response."""
+    """Delete topics by name, or from version 6 on also by id. Return the response.
+
+    As in Kafka, a topic whose name or id is in the request twice is not deleted.
+    """
     body, make = request.body, request.make
-    asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
-    found = []
-    for topic in asked:
-        name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
+    asked = [(topic.name, topic.topic_id) for topic in getattr(body, "topics", ())]
+    asked += [(name, None) for name in getattr(body, "topic_names", ())]
+    times, found = Counter(asked), []
+    for wanted in asked:
+        name, topic_id = wanted
         # no topic with the same name is created after the id was looked up
         with request.node.changing_topics, Outcome() as outcome:
             if (name is None) == (topic_id is None):
                 raise RefusedError(Code.INVALID_REQUEST, "name a topic either by its name or by its id")
+            if times[wanted] > 1:
+                raise RefusedError(Code.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
             known = request.node.topic_of(topic_id.bytes) if name is None else name
             if known is None:
                 raise RefusedError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
