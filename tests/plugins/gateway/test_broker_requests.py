@@ -314,6 +314,34 @@ def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
     assert gateway.engine.topics()["orders"].config.retention_ms == 7
 
 
+def altered(wire: Wire, *resources: tuple[str, tuple[tuple[str, int, str | None], ...]], only_check: bool) -> list[int]:
+    """Send IncrementalAlterConfigs for topics, each with changes (name, operation, value). Return the error codes."""
+    wanted = tuple(
+        part(
+            "IncrementalAlterConfigs", 1, "AlterConfigsResource", resource_type=2, resource_name=topic,
+            configs=tuple(
+                part("IncrementalAlterConfigs", 1, "AlterableConfig", name=name, config_operation=how, value=value)
+                for name, how, value in changes
+            ),
+        )
+        for topic, changes in resources
+    )  # fmt: skip
+    found = wire.ask("IncrementalAlterConfigs", 1, resources=wanted, validate_only=only_check).responses
+    return [item.error_code for item in found]
+
+
+def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Served) -> None:
+    orders.engine.create_topic("prices")
+    first, second = ("retention.ms", 0, "5"), ("retention.bytes", 0, "6")
+    with orders.wire() as wire:
+        found = altered(wire, ("orders", (first,)), ("prices", (first,)), ("orders", (second,)), only_check=False)
+    assert found == [42, 0, 42]
+    assert {name: info.config.retention_ms for name, info in orders.engine.topics().items()} == {
+        "orders": 604_800_000,
+        "prices": 5,
+    }
+
+
 def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     gateway: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ Source: apache/kafka ConfigHelper, ConfigurationControlManager.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -109,9 +110,12 @@ def alter_configs(request: Request) -> Any:
 
 
 def _alter_all(request: Request, *, resets_others: bool) -> Any:
-    responses = []
-    for resource in request.body.resources:
+    resources, responses = request.body.resources, []
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    for resource in resources:
         with Outcome() as outcome:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             _alter(request, resource, resets_others=resets_others)
         responses.append(
             request.make.part(
