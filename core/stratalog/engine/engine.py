@@ -174,12 +174,14 @@ class Engine(EngineDuties):
         """
         return self._logs.create_partitions(name, partitions)
 
-    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+    def alter_topic(self, name: str, config: Mapping[str, object], *, only_check: bool = False) -> TopicInfo:
         """Change settings of a topic and of its open logs; durable on return.
 
         Args:
             name: name of the topic.
             config: settings by Kafka's names; None resets a setting to the engine's default.
+            only_check: True to change nothing, and only raise the error with which the settings are refused. Errors of
+                the tier and of the disk are not found.
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
@@ -191,8 +193,8 @@ class Engine(EngineDuties):
                 which a change of ``record.version`` requires, the settings are stored, but later logs use the earlier
                 settings. Repeat the call in both cases.
         """
-        found = self._logs.alter(name, config)
-        if "record.version" in config or "cleanup.policy" in config:
+        found = self._logs.alter(name, config, only_check=only_check)
+        if not only_check and ("record.version" in config or "cleanup.policy" in config):
             # recovery begins after the batches of the earlier format; a new policy compacts the log from its start
             self._duties.write_checkpoints()
         return found

@@ -204,9 +204,13 @@ class EngineLogs:
         """Add partitions to a topic on disk and in the tier; see ``Engine.create_partitions``."""
         return self._changed(name, lambda: self._changes.create_partitions(name, partitions))
 
-    def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change settings of a topic and of its open logs; see ``Engine.alter_topic``."""
-        return self._changed(name, lambda: self._changes.alter(name, config))
+    def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
+        """Change settings of a topic and of its open logs, or only check them; see ``Engine.alter_topic``."""
+        if only_check:
+            with self._changing:
+                self.check_open()
+                return self._changes.alter(name, config, only_check=True)
+        return self._changed(name, lambda: self._changes.alter(name, config, only_check=False))
 
     def _changed(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
         """Call ``change`` under the lock, then store the inventory, and create new logs of the topic in the tier."""

@@ -342,6 +342,29 @@ def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Se
     }
 
 
+@pytest.mark.parametrize("only_check", [True, False])
+def test_a_check_of_settings_reports_the_refusal_of_the_change(tmp_path: Path, *, only_check: bool) -> None:
+    (tmp_path / "tier").mkdir()
+    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as made, made.wire() as wire:
+        made.engine.create_topic("orders")
+        made.engine.create_topic("prices", config={"retention.ms": 5_000, "local.retention.ms": 5_000})
+        for topic, change in (
+            ("orders", ("remote.storage.enable", 0, "false")),  # the topic would leave its tier
+            ("prices", ("retention.ms", 0, "4000")),
+        ):
+            assert altered(wire, (topic, (change,)), only_check=only_check) == [40]
+
+
+@pytest.mark.parametrize("only_check", [True, False])
+def test_a_check_of_settings_counts_resets(orders: Served, *, only_check: bool) -> None:
+    orders.engine.alter_topic("orders", {"max.compaction.lag.ms": 1000})
+    changes = (("max.compaction.lag.ms", 1, None), ("min.compaction.lag.ms", 0, "2000"))
+    with orders.wire() as wire:
+        assert altered(wire, ("orders", changes[1:]), only_check=only_check) == [40]
+        assert altered(wire, ("orders", changes), only_check=only_check) == [0]
+    assert orders.engine.topics()["orders"].config.min_compaction_lag_ms == (0 if only_check else 2000)
+
+
 def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     gateway: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

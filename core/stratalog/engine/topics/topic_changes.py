@@ -155,8 +155,8 @@ class TopicChanges:
             with contextlib.suppress(StorageError):
                 directory.discard(name)
 
-    def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change a topic's settings; see ``Engine.alter_topic``."""
+    def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
+        """Change a topic's settings, or only check them; see ``Engine.alter_topic``."""
         self._open_logs.check_all_reached(
             f"the settings of topic {name} can change only if all log directories are available"
         )
@@ -168,6 +168,8 @@ class TopicChanges:
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
         if leaves and not checked.remote_log_delete_on_disable:
             raise ConfigError(LEAVES_TIER)
+        if only_check:
+            return self.info(name, names)
         logs = [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]
         has_new_filter = self._has_new_filter(now, checked)
         with contextlib.ExitStack() as undoing:

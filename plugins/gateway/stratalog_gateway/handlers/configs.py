@@ -148,26 +148,7 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
     if resets_others:
         stored = (name for name, setting in settings.items() if setting.source == "topic")
         changes = dict.fromkeys(stored) | changes
-    if request.body.validate_only:
-        info = request.node.topics().get(topic)
-        if info is None:  # it was deleted meanwhile
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        checked = info.config.replaced(
-            {name: value for name, value in changes.items() if value is not None}, "validate_only"
-        )
-        if changes.get("remote.storage.enable") is not None:  # not if it is reset
-            check_tier(request.node, checked)
-    else:
-        request.node.engine.alter_topic(topic, changes)
-
-
-def check_tier(node: Node, config: TopicConfig) -> None:
-    """Raise RefusedError if a topic would use a tier that the engine does not have."""
-    if config.remote_storage_enable and node.engine.tier is None:
-        raise RefusedError(
-            Code.INVALID_CONFIG, "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
-            "remote log storage."
-        )  # fmt: skip
+    request.node.engine.alter_topic(topic, changes, only_check=request.body.validate_only)
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.configs import check_tier, described_settings
+from stratalog_gateway.handlers.configs import described_settings
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -46,7 +46,7 @@ def _create(request: Request, topic: Any, times: int) -> Any:
                 raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic.name!r} is not allowed")
             # without the settings of plugins, which only a creation checks
             plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
-            check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
+            _check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
         else:
             node.engine.create_topic(topic.name, partitions=count, config=config)
     info = None if outcome.code else node.topics().get(topic.name)
@@ -64,6 +64,15 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         replication_factor=-1 if outcome.code or hidden else 1,
         configs=configs,
     )
+
+
+def _check_tier(node: Node, config: TopicConfig) -> None:
+    """Raise RefusedError if a topic would use a tier that the engine does not have."""
+    if config.remote_storage_enable and node.engine.tier is None:
+        raise RefusedError(
+            Code.INVALID_CONFIG, "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
+            "remote log storage."
+        )  # fmt: skip
 
 
 def _check_free(node: Node, name: str) -> None:

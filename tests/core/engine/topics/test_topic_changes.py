@@ -101,6 +101,16 @@ def test_producer_ids_are_new(dirs: list[Path]) -> None:
         assert all(1 << 62 <= found < 1 << 63 for found in ids)
 
 
+def test_a_check_of_new_settings_changes_nothing(dirs: list[Path]) -> None:
+    with with_topic(dirs) as engine:
+        before = engine.topic_changes, engine.topic_settings("orders")
+        assert engine.alter_topic("orders", {"retention.ms": 5000}, only_check=True) == engine.topics()["orders"]
+        for wrong in ({"retention.ms": -7}, {"max.compaction.lag.ms": 5, "min.compaction.lag.ms": 6}):
+            with pytest.raises(ConfigError):
+                engine.alter_topic("orders", wrong, only_check=True)
+        assert (engine.topic_changes, engine.topic_settings("orders")) == before
+
+
 def test_new_settings_hold_at_once_and_after_the_next_start(dirs: list[Path]) -> None:
     with with_topic(dirs) as engine:
         log = engine.log("orders", 0)
