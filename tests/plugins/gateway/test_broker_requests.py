@@ -365,6 +365,18 @@ def test_a_check_of_settings_counts_resets(orders: Served, *, only_check: bool) 
     assert orders.engine.topics()["orders"].config.min_compaction_lag_ms == (0 if only_check else 2000)
 
 
+@pytest.mark.parametrize("only_check", [True, False])
+def test_the_reset_of_an_unknown_setting_has_no_effect(orders: Served, *, only_check: bool) -> None:
+    resets = tuple((name, 1, None) for name in ("retention.ms", "no.setting", "other.setting", "retention"))
+    orders.engine.alter_topic("orders", {"retention.ms": 5})
+    with orders.wire() as wire:
+        assert altered(wire, ("orders", (*resets, ("retention", 0, "5"))), only_check=only_check) == [42]  # twice
+        assert altered(wire, ("orders", (*resets, ("wrong", 0, "5"))), only_check=only_check) == [40]
+        assert orders.engine.topics()["orders"].config.retention_ms == 5
+        assert altered(wire, ("orders", resets), ("unknown", resets), only_check=only_check) == [0, 3]
+    assert orders.engine.topics()["orders"].config.retention_ms == (5 if only_check else 604_800_000)
+
+
 def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     gateway: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

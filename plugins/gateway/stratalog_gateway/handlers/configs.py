@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stratalog import TopicSetting
+from stratalog.errors import UnknownSettingError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Outcome, Request, require
@@ -148,7 +149,14 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
     if resets_others:
         stored = (name for name, setting in settings.items() if setting.source == "topic")
         changes = dict.fromkeys(stored) | changes
-    request.node.engine.alter_topic(topic, changes, only_check=request.body.validate_only)
+    while True:
+        try:
+            request.node.engine.alter_topic(topic, changes, only_check=request.body.validate_only)
+            break
+        except UnknownSettingError as error:
+            if changes.get(error.name, "") is not None:
+                raise
+            del changes[error.name]  # as in Kafka, the reset of an unknown setting has no effect
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:
