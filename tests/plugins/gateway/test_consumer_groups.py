@@ -347,6 +347,8 @@ def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
     assert bed.classic.check_fetch("g", None, -1) == Code.NONE
     client.leave()
     assert check("g", "", -1, None) == Code.NONE
+    assert bed.classic.check_fetch("g", None, -1) == Code.NONE
+    assert bed.classic.check_fetch("g", "a", -1) == Code.UNKNOWN_MEMBER_ID
 
 
 # --- the two protocols -------------------------------------------------------------------------------------------

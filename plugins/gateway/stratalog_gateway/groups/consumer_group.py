@@ -127,11 +127,15 @@ class ConsumerGroup:
         """
         if epoch < 0 and not self.members:
             return Code.NONE
+        if member_id in self.members and not knows_epochs:
+            return Code.UNSUPPORTED_VERSION
+        return self.check_member(member_id, epoch)
+
+    def check_member(self, member_id: str, epoch: int) -> int:
+        """Return ``Code.NONE`` if the group has this member in this epoch, otherwise an error code."""
         member = self.members.get(member_id)
         if member is None:
             return Code.UNKNOWN_MEMBER_ID
-        if not knows_epochs:
-            return Code.UNSUPPORTED_VERSION
         return Code.NONE if epoch == member.epoch else Code.STALE_MEMBER_EPOCH
 
     @property

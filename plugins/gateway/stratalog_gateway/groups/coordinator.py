@@ -293,7 +293,7 @@ class GroupCoordinator:
         with self._groups.found(name) as group:
             if group is None or group.modern is None:
                 return Code.NONE
-            return group.modern.check_commit(member_id or "", epoch, knows_epochs=True)
+            return group.modern.check_member(member_id or "", epoch)
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
         """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.
