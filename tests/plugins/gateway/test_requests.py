@@ -848,6 +848,18 @@ def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have
     assert orders.engine.group_offsets("g") == {}
 
 
+def test_the_deletion_of_offsets_names_partitions_that_do_not_exist(orders: Served) -> None:
+    def topic(name: str, *numbers: int) -> Any:
+        partitions = tuple(part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=n) for n in numbers)
+        return part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name=name, partitions=partitions)
+
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    with orders.wire() as wire:
+        found = wire.ask("OffsetDelete", 0, group_id="g", topics=(topic("orders", 0, 1, 2), topic("unknown", 0)))
+    assert [[item.error_code for item in topic.partitions] for topic in found.topics] == [[0, 0, 3], [3]]
+    assert orders.engine.group_offsets("g") == {}
+
+
 def test_offsets_of_a_group_with_members_of_unknown_subscriptions_are_not_deleted(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)

@@ -270,20 +270,27 @@ def _delete(request: Request, view: GroupView | None) -> Any:
     hidden = {
         topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
     }
-    gone = [
-        TopicPartition(topic.name, wanted.partition_index)
-        for topic in body.topics
-        if topic.name not in subscribed and not hidden[topic.name]
-        for wanted in topic.partitions
-    ]
-    deleted = dict.fromkeys(name for name in gone if name in known)
+    codes: dict[TopicPartition, int] = {}
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            name, code = TopicPartition(topic.name, wanted.partition_index), hidden[topic.name]
+            if not code and not request.node.has_log(*name):
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            elif not code and topic.name in subscribed:
+                code = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            codes[name] = code
+    gone = [name for name, code in codes.items() if not code]
     with Outcome() as outcome:
-        engine.alter_group_offsets(body.group_id, deleted)
+        engine.alter_group_offsets(body.group_id, dict.fromkeys(name for name in gone if name in known))
+    codes |= dict.fromkeys(gone, outcome.code)
     topics = []
     for topic in body.topics:
-        code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else outcome.code)
         partitions = tuple(
-            make.part("OffsetDeleteResponsePartition", partition_index=wanted.partition_index, error_code=code)
+            make.part(
+                "OffsetDeleteResponsePartition",
+                partition_index=wanted.partition_index,
+                error_code=codes[TopicPartition(topic.name, wanted.partition_index)],
+            )
             for wanted in topic.partitions
         )
         topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
