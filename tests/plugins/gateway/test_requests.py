@@ -14,7 +14,13 @@ from gateway_bed import NOW_MS, Served, Wire, part, request, response
 from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, TransactionCoordinator, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
-from stratalog.errors import CorruptBatchError, LogDirError, NotLeaderOrFollowerError, StorageError
+from stratalog.errors import (
+    CorruptBatchError,
+    LogDirError,
+    NotLeaderOrFollowerError,
+    StorageError,
+    SystemLimitError,
+)
 from stratalog.group_states import OffsetsRecord
 from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.group import Group
@@ -716,7 +722,7 @@ def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
             for name in ("g", "h")
         )
         read_groups = wire.ask("OffsetFetch", 9, groups=groups, require_stable=False).groups
-        assert [(item.error_code, len(item.topics)) for item in read_groups] == [(0, 1), (56, 0)]
+        assert [(item.error_code, len(item.topics)) for item in read_groups] == [(0, 1), (-1, 0)]
 
 
 def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:
@@ -731,6 +737,35 @@ def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:
         assert [(item.group_id, item.group_type) for item in found] == [("g", "classic"), ("h", "consumer")]
         found = wire.ask("ListGroups", 5, states_filter=(), types_filter=("Consumer",)).groups
         assert [item.group_id for item in found] == ["h"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(SystemLimitError, 15), (LogDirError, -1)])
+def test_offsets_that_cannot_be_stored_or_read_have_an_error_of_coordinators(
+    orders: Served, monkeypatch: pytest.MonkeyPatch, error: type[LogDirError], code: int
+) -> None:
+    """Java clients retry after COORDINATOR_NOT_AVAILABLE, and fail after the code of the storage error."""
+
+    def fail(*arguments: object, **more: object) -> None:
+        del arguments, more
+        raise error("the file cannot be opened", "")
+
+    monkeypatch.setattr(GroupOffsets, "commit", fail)
+    monkeypatch.setattr(GroupOffsets, "committed", fail)
+    wanted = tuple(
+        part(
+            "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=number, committed_offset=5,
+            committed_metadata="",
+        )
+        for number in (0, 9)
+    )  # fmt: skip
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=wanted),)
+    with orders.wire() as wire:
+        [topic] = wire.ask(
+            "OffsetCommit", 2, group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics
+        ).topics
+        read = wire.ask("OffsetFetch", 7, group_id="g", topics=None, require_stable=False)
+    assert [item.error_code for item in topic.partitions] == [code, 3]
+    assert read.error_code == code
 
 
 def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_offsets(

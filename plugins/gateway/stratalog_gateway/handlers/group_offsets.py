@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from kio.serial.errors import DecodeError
 
 from stratalog import CommittedOffset, TopicPartition
-from stratalog.errors import StorageError
+from stratalog.errors import StorageError, UnknownTopicError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
@@ -78,9 +78,14 @@ def _commit(request: Request, refused: int) -> tuple[Sequence[str | None], dict[
         engine = request.node.engine
         # `checked_offsets` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
         is_here = request.node.source is engine
-        with Outcome() as outcome:
+        code: int = Code.NONE
+        try:
             engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here)
-        errors |= dict.fromkeys(offsets, outcome.code) if outcome.code else _undone(request, names, offsets)
+        except UnknownTopicError as error:
+            code = error.kafka_code
+        except StorageError as error:
+            code = coordinator_code(error)
+        errors |= dict.fromkeys(offsets, code) if code else _undone(request, names, offsets)
     return names, errors
 
 
@@ -162,7 +167,7 @@ def offset_fetch(request: Request) -> Any:
                 group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
             )
         except StorageError as failed:
-            error = failed.kafka_code
+            error = coordinator_code(failed)
         topics = ()
         if not error:
             error, topics = _committed(request, group.group_id, group.topics, "s")
@@ -183,7 +188,7 @@ def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural
         pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
         known = request.node.engine.group_offsets(group)
     except (RefusedError, StorageError) as error:
-        return error.kafka_code, ()
+        return coordinator_code(error), ()
     wanted: dict[str, list[int]] = {}
     has_ids = request.header.version >= _TOPIC_IDS
     unknown: list[Any] = []
