@@ -365,6 +365,18 @@ def test_a_check_of_settings_counts_resets(orders: Served, *, only_check: bool) 
     assert orders.engine.topics()["orders"].config.min_compaction_lag_ms == (0 if only_check else 2000)
 
 
+@pytest.mark.parametrize("name", ["compression.type", "cleanup.policy"])
+def test_a_setting_that_names_an_unknown_component_is_invalid(orders: Served, name: str) -> None:
+    with orders.wire() as wire:
+        for only_check in (True, False):
+            assert altered(wire, ("orders", ((name, 0, "unknown"),)), only_check=only_check) == [40]
+        value = part("CreateTopics", 4, "CreatableTopicConfig", name=name, value="unknown")
+        topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                     assignments=(), configs=(value,))  # fmt: skip
+        made = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
+    assert made.topics[0].error_code == 40
+
+
 @pytest.mark.parametrize("only_check", [True, False])
 def test_the_reset_of_an_unknown_setting_has_no_effect(orders: Served, *, only_check: bool) -> None:
     resets = tuple((name, 1, None) for name in ("retention.ms", "no.setting", "other.setting", "retention"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stratalog import TopicSetting
-from stratalog.errors import UnknownSettingError
+from stratalog.errors import PluginError, UnknownSettingError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Outcome, Request, require
@@ -157,6 +157,8 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
             if changes.get(error.name, "") is not None:
                 raise
             del changes[error.name]  # as in Kafka, the reset of an unknown setting has no effect
+        except PluginError as error:  # such as the name of an unknown codec
+            raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from stratalog.errors import PluginError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.configs import described_settings
@@ -48,7 +49,10 @@ def _create(request: Request, topic: Any, times: int) -> Any:
             plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
             _check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
         else:
-            node.engine.create_topic(topic.name, partitions=count, config=config)
+            try:
+                node.engine.create_topic(topic.name, partitions=count, config=config)
+            except PluginError as error:  # such as the name of an unknown codec
+                raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
     info = None if outcome.code else node.topics().get(topic.name)
     configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
     if info is not None and not hidden and request.header.version >= 5:
