@@ -14,6 +14,7 @@ import pytest
 from gateway_bed import Served, Wire, part, request, served
 from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
 from stratalog.env.clock import SystemClock
+from stratalog.errors import LogDirOfflineError
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.settings import GatewaySection
 
@@ -134,6 +135,18 @@ def test_the_directories_of_the_broker_are_described(orders: Served) -> None:
     assert (sizes[0], sizes[1] > 1000, sorted(sizes)) == (0, True, [0, 1])
     assert 0 < found.usable_bytes <= found.total_bytes
     assert len(everything.topics[0].partitions) == 3
+
+
+def test_directories_that_are_all_out_of_service_are_an_error_of_the_response(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def log_directories(engine: Engine) -> dict[str, tuple[TopicPartition, ...]]:
+        raise LogDirOfflineError(f"no log directory of {engine} is in service", "")
+
+    monkeypatch.setattr(Engine, "log_directories", log_directories)
+    with orders.wire() as wire:
+        found = wire.ask("DescribeLogDirs", 4, topics=None)
+    assert (found.error_code, found.results) == (56, ())
 
 
 def test_elections_are_refused(orders: Served) -> None:
@@ -270,6 +283,23 @@ def test_a_deletion_names_a_topic_either_by_name_or_by_id(orders: Served) -> Non
             [found] = wire.ask("DeleteTopics", 6, topics=topics, timeout=SECOND).responses
             assert (found.error_code, found.name, found.topic_id) == (42, name, known)
     assert "orders" in orders.engine.topics()
+
+
+def test_a_topic_that_is_deleted_after_its_creation_is_created_without_an_error(
+    gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Engine.topic_settings
+
+    def settings(engine: Engine, name: str) -> dict[str, TopicSetting]:
+        engine.delete_topic(name)
+        return read(engine, name)
+
+    monkeypatch.setattr(Engine, "topic_settings", settings)
+    topic = part("CreateTopics", 7, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                 assignments=(), configs=())  # fmt: skip
+    with gateway.wire() as wire:
+        [found] = wire.ask("CreateTopics", 7, topics=(topic,), timeout=SECOND, validate_only=False).topics
+    assert (found.error_code, found.configs) == (0, ())
 
 
 def test_a_topic_that_is_in_a_deletion_twice_is_not_deleted(orders: Served) -> None:

@@ -31,8 +31,12 @@ def describe_log_dirs(request: Request) -> Any:
         if asked is None
         else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
     )
+    try:
+        directories = request.node.source.log_directories()
+    except StorageError as error:  # no directory is in service
+        return make(error_code=error.kafka_code, results=())
     results = []
-    for path, names in request.node.source.log_directories().items():
+    for path, names in directories.items():
         topics: dict[str, list[Any]] = {}
         for name in names:
             if wanted is None or name in wanted:

@@ -5,12 +5,13 @@ Source: apache/kafka ReplicationControlManager.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from stratalog.errors import PluginError
+from stratalog.errors import PluginError, UnknownTopicError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.configs import described_settings
@@ -56,7 +57,8 @@ def _create(request: Request, topic: Any, times: int) -> Any:
     info = None if outcome.code else node.topics().get(topic.name)
     configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
     if info is not None and not hidden and request.header.version >= 5:
-        configs = described_settings(node, request.make, topic.name, "CreatableTopicConfigs")
+        with contextlib.suppress(UnknownTopicError):  # the topic was deleted meanwhile
+            configs = described_settings(node, request.make, topic.name, "CreatableTopicConfigs")
     return request.make.part(
         "CreatableTopicResult",
         name=topic.name,
