@@ -7,7 +7,7 @@ import io
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,9 +30,11 @@ _NUMBERS: Final = {found.name: number for number, found in APIS.items()}
 
 
 @contextlib.contextmanager
-def served(directory: Path, *, tier: str | None = None, **settings: Any) -> Iterator[Served]:
+def served(
+    directory: Path, *, tier: str | None = None, topic_defaults: Mapping[str, object] | None = None, **settings: Any
+) -> Iterator[Served]:
     """Open an engine and serve it on a free port."""
-    with open_engine(directory, tier=tier) as engine:
+    with open_engine(directory, tier=tier, topic_defaults=topic_defaults) as engine:
         gateway = Gateway(engine, GatewaySection(**{"port": 0, **settings}), SystemClock())
         gateway.start()
         try:

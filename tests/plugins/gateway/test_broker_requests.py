@@ -344,6 +344,69 @@ def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
     assert gateway.engine.topics()["orders"].config.retention_ms == 7
 
 
+def described(wire: Wire, kind: int, name: str, *names: str, **more: bool) -> dict[str, Any]:
+    """Send DescribeConfigs for a resource, with all fields by default. Return its settings by name."""
+    resource = part(
+        "DescribeConfigs", 4, "DescribeConfigsResource", resource_type=kind, resource_name=name,
+        configuration_keys=names or None,
+    )  # fmt: skip
+    asked = {"include_synonyms": True, "include_documentation": True, **more}
+    [found] = wire.ask("DescribeConfigs", 4, resources=(resource,), **asked).results
+    assert found.error_code == 0
+    return {item.name: item for item in found.configs}
+
+
+def values_of(setting: Any) -> list[tuple[str, str | None, int]]:
+    """Return the names, values and sources of a setting's synonyms."""
+    return [(item.name, item.value, item.source) for item in setting.synonyms]
+
+
+def test_the_settings_of_a_topic_are_described_with_synonyms_types_and_documentation(tmp_path: Path) -> None:
+    defaults = {"retention.ms": 9, "segment.bytes": 2000, "local.hard.limit.bytes": 7}
+    with served(tmp_path / "logs", topic_defaults=defaults) as made, made.wire() as wire:
+        made.engine.create_topic("orders", config={"segment.bytes": 3000, "flush.ms": 5, "index.extra": ""})
+        found = described(wire, 2, "orders")
+        assert {name: values_of(found[name]) for name in (
+            "segment.bytes", "flush.ms", "retention.ms", "cleanup.policy", "segment.ms", "local.hard.limit.bytes",
+            "remote.storage.enable", "index.extra",
+        )} == {
+            "segment.bytes": [("segment.bytes", "3000", 1), ("log.segment.bytes", "1073741824", 5)],
+            "flush.ms": [("flush.ms", "5", 1)],
+            "retention.ms": [("log.retention.ms", "9", 4)],
+            "cleanup.policy": [("log.cleanup.policy", "delete", 5)],
+            "segment.ms": [],
+            "local.hard.limit.bytes": [("local.hard.limit.bytes", "7", 4)],
+            "remote.storage.enable": [],
+            "index.extra": [("index.extra", "", 1)],
+        }  # fmt: skip
+        names = "segment.bytes", "compression.gzip.level", "retention.ms", "cleanup.policy", "preallocate"
+        assert [found[name].config_type for name in names] == [3, 3, 5, 7, 1]
+        assert all(item.documentation for item in found.values())
+        short = described(wire, 2, "orders", include_synonyms=False, include_documentation=False)
+        assert {(item.synonyms, item.documentation) for item in short.values()} == {((), None)}
+
+
+def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_documentation(tmp_path: Path) -> None:
+    with served(tmp_path / "logs", partitions=3) as made, made.wire() as wire:
+        found = described(wire, 4, "1")
+        chosen = "num.partitions", "max.connections", "ssl.cipher.suites", "broker.id"
+        assert {name: (found[name].config_source, values_of(found[name])) for name in chosen} == {
+            "num.partitions": (4, [("num.partitions", "3", 4), ("num.partitions", "1", 5)]),
+            "max.connections": (5, [("max.connections", "2000", 5)]),
+            "ssl.cipher.suites": (5, []),
+            "broker.id": (4, [("broker.id", "1", 4)]),
+        }
+        names = (
+            "num.partitions", "connections.max.idle.ms", "ssl.cipher.suites", "listeners", "ssl.key.password",
+            "ssl.principal.mapping.rules", "auto.create.topics.enable",
+        )  # fmt: skip
+        assert [found[name].config_type for name in names] == [3, 5, 7, 2, 9, 2, 1]
+        assert found["num.partitions"].documentation
+        short = described(wire, 4, "1", include_synonyms=False, include_documentation=False)
+        assert {(item.synonyms, item.documentation) for item in short.values()} == {((), None)}
+        assert described(wire, 4, "") == {}
+
+
 def altered(wire: Wire, *resources: tuple[str, tuple[tuple[str, int, str | None], ...]], only_check: bool) -> list[int]:
     """Send IncrementalAlterConfigs for topics, each with changes (name, operation, value). Return the error codes."""
     wanted = tuple(

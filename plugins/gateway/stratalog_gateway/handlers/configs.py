@@ -21,9 +21,53 @@ from stratalog_gateway.wire.messages import Maker
 _TOPIC: Final = 2  # types of resources
 _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
-_SOURCES: Final = {"topic": 1, "engine": 4, "default": 5}  # dynamic topic, static broker, default
-_STATIC_BROKER: Final = 4
+_DYNAMIC_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5  # sources
+_SOURCES: Final = {"topic": _DYNAMIC_TOPIC, "engine": _STATIC_BROKER, "default": _DEFAULT}
 _TYPES: Final[Mapping[type, int]] = {bool: 1, str: 2, int: 5, float: 6, tuple: 7, list: 7}
+_INT, _PASSWORD = 3, 9  # types
+_INTS: Final = frozenset({  # settings of the type INT in Kafka; all other numbers without fraction are LONG
+    "broker.id", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
+    "connection.failed.authentication.delay.ms", "group.consumer.heartbeat.interval.ms",
+    "group.consumer.session.timeout.ms", "group.max.session.timeout.ms", "group.min.session.timeout.ms",
+    "index.interval.bytes", "max.connection.creation.rate", "max.connections", "max.connections.per.ip",
+    "max.message.bytes", "min.insync.replicas", "node.id", "num.partitions", "offsets.retention.minutes",
+    "sasl.oauthbearer.clock.skew.seconds", "sasl.server.max.receive.size", "segment.bytes", "segment.index.bytes",
+    "socket.request.max.bytes", "transaction.max.timeout.ms",
+})  # fmt: skip
+_STRINGS: Final = frozenset({  # lists whose type in Kafka is STRING
+    "listener.security.protocol.map", "max.connections.per.ip.overrides", "ssl.principal.mapping.rules",
+})  # fmt: skip
+_BROKER_NAMES: Final = {  # Kafka's settings of the broker that set the defaults of topics
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+_WITHOUT_DEFAULT: Final = frozenset({"flush.ms", "retention.ms", "segment.jitter.ms", "segment.ms"})  # in the broker
 _OWN_SETTINGS: Final = frozenset({
     "host", "port", "insecure", "advertised.host", "cluster.id", "users.file", "acls.file", "quotas.file",
     "read.only.refresh.ms",
@@ -72,10 +116,14 @@ def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
     names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     _require(request, Operation.DESCRIBE_CONFIGS, resource)
     if resource.resource_type == _TOPIC:
-        found = described_settings(request.node, request.make, resource.resource_name, "DescribeConfigsResourceResult")
+        found = described_settings(
+            request.node, request.make, resource.resource_name, "DescribeConfigsResourceResult",
+            has_synonyms=request.body.include_synonyms, has_docs=request.field("include_documentation", False),
+        )  # fmt: skip
     elif resource.resource_type == _BROKER:
         _check_broker(request.node.settings.node_id, resource.resource_name)
-        found = _broker_settings(request.node, request)
+        # as in Kafka, "" is the resource of settings that change the defaults of all brokers
+        found = _broker_settings(request.node, request) if resource.resource_name else ()
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     return tuple(config for config in found if not names or config.name in names)
@@ -191,7 +239,36 @@ def _default(name: str, setting: TopicSetting | None) -> object:
     return None if setting is None else setting.default
 
 
-def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[Any, ...]:
+def _type(name: str, default: object) -> int:
+    """Return the protocol's number of the type of a setting."""
+    if name in _SECRETS:
+        return _PASSWORD
+    return _INT if name in _INTS else _TYPES.get(str if name in _STRINGS else type(default), _TYPES[str])
+
+
+def _synonyms(make: Maker, name: str, setting: TopicSetting) -> tuple[Any, ...]:
+    """Return the values that apply to a topic's setting, the effective value first, with the names of Kafka's settings.
+
+    If the topic sets the value, the value of ``[topic_defaults]`` is omitted. Source: apache/kafka
+    ConfigHelper.createTopicConfigEntry, ServerTopicConfigSynonyms.
+    """
+    of_broker, found = _BROKER_NAMES.get(name, name), []
+    if setting.source != "default":
+        owner = name if setting.source == "topic" else of_broker
+        found.append((owner, setting.value, _SOURCES[setting.source]))
+    if name in _BROKER_NAMES and name not in _WITHOUT_DEFAULT:
+        found.append((of_broker, setting.default, _DEFAULT))
+    return tuple(_synonym(make, owner, value, source) for owner, value, source in found)
+
+
+def _synonym(make: Maker, name: str, value: object, source: int) -> Any:
+    hidden = None if name in _SECRETS else _text(value)
+    return make.part("DescribeConfigsSynonym", name=name, value=hidden, source=source)
+
+
+def described_settings(
+    node: Node, make: Maker, topic: str, kind: str, *, has_synonyms: bool = False, has_docs: bool = False
+) -> tuple[Any, ...]:
     """Return the settings of a topic as messages of kio's class ``kind``.
 
     Raises:
@@ -205,9 +282,9 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
             read_only=False,
             config_source=_SOURCES[setting.source],
             is_sensitive=False,
-            synonyms=(),
-            config_type=_TYPES.get(type(_default(name, setting)), 2),
-            documentation=setting.doc,
+            synonyms=_synonyms(make, name, setting) if has_synonyms else (),
+            config_type=_type(name, _default(name, setting)),
+            documentation=setting.doc if has_docs else None,
         )
         for name, setting in sorted(node.source.topic_settings(topic).items())
     )
@@ -215,23 +292,32 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
 
 def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
     """Return the settings of the gateway as messages, except ``_OWN_SETTINGS``. Secret values are null."""
-    values = {name: value for name, value in node.settings.to_mapping().items() if name not in _OWN_SETTINGS}
+    make, settings, keys = request.make, node.settings, type(node.settings).keys()
     listener = request.client.endpoint.uri
-    values |= {"advertised.listeners": listener, "listeners": listener, "broker.id": node.settings.node_id}
-    return tuple(
-        request.make.part(
-            "DescribeConfigsResourceResult",
-            name=name,
-            value=None if name in _SECRETS else _text(value),
-            read_only=True,
-            config_source=_STATIC_BROKER,
-            is_sensitive=name in _SECRETS,
-            synonyms=(),
-            config_type=_TYPES.get(type(value), 2),
-            documentation=None,
+    own = {"advertised.listeners": listener, "listeners": listener, "broker.id": settings.node_id}
+    own["node.id"] = settings.node_id  # has no default in Kafka
+    chosen = {**settings.to_mapping(only_changed=True), **own}
+    plain = {name: value for name, value in type(settings)().to_mapping().items() if value != "" and name not in own}
+    has_docs, results = request.field("include_documentation", False), []
+    for name, value in sorted({**settings.to_mapping(), **own}.items()):
+        if name in _OWN_SETTINGS:
+            continue
+        found = [_synonym(make, name, value, _STATIC_BROKER)] if name in chosen else []
+        found += [_synonym(make, name, plain[name], _DEFAULT)] if name in plain else []
+        results.append(
+            make.part(
+                "DescribeConfigsResourceResult",
+                name=name,
+                value=None if name in _SECRETS else _text(value),
+                read_only=True,
+                config_source=_STATIC_BROKER if name in chosen else _DEFAULT,
+                is_sensitive=name in _SECRETS,
+                synonyms=tuple(found) if request.body.include_synonyms else (),
+                config_type=_type(name, value if name in own else keys[name].default),
+                documentation=keys[name].doc if has_docs and name in keys else None,
+            )
         )
-        for name, value in sorted(values.items())
-    )
+    return tuple(results)
 
 
 def _text(value: object) -> str | None:
