@@ -212,6 +212,8 @@ def test_the_resources_with_settings_are_listed(orders: Served) -> None:
             (4, "1"),
         ]
         assert wire.ask("ListConfigResources", 0).config_resources == ()
+        codes = [wire.ask("ListConfigResources", 1, resource_types=(2, kind)).error_code for kind in (8, 16, 32, 3)]
+        assert codes == [0, 0, 0, 35]
 
 
 def test_a_group_that_does_not_exist_is_an_error_from_version_6_on(gateway: Served) -> None:

@@ -21,6 +21,7 @@ from stratalog_gateway.wire.messages import Maker
 _TOPIC: Final = 2  # types of resources
 _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
+_LISTED: Final = frozenset({_TOPIC, _BROKER, 8, _CLIENT_METRICS, 32})  # also loggers of brokers, and groups
 _DYNAMIC_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5  # sources
 _SOURCES: Final = {"topic": _DYNAMIC_TOPIC, "engine": _STATIC_BROKER, "default": _DEFAULT}
 _TYPES: Final[Mapping[type, int]] = {bool: 1, str: 2, int: 5, float: 6, tuple: 7, list: 7}
@@ -106,6 +107,8 @@ def list_config_resources(request: Request) -> Any:
     if refused:
         return make(error_code=refused, config_resources=())
     types = set(request.field("resource_types", (_CLIENT_METRICS,))) or {_TOPIC, _BROKER}
+    if not types <= _LISTED:
+        return make(error_code=Code.UNSUPPORTED_VERSION, config_resources=())
     names = [(_TOPIC, name) for name in sorted(request.node.topics())] if _TOPIC in types else []
     names += [(_BROKER, str(request.node.settings.node_id))] if _BROKER in types else []
     found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
