@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
-from stratalog.errors import StorageError
+from stratalog.errors import StorageError, UnknownTopicError
+
+UNKNOWN_TOPIC: Final = "This server does not host this topic-partition."
 
 
 class Code(IntEnum):
@@ -84,6 +87,15 @@ class RefusedError(Exception):
     def __init__(self, code: Code, message: str = "") -> None:
         super().__init__(message or code.name)
         self.kafka_code = int(code)
+
+
+def client_text(error: RefusedError | StorageError) -> str:
+    """Return the text of an error for a client.
+
+    The text of an UnknownTopicError names similar topics, which the client may not be allowed to see. The client gets
+    Kafka's text instead.
+    """
+    return UNKNOWN_TOPIC if isinstance(error, UnknownTopicError) else str(error)
 
 
 def coordinator_code(error: RefusedError | StorageError) -> int:

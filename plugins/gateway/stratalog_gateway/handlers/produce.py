@@ -10,7 +10,7 @@ from typing import Final
 from stratalog import AppendResult, Durability, Log, ProducerId
 from stratalog.errors import InvalidRecordError, StorageError
 from stratalog.spi import TRANSACTIONAL_BIT
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, client_text
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.transactions import write_code
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
@@ -126,7 +126,7 @@ class ProduceHandler:
                 busy = Code.CONCURRENT_TRANSACTIONS if version >= _FIRST_ADDING else Code.NOT_ENOUGH_REPLICAS
                 code = write_code(error, is_abortable=version >= _FIRST_ABORTABLE, busy=busy)
             wrong = error.record_errors if isinstance(error, InvalidRecordError) else ()
-            return ProduceResult(partition, code, message=str(error), record_errors=wrong)
+            return ProduceResult(partition, code, message=client_text(error), record_errors=wrong)
         self._node.appended(topic, partition)
         stamp = done.append_time_ms if log.config.message_timestamp_type == "LogAppendTime" else -1
         return ProduceResult(partition, Code.NONE, done.base_offset, stamp, log.offsets().log_start)

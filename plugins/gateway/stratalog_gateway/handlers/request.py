@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from stratalog import Transfer
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.error_codes import Code, RefusedError, client_text
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
@@ -121,5 +121,5 @@ class Outcome:
     ) -> bool:
         if not isinstance(error, RefusedError | StorageError):
             return False
-        self.code, self.message = error.kafka_code, str(error)
+        self.code, self.message = error.kafka_code, client_text(error)
         return True

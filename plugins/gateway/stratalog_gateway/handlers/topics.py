@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stratalog.errors import PluginError, UnknownTopicError
 from stratalog.spi import TopicConfig
-from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.error_codes import UNKNOWN_TOPIC, Code, RefusedError
 from stratalog_gateway.handlers.configs import described_settings
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.node import Node
@@ -177,7 +177,7 @@ def _add(request: Request, topic: Any, times: int) -> None:
     require(request.client, Operation.ALTER, ResourceType.TOPIC, topic.name)
     node, info = request.node, request.node.topics().get(topic.name)
     if info is None:
-        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
     have = len(info.partitions)
     if topic.count <= have:
         reason = f"Topic currently has {have} partitions, which is {'' if topic.count == have else 'higher than '}the "

@@ -443,6 +443,7 @@ OTHERS = (
     "writer allow All Topic orders",
     "owner allow All TransactionalId mine",
     "deleter allow Delete Group g",
+    "order-writer allow All Topic order",
 )
 # The gateway answers these requests before it knows the client's principal.
 WITHOUT_ACLS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
@@ -514,6 +515,18 @@ def test_topics_are_described_only_to_a_client_that_may_describe_them(bed: Bed) 
     assert described("reader", "prices", "unknown") == {
         "prices": (TOPIC, -(1 << 31)), "unknown": (TOPIC, -(1 << 31)),
     }  # fmt: skip
+
+
+def test_the_error_of_a_missing_topic_names_no_topic_that_the_client_may_not_describe(bed: Bed) -> None:
+    wire = bed.of("order-writer")
+    [deleted] = wire.ask("DeleteTopics", 5, topic_names=("order",), timeout=SECOND).responses
+    data = part("Produce", 8, "PartitionProduceData", index=0, records=bytes(61))
+    topics = (part("Produce", 8, "TopicProduceData", name="order", partition_data=(data,)),)
+    found = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+    [produced] = found.responses[0].partition_responses
+    text = "This server does not host this topic-partition."
+    assert (deleted.error_code, deleted.error_message) == (3, text)
+    assert (produced.error_code, produced.error_message) == (3, text)
 
 
 def test_a_hidden_topic_with_an_id_has_no_name(bed: Bed) -> None:
