@@ -16,6 +16,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from stratalog import Engine, Record, Transfer, open_engine
+from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.spi import BatchHeader
 from stratalog_gateway.gateway import Gateway
@@ -31,10 +32,15 @@ _NUMBERS: Final = {found.name: number for number, found in APIS.items()}
 
 @contextlib.contextmanager
 def served(
-    directory: Path, *, tier: str | None = None, topic_defaults: Mapping[str, object] | None = None, **settings: Any
+    directory: Path,
+    *,
+    tier: str | None = None,
+    topic_defaults: Mapping[str, object] | None = None,
+    env: Env | None = None,
+    **settings: Any,
 ) -> Iterator[Served]:
     """Open an engine and serve it on a free port."""
-    with open_engine(directory, tier=tier, topic_defaults=topic_defaults) as engine:
+    with open_engine(directory, tier=tier, topic_defaults=topic_defaults, env=env) as engine:
         gateway = Gateway(engine, GatewaySection(**{"port": 0, **settings}), SystemClock())
         gateway.start()
         try:

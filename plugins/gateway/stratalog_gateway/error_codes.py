@@ -101,12 +101,21 @@ def client_text(error: RefusedError | StorageError) -> str:
 def coordinator_code(error: RefusedError | StorageError) -> int:
     """Return the error code with which the coordinator of a group answers a request.
 
-    Clients retry after COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, and do not expect the codes of storage errors from
-    a coordinator. After UNKNOWN, a consumer fails. Source: apache/kafka
+    After COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, clients retry. Clients do not expect the codes of other storage
+    errors from a coordinator. After UNKNOWN, a consumer fails. Source: apache/kafka
     GroupCoordinatorService.handleOperationException.
     """
     if isinstance(error, RefusedError):
         return error.kafka_code
-    if error.retriable:
-        return Code.COORDINATOR_NOT_AVAILABLE
-    return Code.NOT_COORDINATOR if error.kafka_code == Code.KAFKA_STORAGE_ERROR else Code.UNKNOWN
+    if error.kafka_code == Code.KAFKA_STORAGE_ERROR:
+        return Code.NOT_COORDINATOR
+    return Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
+
+
+def as_coordinator(code: int) -> int:
+    """Return the error code of a coordinator's response: NOT_COORDINATOR if ``code`` is KAFKA_STORAGE_ERROR.
+
+    Clients repeat a request to a coordinator after NOT_COORDINATOR. KAFKA_STORAGE_ERROR is a fatal error for them.
+    Source: apache/kafka GroupCoordinatorService.handleOperationException, TransactionStateManager.appendTransactionToLog.
+    """
+    return Code.NOT_COORDINATOR if code == Code.KAFKA_STORAGE_ERROR else code

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import struct
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway_bed import NOW_MS, Served, Wire, part, request, response
+from gateway_bed import NOW_MS, Served, Wire, part, request, response, served
 from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, TransactionCoordinator, Transfer
 from stratalog.client.group_offsets import GroupOffsets
+from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.errors import (
     CorruptBatchError,
@@ -22,6 +25,7 @@ from stratalog.errors import (
     SystemLimitError,
 )
 from stratalog.group_states import OffsetsRecord
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.group import Group
 from stratalog_gateway.handlers.dispatch import APIS
@@ -987,6 +991,54 @@ def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
         ]
     assert codes == [expected] * 8
     assert f"a group cannot be loaded: {error} group=g" in caplog.text
+
+
+def test_members_that_repeat_their_requests_after_the_disk_was_full_continue(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    protocol = part("JoinGroup", 9, "JoinGroupRequestProtocol", name="range", metadata=b"")
+    offset = part(
+        "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(offset,)),)
+    gone = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    gone = part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(gone,))
+
+    def commit(wire: Wire) -> int:
+        found = wire.ask(
+            "OffsetCommit", 8, group_id="old", member_id="", generation_id_or_member_epoch=-1, topics=topics
+        )
+        code: int = found.topics[0].partitions[0].error_code
+        return code
+
+    def codes(wire: Wire) -> list[int]:
+        joined = wire.ask(
+            "JoinGroup", 9, group_id="g", member_id="", group_instance_id="one", session_timeout=SECOND * 60,
+            rebalance_timeout=SECOND * 60, protocol_type="consumer", protocols=(protocol,), reason=None,
+        )  # fmt: skip
+        assert joined.error_code == 0
+        synced = wire.ask(
+            "SyncGroup", 5, group_id="g", member_id=joined.member_id, generation_id=joined.generation_id,
+            group_instance_id="one", protocol_type="consumer", protocol_name="range", assignments=(),
+        )  # fmt: skip
+        beat = wire.ask(
+            "ConsumerGroupHeartbeat", 1, group_id="new", member_id="m", member_epoch=0, rebalance_timeout=SECOND * 60,
+            subscribed_topic_names=("orders",), topic_partitions=(),
+        )  # fmt: skip
+        removed = wire.ask("OffsetDelete", 0, group_id="old", topics=(gone,))
+        return [synced.error_code, beat.error_code, commit(wire), removed.error_code]
+
+    with served(tmp_path, env=Env(files=files)) as made:
+        for topic in ("orders", "__consumer_offsets"):
+            made.engine.create_topic(topic)
+        with made.wire() as wire:
+            assert commit(wire) == 0
+            files.rule = failing("write", errno.ENOSPC, times=100)
+            assert codes(wire) == [16] * 4
+            assert wire.ask("DeleteGroups", 2, groups_names=("old",)).results[0].error_code == 16
+            files.rule = None
+            assert codes(wire) == [0] * 4
+            assert commit(wire) == 0
+            assert wire.ask("DeleteGroups", 2, groups_names=("old",)).results[0].error_code == 0
 
 
 def test_transactions_that_cannot_be_listed_get_an_error_code(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway_bed import NOW_MS, Served, Wire, part
+from gateway_bed import NOW_MS, Served, Wire, part, served
 from stratalog import CommittedOffset, Engine, ProducerId, TopicPartition, open_engine
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock, SystemClock
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.settings import GatewaySection
 
@@ -23,6 +25,7 @@ MINUTE = dt.timedelta(minutes=1)
 SECOND = dt.timedelta(seconds=1)
 NONE, INVALID_GROUP_ID, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 24, 47, 48, 49, 51, 90
 NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST = 105, 120, 55, 3, 42
+NOT_COORDINATOR = 16
 
 
 def prepare(engine: Engine) -> None:
@@ -161,6 +164,33 @@ def test_a_new_producer_fences_the_one_before(orders: Served) -> None:
         assert init(wire, expected=old).error_code == FENCED
         assert commit_offset(wire, old, 1) == INVALID_EPOCH
     assert committed(orders) == []
+
+
+def test_a_producer_that_repeats_its_requests_after_the_disk_was_full_commits(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with served(tmp_path, env=Env(files=files)) as made:
+        prepare(made.engine)
+        with made.wire() as wire:
+            producer = begun(wire)
+            assert add(wire, producer, 0) == [NONE]
+            files.rule = failing("write", errno.ENOSPC, times=100)
+            offsets = {
+                "transactional_id": ID,
+                "group_id": "g",
+                "producer_id": producer[0],
+                "producer_epoch": producer[1],
+            }
+            assert init(wire).error_code == NOT_COORDINATOR
+            assert add(wire, producer, 1) == [NOT_COORDINATOR]
+            assert wire.ask("AddOffsetsToTxn", 3, **offsets).error_code == NOT_COORDINATOR
+            assert commit_offset(wire, producer, 5, version=5) == NOT_COORDINATOR
+            assert end(wire, producer).error_code == NOT_COORDINATOR
+            files.rule = None
+            assert add(wire, producer, 1) == [NONE]
+            assert wire.ask("AddOffsetsToTxn", 3, **offsets).error_code == NONE
+            assert commit_offset(wire, producer, 5) == NONE
+            assert end(wire, producer).error_code == NONE
+        assert made.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
 
 
 def test_a_batch_needs_a_transaction_with_its_partition(orders: Served) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, as_coordinator
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -122,5 +122,6 @@ def delete_groups(request: Request) -> Any:
         with Outcome() as outcome:
             require(request.client, Operation.DELETE, ResourceType.GROUP, name)
             code = request.groups.table.delete(name)
-        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=code or outcome.code))
+        code = code or as_coordinator(outcome.code)
+        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=code))
     return request.make(results=tuple(found))

@@ -104,7 +104,7 @@ def _undone(
     gone = [name for name in offsets if name.topic in changed]
     with Outcome() as outcome:
         request.node.engine.alter_group_offsets(request.body.group_id, dict.fromkeys(gone))
-    return dict.fromkeys(gone, outcome.code or Code.UNKNOWN_TOPIC_ID)
+    return dict.fromkeys(gone, as_coordinator(outcome.code) or Code.UNKNOWN_TOPIC_ID)
 
 
 def _name_of(request: Request, topic: Any) -> str | None:
@@ -264,7 +264,12 @@ def offset_delete(request: Request) -> Any:
 
 
 def _delete(request: Request, view: GroupView | None) -> Any:
-    """Return the response; raise RefusedError if the group does not exist, or has members of another protocol."""
+    """Return the response after the deletion of the offsets.
+
+    Raises:
+        RefusedError: the group does not exist, or has members of another protocol.
+        StorageError: the deletion could not be stored.
+    """
     body, make, engine = request.body, request.make, request.node.engine
     known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
     if view is None and not known:
