@@ -25,7 +25,7 @@ from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env.deadlines import OverdueError
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.progress import ProgressSum
-from stratalog.errors import ConfigError, PluginError
+from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
 from stratalog.group_states import GroupStates
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -213,7 +213,8 @@ class Engine(EngineDuties):
             StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already.
         """
         self._logs.delete(name)
-        self._duties.write_checkpoints()
+        with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
+            self._duties.write_checkpoints()
 
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories, and return the log that is open there.

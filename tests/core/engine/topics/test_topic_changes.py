@@ -254,8 +254,7 @@ def test_a_new_topic_keeps_its_records_if_the_deletion_of_an_earlier_one_was_int
     with with_topic(directories, Env(files=files)) as engine:
         engine.flush()
         files.rule = failing("write", errno.ENOSPC, path="checkpoint.tmp", times=3)
-        with pytest.raises(DiskFullError):
-            engine.delete_topic("orders")
+        engine.delete_topic("orders")
         files.rule = None
         if crashes:
             directories = [shutil.copytree(directories[0], tmp_path / "b")]
