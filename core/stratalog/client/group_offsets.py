@@ -15,7 +15,13 @@ from stratalog.client.log_access import Logs, ReadableLogs
 from stratalog.client.sequences import ProducerId
 from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
+from stratalog.errors import (
+    ConfigError,
+    InvalidRecordError,
+    NotLeaderOrFollowerError,
+    StorageError,
+    UnknownTopicError,
+)
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.messages.offsets_topic import (
@@ -243,9 +249,13 @@ class GroupOffsets(CommittedOffsets):
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the committed offsets of all groups for a deleted topic, durably. Errors are only logged.
+        """Delete the committed offsets of all groups for a deleted topic, durably.
 
-        Otherwise groups would skip the first records of a new topic with the same name.
+        Otherwise groups would skip the first records of a new topic with the same name. A partition of the offsets topic
+        that cannot be read is skipped, and its error is logged.
+
+        Raises:
+            StorageError: error of the first group whose offsets could not be deleted, after the other groups.
 
         Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
         """
@@ -258,13 +268,18 @@ class GroupOffsets(CommittedOffsets):
             for group, name in self._topic.pending_names():
                 if name.topic == topic:  # an open transaction may commit this offset later
                     gone.setdefault(group, {})[name] = None
+        failed: StorageError | None = None
         for group, offsets in gone.items():
             try:
                 self.commit(group, offsets, "durable")
-            except StorageError:
-                _LOGGER.exception(
-                    "committed offsets of a deleted topic could not be removed group=%s topic=%s", group, topic
+            except NotLeaderOrFollowerError:  # the engine with the leader deletes them
+                _LOGGER.info(
+                    "committed offsets of a deleted topic remain in a follower group=%s topic=%s", group, topic
                 )
+            except StorageError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def records(
         self,

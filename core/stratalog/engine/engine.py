@@ -210,7 +210,8 @@ class Engine(EngineDuties):
             UnknownTopicError: the topic does not exist here.
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
             StoreError, FencedEpochError: the tier cannot be changed; nothing on local disk was changed.
-            StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already.
+            StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already. Or the
+                partitions are deleted, but committed offsets of the topic are not.
         """
         self._logs.delete(name)
         with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them

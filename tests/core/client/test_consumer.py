@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 from collections.abc import Iterator
@@ -17,11 +18,13 @@ from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.partitioner import partition_of_name
+from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ClosedError,
     ConfigError,
     CorruptBatchError,
+    DiskFullError,
     InvalidRecordError,
     NoOffsetError,
     OffsetOutOfRangeError,
@@ -31,6 +34,7 @@ from stratalog.errors import (
 )
 from stratalog.log.log import Log
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
+from stratalog.testing import faults
 
 WAIT_S = 30
 ONE = TopicPartition("one", 0)
@@ -343,6 +347,23 @@ def test_a_group_starts_over_in_a_topic_that_is_deleted_and_created_again(engine
     engine.close()
     with open_engine(tmp_path / "engine") as again, early(again, group="g") as consumer:
         assert consumer.committed() == {}
+
+
+def test_a_group_starts_over_even_if_the_disk_was_full_when_its_topic_was_deleted(tmp_path: Path) -> None:
+    files = faults.FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files), config={"offsets.topic.num.partitions": 1}) as engine:
+        engine.create_topic("one")
+        fill(engine, ONE, 5)
+        engine.alter_group_offsets("g", {ONE: 5})
+        files.rule = faults.failing("write", errno.ENOSPC, path=".log", times=2)
+        with pytest.raises(DiskFullError):
+            engine.delete_topic("one")
+        assert "one" not in engine.topics()
+        with pytest.raises(DiskFullError):
+            engine.create_topic("one")
+        assert "one" not in engine.topics()
+        engine.create_topic("one")
+        assert engine.group_offsets("g") == {}
 
 
 def test_committed_offsets_are_deleted_after_a_crash_during_the_deletion_of_a_topic(

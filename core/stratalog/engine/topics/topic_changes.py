@@ -247,7 +247,7 @@ class TopicChanges:
             self._warn_of_failed(names)
         for found in names:
             self._open_logs.remove(found, delay_ms)
-        self._forget_offsets(name)
+        self._forget_offsets(name)  # if it fails, the entry stays, and ``create`` calls it before a new topic exists
         self._topics.put(name, None)
 
     def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
