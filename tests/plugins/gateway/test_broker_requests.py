@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import threading
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +14,10 @@ import pytest
 
 from gateway_bed import Served, Wire, part, request, served
 from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
+from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirOfflineError
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.settings import GatewaySection
 
@@ -137,16 +140,17 @@ def test_the_directories_of_the_broker_are_described(orders: Served) -> None:
     assert len(everything.topics[0].partitions) == 3
 
 
-def test_directories_that_are_all_out_of_service_are_an_error_of_the_response(
-    orders: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def log_directories(engine: Engine) -> dict[str, tuple[TopicPartition, ...]]:
-        raise LogDirOfflineError(f"no log directory of {engine} is in service", "")
-
-    monkeypatch.setattr(Engine, "log_directories", log_directories)
-    with orders.wire() as wire:
-        found = wire.ask("DescribeLogDirs", 4, topics=None)
-    assert (found.error_code, found.results) == (56, ())
+def test_the_directories_of_an_engine_whose_disk_has_failed_get_an_error_code(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with served(tmp_path, env=Env(files=files)) as made:
+        made.engine.create_topic("orders")
+        files.rule = failing("write", errno.EIO)
+        with pytest.raises(LogDirOfflineError):
+            made.engine.log("orders", 0).append([Record(value=b"lost")])
+        with made.wire() as wire:
+            found = wire.ask("DescribeLogDirs", 4, topics=None)
+            assert (found.error_code, found.results) == (56, ())
+            assert wire.ask("DescribeLogDirs", 1, topics=None).results == ()
 
 
 def test_elections_are_refused(orders: Served) -> None:

@@ -21,7 +21,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe_log_dirs(request: Request) -> Any:
-    """Return the response with the local size (bytes) of each log, by directory."""
+    """Return the response with the local size (bytes) of each log, by directory in service."""
     make, asked = request.make, request.body.topics
     refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     if refused:
