@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import TopicExistsError
 from stratalog.group_states import GroupMetadata
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group import Group, Joined, State
@@ -46,9 +48,9 @@ class Bed(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(directory: Path) -> Iterator[Bed]:
+def opened(directory: Path, files: FaultyVfs | None = None) -> Iterator[Bed]:
     clock = ManualClock()
-    with open_engine(directory, env=Env(clock=clock)) as engine:
+    with open_engine(directory, env=Env(clock=clock, files=files or FaultyVfs())) as engine:
         with contextlib.suppress(TopicExistsError):
             engine.create_topic("__consumer_offsets", partitions=1)  # faster than Kafka's 50
         node = Node(engine, SETTINGS, clock)
@@ -150,6 +152,22 @@ def test_a_generation_that_cannot_be_stored_is_no_generation(bed: Bed, monkeypat
         assert bed.groups.sync("g", member.member_id, 1, None, {}).error == Code.COORDINATOR_NOT_AVAILABLE
     assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.REBALANCE_IN_PROGRESS
     assert bed.groups.join(asked(member.member_id)).generation == 2
+
+
+def test_a_static_member_stays_if_its_replacement_cannot_be_stored(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with opened(tmp_path, files) as bed:
+        member = stable(bed, "one")
+        files.rule = failing("write", errno.ENOSPC, times=100)
+        assert bed.groups.join(asked(instance="one")).error == Code.NOT_COORDINATOR
+        files.rule = None
+        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.NONE
+        view = bed.table.view("g")
+        assert view is not None
+        assert [found.id for found in view.members] == [member.member_id]
+        later = bed.groups.join(asked(instance="one"))
+        assert (later.error, later.generation) == (Code.NONE, 1)
+        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.FENCED_INSTANCE_ID
 
 
 def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:

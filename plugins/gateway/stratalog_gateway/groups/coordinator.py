@@ -144,7 +144,10 @@ class GroupCoordinator:
             return None
         member.seen(now_ns)
         error = self._stored.store(group, {found.id: found.assignment for found in group.members.values()})
-        if error:
+        if error:  # the client that has the old member id stays in the group
+            group.drop(member_id, error)
+            group.add(before)
+            group.leader = was_leader
             return Joined(error, "")
         found = group.joined(member)
         if group.leader != member_id:
