@@ -13,7 +13,7 @@ import pytest
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import TopicExistsError
+from stratalog.errors import DiskFullError, TopicExistsError
 from stratalog.group_states import GroupMetadata
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
@@ -168,6 +168,20 @@ def test_a_static_member_stays_if_its_replacement_cannot_be_stored(tmp_path: Pat
         later = bed.groups.join(asked(instance="one"))
         assert (later.error, later.generation) == (Code.NONE, 1)
         assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.FENCED_INSTANCE_ID
+
+
+def test_members_that_have_left_do_not_return_after_a_failed_deletion_of_the_group(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with opened(tmp_path, files) as bed:
+        member = stable(bed)
+        files.rule = failing("write", errno.ENOSPC, times=100)
+        assert bed.groups.leave("g", member.member_id, None) == Code.NONE
+        with pytest.raises(DiskFullError):
+            bed.table.delete("g")
+        files.rule = None
+        assert bed.table.delete("g") == Code.NONE
+    with opened(tmp_path) as bed:
+        assert (bed.table.view("g"), bed.stored()) == (None, [])
 
 
 def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:

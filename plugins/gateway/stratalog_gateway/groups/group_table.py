@@ -111,8 +111,9 @@ class GroupTable:
         with self.opened(name) as group:
             if not group.is_unused:
                 return Code.NON_EMPTY_GROUP
-            group.presence = Presence.REMOVED
-            return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
+            is_deleted = self._node.engine.delete_group(name)
+            group.presence = Presence.REMOVED  # not after an error: stored members may have left
+            return Code.NONE if is_deleted else Code.GROUP_ID_NOT_FOUND
 
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
