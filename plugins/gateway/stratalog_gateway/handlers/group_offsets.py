@@ -14,7 +14,7 @@ from kio.serial.errors import DecodeError
 
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
+from stratalog_gateway.error_codes import Code, RefusedError, as_coordinator, coordinator_code
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
