@@ -38,9 +38,10 @@ class TopicSetting(NamedTuple):
 
     Attributes:
         value: the effective value, in the form that ``create_topic`` accepts.
-        default: the built-in value, which applies if neither the topic nor ``[topic_defaults]`` sets one.
+        default: the built-in value, which applies if neither the topic nor ``[topic_defaults]`` sets one. For
+            ``remote.storage.enable``, it is True if the engine has a tier.
         source: ``topic`` if the topic sets the value, ``engine`` if ``[topic_defaults]`` sets it, otherwise
-            ``default``.
+            ``default``. It is also ``topic`` for the unlimited retention of a topic that is not stored.
         doc: description of the setting.
     """
 
@@ -75,7 +76,7 @@ class TopicTable:
         sections: Mapping[str, Section] | None = None,
         entries: Mapping[str, TopicEntry] | None = None,
     ) -> None:
-        self._store, self._given = store, frozenset(defaults)
+        self._store, self._given, self._has_tier = store, frozenset(defaults), has_tier
         chosen = {"remote.storage.enable": has_tier, **defaults}
         plain = TopicConfig(sections=dict(sections or {}))
         self.defaults = plain.replaced(chosen, "topic_defaults")
@@ -151,9 +152,8 @@ class TopicTable:
         described = {**TopicConfig.keys()}
         for section in self.defaults.sections.values():
             described |= section.keys()
-        plain = TopicConfig(
-            sections={name: type(found)() for name, found in self.defaults.sections.items()}
-        ).to_mapping()
+        sections = {name: type(found)() for name, found in self.defaults.sections.items()}
+        plain = TopicConfig(remote_storage_enable=self._has_tier, sections=sections).to_mapping()
         result = {}
         for name, value in values.items():
             source = "topic" if name in chosen else "engine" if name in self._given else "default"

@@ -76,6 +76,15 @@ def test_settings_have_defaults_and_sources(dirs: list[Path]) -> None:
             engine.topic_settings("order")
 
 
+def test_a_setting_without_a_value_of_its_own_has_its_default(dirs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    for tier in (None, (tmp_path / "bucket").as_uri()):
+        with open_engine(dirs, tier=tier) as engine:
+            engine.create_topic(f"with-{tier is not None}")
+            for setting in engine.topic_settings(f"with-{tier is not None}").values():
+                assert setting[:3] == (setting.default, setting.default, "default")
+
+
 def test_each_change_of_a_topic_is_counted(dirs: list[Path]) -> None:
     with open_engine(dirs) as engine:
         changes: list[Callable[[], object]] = [
