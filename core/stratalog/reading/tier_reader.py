@@ -10,7 +10,7 @@ from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.log.load.tier_producers import stable_end
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.log.read.view import LogView
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import TopicId, TopicPartition, unknown_topic
 from stratalog.model.offsets import LogOffsets
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
@@ -94,9 +94,12 @@ class BucketReader(Reader):
         """Return the topic's settings in the log's latest manifest root.
 
         If the root has no settings, the result has unlimited retention unless ``[topic_defaults]`` limits it. The call
-        may raise StoreError, CorruptManifestError and ClosedError.
+        may raise UnknownTopicError, StoreError, CorruptManifestError and ClosedError.
         """
-        root = self._bucket.log(name, self._names()[name]).root
+        topic_id = self._names().get(name)
+        if topic_id is None:
+            raise unknown_topic(name, self._names(), self.location)
+        root = self._bucket.log(name, topic_id).root
         plain = TopicConfig(sections=self._host.registry.topic_sections())
         defaults = {"remote.storage.enable": True, **self._host.settings.topic_defaults}
         if root is None or root.topic is None:

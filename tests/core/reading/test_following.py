@@ -54,6 +54,14 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             reader.refresh()
 
 
+def test_an_unknown_topic_of_a_tier_has_no_settings(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("orders")
+        add(engine, b"0", "orders")
+    with open_reader(uri) as reader, pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+        reader.topic_config(TopicPartition("order", 0))
+
+
 def test_a_topic_that_is_created_again_is_a_new_topic(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "data", tier=uri) as engine, open_reader(uri) as reader:
         engine.create_topic("t")
