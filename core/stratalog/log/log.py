@@ -123,10 +123,14 @@ class Log(LogReader):
             InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
             RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
             RecordBatchTooLargeError: all records together are above ``segment.bytes``; nothing was written.
-            UnsupportedCompressionError: the topic's codec is not installed; nothing was written.
-            DiskFullError: no space; the log can still be read.
-            LocalLimitError: local disk is at ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses the append.
-            StorageError: the log is closed, damaged or out of service, or writing failed.
+            UnsupportedCompressionError: the topic's codec is not installed, or ``record.version`` does not support it;
+                nothing was written.
+            OffsetsExhaustedError: the log has no offsets left; nothing was written.
+            DiskFullError: no space; nothing was written, and the log can still be read.
+            LocalLimitError: local disk is at ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses the append,
+                with ``block`` after a wait; nothing was written.
+            StorageError: the log is closed, damaged or out of service, or a write or sync failed. After a failed sync,
+                the log may contain the records.
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
@@ -148,19 +152,22 @@ class Log(LogReader):
     def append_as_leader(self, data: Buffer, durability: str | None = None, *, origin: str = "client") -> AppendResult:
         """Append batches that a producer encoded: all of them, or none.
 
-        The batches are checked, and get their offsets and the leader epoch. A retry of an idempotent producer's recent
-        append returns the earlier offsets. Batches that do not fit the topic's ``record.version`` or
-        ``compression.type`` are encoded again.
+        The batches are checked, and get their offsets and the leader epoch. A partial batch at the end of ``data`` is
+        ignored. A retry of an idempotent producer's recent append returns the earlier offsets. Batches that do not fit
+        the topic's ``record.version`` or ``compression.type`` are encoded again.
 
         ``origin="coordinator"`` is for a group or transaction coordinator: control batches are accepted, and sequence
         numbers are not checked.
 
         Raises:
-            CorruptBatchError, DecompressedSizeError: framing, a CRC or compressed data is wrong; nothing was written.
+            CorruptBatchError: framing or a CRC is wrong; nothing was written.
+            DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``; nothing was written.
+            InvalidRecordError: ``data`` has no whole batch, a batch cannot be decoded, or a batch or record breaks a
+                rule of the topic; nothing was written.
+            RecordTooLargeError: a batch is above ``max.message.bytes``; nothing was written.
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError:
                 a batch breaks the rules of idempotent producers or of transactions; nothing was written.
-            OffsetsExhaustedError: the log has no offsets left.
-            StorageError: any error of ``append``.
+            StorageError: any other error of ``append``.
         """
         if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
             raise wrong_type("data of append_as_leader()", "bytes", data)
@@ -240,7 +247,8 @@ class Log(LogReader):
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this epoch.
             ConfigError: the epoch is above 2147483647.
-            StorageError: the log is not writable, or the epoch cannot be stored; the role does not change.
+            StorageError: the log is not writable, or the epoch cannot be stored. The role does not change. If the disk
+                failed, the log is out of service.
         """
         lead(self._state, epoch)
 
@@ -257,9 +265,10 @@ class Log(LogReader):
     def truncate_to(self, offset: int) -> bool:
         """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
-        The log then ends at ``offset``. A batch that contains ``offset`` is dropped as a whole, so pass the first
-        offset of a batch. If a follower has ``offset`` only in the tier, its log ends at a segment boundary of the tier
-        at or below ``offset``.
+        If the log end is at or below ``offset``, no record is dropped. Otherwise the log then ends at ``offset``. A
+        high watermark or log start above the new log end is lowered to the log end. A batch that contains ``offset`` is
+        dropped as a whole, so pass the first offset of a batch. If a follower has ``offset`` only in the tier, its log
+        ends at a segment boundary of the tier at or below ``offset``.
 
         Raises:
             ConfigError: ``offset`` is negative or above 2^63 - 1.
@@ -326,9 +335,9 @@ class Log(LogReader):
     def delete_records(self, before: int) -> int:
         """Hide the records below offset ``before``, and return the new log start offset.
 
-        ``before=-1`` means the high watermark. Retention deletes files later, when whole segments are below the log
-        start. The new log start is durable on return, unless the disk is full. In Kafka, and on a full disk in
-        stratalog, it is durable after the next checkpoint of the log starts.
+        ``before=-1`` means the high watermark. If ``before`` is at or below the log start, nothing changes. Retention
+        deletes files later, when whole segments are below the log start. The new log start is durable on return. On a
+        full disk, as in Kafka, it is durable only after the engine writes its next checkpoint.
 
         Source: apache/kafka Partition.deleteRecordsOnLeader.
 
@@ -345,7 +354,8 @@ class Log(LogReader):
         """Call ``callback`` with the log's offsets after they have changed; return a function that unsubscribes it.
 
         A thread of the engine calls ``callback`` later, with no lock held. Changes in quick succession cause one call.
-        An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
+        An exception of the callback is logged. A slow callback delays the subscribers of all logs of the engine, but no
+        append. Unsubscribing does not wait for a call in progress.
         """
         with self._state.lock:
             if self._subscribers is None:

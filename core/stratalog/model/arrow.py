@@ -39,8 +39,8 @@ ARROW_COLUMNS: Final = tuple(_SOURCES)
 """Names of the columns of ``arrow_schema()``, in its order."""
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
-"""Function of columns, partition, limit in bytes and schema that yields Arrow batches. It is typed as Any, because
-pyarrow is optional."""
+"""Function of columns, partition, limit in bytes and schema that yields Arrow batches. Schema and batches are typed as
+Any, because pyarrow is optional."""
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
@@ -92,12 +92,14 @@ def arrow_fields(columns: Sequence[str] | None) -> Fields:
 def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[str] | None = None) -> pyarrow.Table:
     """Return one table in ``arrow_schema(columns)`` with the records of all ``chunks``.
 
-    Each of ``chunks`` that has records becomes one chunk of the table, or several if a column needs more than 2 GiB.
-    The records are copied: the memory of a chunk may be reused as soon as the next chunk is requested.
+    ``partition`` is the value of the column ``partition``. Each of ``chunks`` that has records becomes one chunk of the
+    table, or several if a column needs more than 2 GiB. The records are copied: the memory of a chunk
+    may be reused as soon as the next chunk is requested.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
         ConfigError: a chunk does not have a needed field; the text names the column. Also as ``arrow_schema``.
+        InvalidRecordError: ``partition`` does not fit 32 bits.
         IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
         OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
     """
@@ -170,7 +172,7 @@ class ArrowBuffers(NamedTuple):
     keys: tuple[int, list[Any]]
     values: tuple[int, list[Any]]
     list_offsets: Any
-    """Index of the first header of each row: int32, one more than rows."""
+    """Index of each row's first header, then the number of all headers: int32, ``rows`` + 1 numbers."""
     names: list[Any]
     contents: tuple[int, list[Any]]
 

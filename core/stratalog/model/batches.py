@@ -96,7 +96,7 @@ class RecordBatch:
 
     @property
     def is_control(self) -> bool:
-        """True if the batch contains control records, which are never returned to readers."""
+        """True if the batch contains control records, such as the end marker of a transaction."""
         return self.magic == 2 and bool(self.attributes & CONTROL_BIT)
 
     @property

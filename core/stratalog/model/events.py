@@ -80,7 +80,7 @@ class LogCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUncleanable:
-    """Compaction of a log, locally or in the tier, failed, and does not run until the log is opened again."""
+    """Compaction of a log failed, on local disk or in the tier. It skips this part until the log is opened again."""
 
     log: TopicPartition
     reason: str
@@ -98,7 +98,10 @@ class SegmentsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFenced:
-    """Another writer took over the log's tier with a higher leader epoch. The log can only be read from now on."""
+    """Another writer took over the log's tier. The log can only be read from now on.
+
+    ``leader_epoch`` is the epoch of this log, not of the other writer.
+    """
 
     log: TopicPartition
     leader_epoch: int
@@ -107,7 +110,7 @@ class EpochFenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirOffline:
-    """An I/O error took a log directory out of service."""
+    """An I/O error took a log directory out of service, or the engine was opened without it because it is unusable."""
 
     path: str
     reason: str

@@ -175,7 +175,7 @@ def check_topic(topic: str) -> str:
 
 
 def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicPartition], place: str) -> UnknownTopicError:
-    """Return the error for a topic or partition that does not exist. The error's text suggests similar names.
+    """Return the error for a topic or partition that does not exist. The error's text suggests names that exist.
 
     Args:
         wanted: name of the topic, or the partition.
@@ -222,7 +222,7 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def left_folder_fate(name: str) -> str | None:
-    """Return the fate (delete, future or stray) in a folder's name ``topic-partition.id-fate``, or None."""
+    """Return the fate (delete, future or stray) in a folder name ``topic-partition.id-fate``; None for other names."""
     found = _LEFT_FOLDER.match(name)
     return found["fate"] if found else None
 
@@ -390,7 +390,7 @@ def after_log_prefix(prefix: str) -> str:
 
 
 def deleted_topic_key(topic: str, topic_id: TopicId) -> str:
-    """Return the key of the note that a topic, whose id was computed from its name, was deleted and collected."""
+    """Return the key of the note of a topic that was deleted and collected. Its id was computed from its name."""
     return f"{_DELETED_TOPICS}{topic}-{topic_id}"
 
 
@@ -400,5 +400,5 @@ def is_own_key(key: str) -> bool:
 
 
 def probe_key(unique: uuid.UUID) -> str:
-    """Return the key of an object for a test of a store, which deletes the object at its end."""
+    """Return the key of an object for a test of a store. The test deletes the object."""
     return f"stratalog-probe/{unique.hex}"

@@ -67,7 +67,7 @@ class AppendOrigin(StrEnum):
 
 
 class Watermark(StrEnum):
-    """The event that advances a log's high watermark: a write, a sync, or ``set_high_watermark`` (``external``)."""
+    """The event that advances a leader's high watermark: a write, a sync, or ``set_high_watermark`` (``external``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
@@ -75,7 +75,7 @@ class Watermark(StrEnum):
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, and the position (bytes) in the ``.log`` file of its batch or of the group of batches with it."""
+    """An offset, and the position (bytes) of its batch, or of the group of batches with it, in the ``.log`` file."""
 
     offset: int
     position: int
@@ -89,7 +89,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEntry(NamedTuple):
-    """The first offset written in a leader epoch."""
+    """A leader epoch, and the offset at which it begins. The epoch may have no records."""
 
     epoch: int
     start_offset: int

@@ -154,6 +154,7 @@ class RecordColumns:
 
         Raises:
             ConfigError: a field is absent; the text names its column.
+            InvalidRecordError: ``partition`` does not fit 32 bits.
             ValueError: a timestamp type does not exist.
             IndexError, TypeError, ValueError: as ``RecordColumns``.
         """
@@ -163,8 +164,8 @@ class RecordColumns:
         """Yield the records one by one. The columns must have every field.
 
         Raises:
-            ConfigError, IndexError, TypeError, ValueError: as ``to_records``, at the latest when the iteration reaches
-                the wrong record.
+            ConfigError, InvalidRecordError, IndexError, TypeError, ValueError: as ``to_records``, at the latest when
+                the iteration reaches the wrong record.
         """
         return _iterator_of(self, partition)
 

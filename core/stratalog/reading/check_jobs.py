@@ -57,6 +57,8 @@ def plan_checks(
 ) -> CheckPlan:
     """Check all roots, pages and object sizes of a tier, and divide its segments into checks of their content.
 
+    A segment with a missing object is in no check; it is already in the findings of the plan.
+
     Args:
         source: a tier, without ``as_of``.
         topics: check only these topics; None checks all.
@@ -65,7 +67,8 @@ def plan_checks(
             each would read less than about 4 MiB.
 
     Raises:
-        ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``); or ``checks`` is below 1.
+        ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``); ``checks`` is below 1; or
+            the key of a root's MAC is missing.
         UnknownTopicError: a topic does not exist.
         StoreError: the tier cannot be read.
         UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.

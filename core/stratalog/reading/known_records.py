@@ -30,10 +30,10 @@ def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_m
 
     A part is within one segment. A segment is left out only if its largest timestamp is below ``first_ms`` or its
     smallest timestamp is above ``last_ms``. The smallest timestamp is known only if the manifest of a tier has it. No
-    record is read.
+    record is decoded.
 
     Raises:
-        StoreError, CorruptManifestError: the tier cannot be read.
+        StorageError: a segment on local disk, or the tier's list of segments, cannot be read.
     """
     for part in log.view().ranges(start, end):
         least_ms, largest_ms = least_timestamp_ms(part.segment), part.segment.max_timestamp_ms

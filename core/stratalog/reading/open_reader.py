@@ -34,13 +34,14 @@ def open_reader(
 ) -> Reader:
     """Open logs for reading, without an engine.
 
-    Nothing is locked, written, truncated or deleted. If the directory was not closed cleanly, the reader recovers the
-    logs in memory only. In a forked child process, each use of the reader raises ClosedError.
+    Nothing in the directory or the tier is locked, written, truncated or deleted. If the directory was not closed
+    cleanly, the reader recovers the logs in memory only. In a forked child process, each use of the reader raises
+    ClosedError.
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
             tier, which is then read alone.
-        tier: the tier behind a directory, for segments that are no longer local.
+        tier: the tier behind a directory, for segments that are no longer local; ignored if ``location`` is a tier.
         tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
         as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp
             with a time zone. A timestamp selects the newest state that was committed at or before it.
@@ -55,8 +56,9 @@ def open_reader(
         CorruptCheckpointError: a file of the directory that describes topics or logs is malformed.
         StoreError: the store of the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
-        UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, ``as_of`` is given without a
-            tier, or ``as_of`` has no time zone.
+        UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, ``as_of`` is given for a
+            directory (even with ``tier``), ``as_of`` has no time zone, ``tier`` is not a URI, or ``tier_options`` has
+            a wrong value.
         PluginError: a plugin breaks the plugin interface, or a call into a plugin did not return within
             ``plugin.deadline.ms``.
     """

@@ -30,7 +30,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicInfo:
-    """One topic. ``topic_id`` is None if a Kafka broker without topic ids (before 2.8) wrote the directory."""
+    """One topic. ``topic_id`` is None if a Kafka broker without topic ids (before 2.8) wrote the directory.
+
+    It is also None if the id cannot be read from any partition.
+    """
 
     name: str
     topic_id: TopicId | None
@@ -150,11 +153,21 @@ class Reader(CheckedArguments, Closeable):
         return f"Reader({self.location!r})"
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return the names of all logs, sorted. A reader of a tier alone may list the tier, and raise StoreError."""
+        """Return the names of all logs, sorted.
+
+        Raises:
+            StoreError, CorruptManifestError: a tier that is read alone cannot be listed or read.
+        """
         return tuple(sorted(self._names()))
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return all topics, by name; raise the errors of ``partitions``."""
+        """Return all topics, by name.
+
+        Raises:
+            SystemLimitError: the process has too many open files.
+            ClosedError: the reader is closed.
+            The errors of ``partitions``.
+        """
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
@@ -189,8 +202,10 @@ class Reader(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: there is no such log.
-            ConfigError: ``partition`` is left out, and the topic has several partitions. Or the log is in several log
-                directories. Or the log has no state at the version or timestamp ``as_of``.
+            ConfigError: ``partition`` is left out, and the topic has several partitions; the log is in several log
+                directories; the log has no state at the version or timestamp ``as_of``; or the key of a manifest's MAC
+                is missing.
+            UnknownComponentError: a newer stratalog wrote the log's manifest.
             CorruptionError: a file or manifest that describes the log is malformed.
             LogDirError, StoreError: the directory or the tier cannot be read.
             ClosedError: the reader is closed.
@@ -206,7 +221,7 @@ class Reader(CheckedArguments, Closeable):
         return self._logs[name]
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
-        """Open several logs in parallel, which ``log`` then returns at once. Raise the errors of ``log``."""
+        """Open several logs in parallel. ``log`` then returns each log at once. Raise the errors of ``log``."""
         self._check_open()
         wanted = [name for name in names if name not in self._logs]
         there = self._names()
@@ -248,6 +263,7 @@ class Reader(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: there is no such topic; the text names a similar topic if there is one.
             ClosedError: the reader is closed.
+            The errors of ``partitions``.
         """
 
         def partitions() -> list[int]:
@@ -283,6 +299,9 @@ class Reader(CheckedArguments, Closeable):
         """Return the settings of a log's topic; for a tier that is read alone, those in the log's manifest.
 
         If the topic's settings are unknown, the result has unlimited retention unless ``[topic_defaults]`` limits it.
+
+        Raises:
+            UnknownTopicError, StoreError, CorruptManifestError, ClosedError: only for a tier that is read alone.
         """
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:

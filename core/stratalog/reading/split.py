@@ -111,7 +111,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Pieces that one task reads, in the order of partitions and offsets.
+    """Pieces that one task reads. The pieces of one log are adjacent, and ascend by offset.
 
     A split can be pickled. It contains no secrets and no open files.
     """

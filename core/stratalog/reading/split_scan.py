@@ -94,14 +94,14 @@ def scan(
     replaced after the plan was made, the scan opens the whole source, and reads the current segments of the log.
 
     Args:
-        source: source of the plan; this call opens it.
+        source: source of the plan; it is open while the iteration runs.
         split: split of a plan.
         columns: names of the columns, in the order of the batches; only these are decoded. None means all.
         on_damage: called for each damaged range, which is then skipped. If None, the scan raises CorruptBatchError.
         on_loss: called for records that no longer exist. If None, the scan raises OffsetOutOfRangeError.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: a column does not exist, or is named twice.
         CorruptBatchError: an entry is damaged, and ``on_damage`` is None; all records before it have been yielded.
         OffsetOutOfRangeError: records no longer exist, and ``on_loss`` is None; later records were not read.
         PluginImportError: pyarrow is not installed; the text names the extra.
@@ -115,7 +115,7 @@ def scan(
 
 
 class PieceReader:
-    """Reads pieces of one log; the arguments are those of ``scan``."""
+    """Reads pieces of one log. ``place`` opens the segments; the other arguments are those of ``scan``."""
 
     def __init__(
         self,

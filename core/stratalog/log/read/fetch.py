@@ -78,7 +78,8 @@ class Fetched:
         no records remain, the result is empty: continue the fetch at ``next_offset``.
 
         Raises:
-            UnsupportedCompressionError: a batch is compressed with zstd, and ``magic`` is below 2.
+            UnsupportedCompressionError: a batch above ``magic`` is compressed with zstd, and ``magic`` is below 2; or
+                its codec is not installed.
             CorruptBatchError: records do not fit their batch; the error's ``position`` is in ``read()``, its ``file``
                 is "".
             DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
@@ -91,7 +92,7 @@ class Fetched:
         return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
 
     def release(self) -> None:
-        """Unpin the slices. May be called twice."""
+        """Release the slices. May be called twice."""
         for piece in self.slices:
             piece.release()
 

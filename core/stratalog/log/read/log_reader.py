@@ -33,10 +33,10 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 
 
 class LogReader(CheckedArguments, ABC):
-    """One log over both tiers, for reading. Thread-safe. A read holds no lock that appends wait for.
+    """One log, on local disk and in its tier, for reading. Thread-safe. A read holds no lock that appends wait for.
 
     ``isolation`` is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable
-    offset, without aborted transactions) or ``"log_end"`` (up to the log end).
+    offset, without aborted transactions) or ``"log_end"`` (up to the log end). Other values raise ConfigError.
 
     Attributes:
         name: topic and partition.
@@ -124,13 +124,14 @@ class LogReader(CheckedArguments, ABC):
         return records_with_key(self.view, self.components, key, start, end, isolation, self.name.partition)
 
     def extra_index(self, name: str) -> Iterator[SegmentExtra]:
-        """Return an iterator over one extra index of each segment of both tiers, oldest first.
+        """Return an iterator over one extra index of each segment, on local disk and in the tier, oldest first.
 
         The plugin that provides the index documents the methods of its readers.
 
         Raises:
             UnknownComponentError: the topic names no index of this name (``index.extra``). For a log opened only for
                 reading: no index of this name is installed. The error is raised when the iteration begins.
+            StorageError: the tier's list of segments cannot be read, or the log is closed.
         """
         return segment_extras(self.view(), self.components.extras, name)
 
@@ -155,7 +156,7 @@ class LogReader(CheckedArguments, ABC):
 
         Raises:
             StorageError: any error of ``records``.
-            ConfigError: there is no such column.
+            ConfigError: a column does not exist, or is named twice.
             PluginImportError: pyarrow is not installed; the text names the extra.
         """
         return read_table(self.view, self.components, start, end, isolation, self.name.partition, columns)
@@ -180,14 +181,14 @@ class LogReader(CheckedArguments, ABC):
             isolation: upper bound of the read; replicas read with ``"log_end"``.
             min_one_batch: True to return the first batch even if it is larger than ``max_bytes``. If False, the result
                 is then empty.
-            current_leader_epoch: the leader epoch that the caller expects; None is not checked.
+            current_leader_epoch: the leader epoch that the caller expects; None means no check.
             last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
                 this one, the result has no batches, and ``diverging`` is set.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
                 -1 or later than all known epochs.
-            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's.
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
@@ -254,7 +255,7 @@ class LogReader(CheckedArguments, ABC):
 
         Args:
             epoch: the latest epoch in the replica's log.
-            current_leader_epoch: the leader epoch that the caller expects; None is not checked.
+            current_leader_epoch: the leader epoch that the caller expects; None means no check.
 
         Returns:
             The largest known epoch at or below ``epoch``, with the first offset after it; the latest epoch ends at the
@@ -262,7 +263,7 @@ class LogReader(CheckedArguments, ABC):
             ``epoch`` is -1 or later than all known epochs: (-1, -1).
 
         Raises:
-            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's.
         """
         view = self.view()
         view.check_leader_epoch(current_leader_epoch)
@@ -271,7 +272,8 @@ class LogReader(CheckedArguments, ABC):
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """Return the offset of the first record with a timestamp at or after ``timestamp_ms``.
 
-        The result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
+        As in Kafka, control records and records of aborted transactions count, although readers may omit them. The
+        result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
         """
         found = self.first_since(timestamp_ms, isolation)
         return None if found is None else found.offset
@@ -279,7 +281,8 @@ class LogReader(CheckedArguments, ABC):
     def first_since(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return timestamp and offset of the first record with a timestamp at or after ``timestamp_ms``.
 
-        The result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
+        As in Kafka, control records and records of aborted transactions count, although readers may omit them. The
+        result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
         """
         fences = self._fences = self._fences or TimeFences()
         return offset_for_timestamp(self.view, self.components, timestamp_ms, isolation, fences)
@@ -287,8 +290,8 @@ class LogReader(CheckedArguments, ABC):
     def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return the largest timestamp from the log start on, and the offset of the first record that has it.
 
-        The result is None if no record has a timestamp, or if that record is above the bound of ``isolation``. Raises
-        StorageError if a segment cannot be read.
+        The result is None if no record has a timestamp, or if ``isolation`` does not show that record. As in Kafka,
+        control records count. Raises StorageError if a segment cannot be read.
 
         Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP. Kafka also returns a record below the log start if its
         segment is not deleted yet.
@@ -297,7 +300,7 @@ class LogReader(CheckedArguments, ABC):
         return largest_timestamp(self.view, self.components, isolation, fences)
 
     def segments(self) -> tuple[SegmentSummary, ...]:
-        """Return a summary of each segment of both tiers, oldest first. A segment in both tiers is listed once.
+        """Return a summary of each segment, oldest first. A segment on local disk and in the tier is listed once.
 
         Raises StorageError if the tier's list of segments cannot be read.
         """
@@ -305,7 +308,7 @@ class LogReader(CheckedArguments, ABC):
 
 
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
-    """Return a summary of each segment of a view, oldest first. A segment in both tiers is listed once.
+    """Return a summary of each segment of a view, oldest first. A segment on disk and in the tier is listed once.
 
     If local segments have the last offsets of a segment in the tier, its size is estimated for the other offsets.
     Raises StorageError if the tier's list of segments cannot be read.

@@ -64,8 +64,8 @@ class TransactionState:
 
     Attributes:
         status: a ``TransactionStatus``, or an unknown number from a later release of Kafka.
-        partitions: partitions of the transaction; None in the state EMPTY, before the first transaction.
-        start_timestamp_ms: start of the transaction (ms since 1970); -1 before the first transaction.
+        partitions: partitions of the transaction; None in the state EMPTY, after each start of the producer.
+        start_timestamp_ms: start of the transaction (ms since 1970); -1 in the state EMPTY.
     """
 
     producer_id: int = stored(INT64)
@@ -118,7 +118,9 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(state: TransactionState, version: int) -> bytes:
-    """Return the encoded value of a record, in this version of its schema.
+    """Return the encoded value of a record, in version 0 or 1 of its schema.
+
+    Version 0 leaves out ``previous_producer_id``, ``next_producer_id`` and ``client_transaction_version``.
 
     Raises:
         InvalidRecordError: a number or text does not fit its field, or the version is unknown.

@@ -15,7 +15,7 @@ from stratalog.tier.manifest.root import Head
 AsOf: TypeAlias = int | datetime
 """A version of the manifest, or a timestamp. A timestamp means the latest root that was created at or before it.
 
-A datetime without a time zone is UTC.
+A datetime without a time zone is UTC here; ``open_reader`` refuses it.
 """
 
 
