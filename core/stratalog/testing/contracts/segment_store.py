@@ -128,7 +128,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
             assert store.read_small("file") is None
 
     def test_files_are_renamed_and_removed(self, open_store: StoreOpener) -> None:
-        """Renaming or removing a missing file is no error."""
+        """A rename replaces an existing file. Renaming or removing a missing file is no error."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
@@ -141,6 +141,10 @@ class SegmentStoreContract(SegmentDurabilityContract):
             files.remove("b")
             files.sync()
             assert [entry.name for entry in files.list()] == ["c"]
+            files.replace_small("e", b"333")
+            files.rename("c", "e")
+            files.sync()
+            assert [(entry.name, entry.size_bytes) for entry in files.list()] == [("e", 2)]
 
     # --- reading only ------------------------------------------------------------------------------------------------
 
