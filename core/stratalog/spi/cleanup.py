@@ -58,7 +58,9 @@ class LogSummary:
     are compacted separately. ``dirty_start`` is the first offset of the local part that was not compacted yet, from the
     cleaner's checkpoint; None if the local part was never compacted. It can be below the log start or above the log end
     if records were deleted after the checkpoint was written. ``tier_dirty_start`` is the first offset of the tier part
-    that was not compacted yet, from the manifest.
+    that was not compacted yet, from the manifest; 0 if it was never compacted.
+
+    ``offsets`` has, among others, ``log_start``, ``last_stable``, ``high_watermark`` and ``log_end``.
     """
 
     log: TopicPartition
@@ -148,9 +150,9 @@ class RewriteJob:
     """One compaction round, for the record filter. A round compacts the offsets [start, end) of one log once.
 
     ``dirty_start`` is the first offset that no earlier round compacted. ``memory_bytes`` is the memory that the filter
-    may use for its state (``log.cleaner.dedupe.buffer.size`` of one thread). If the state is a hash table,
-    ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
-    ``config`` holds the topic's settings, including those of plugins.
+    may use for its state: ``log.cleaner.dedupe.buffer.size`` divided by ``log.cleaner.threads``. If the state is a hash
+    table, ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
+    ``now_ms`` is the time when the round begins. ``config`` holds the topic's settings, including those of plugins.
 
     ``secret`` is a key of 16 bytes, with which a filter hashes record keys for digests (``RecordFilter.digest``).
     Digests from earlier rounds that the filter gets were made with the same secret. It is stored only in the log's
@@ -169,16 +171,18 @@ class RewriteJob:
 
 
 class RecordFilter(ABC):
-    """A filter that decides which data records compaction keeps. One filter serves one compaction round, on one thread.
+    """A filter that decides which data records compaction keeps. One filter serves one compaction round.
+
+    Only one thread at a time uses a filter, but not always the thread that created the filter.
 
     A round has two passes. In pass 1 the core calls ``observe`` with all records that the filter observes. In pass 2 it
     calls ``judge`` with the records to decide on. Before both calls, the core removes control batches and the batches
     of aborted transactions. Offsets ascend.
 
     A digest describes the kept records of a segment, so that a later round can skip the segment without reading it. A
-    filter with a ``digest_kind`` returns digests of the records that it judges. In rounds over segments on local disk,
-    the core stores them. In a later round, the core passes a digest to ``spares`` of a filter with the same
-    ``digest_kind``.
+    filter with a ``digest_kind`` returns digests of the records that it judges. The core stores them if the round is
+    over segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the core
+    passes a digest to ``spares`` of a filter with the same ``digest_kind``.
 
     Attributes:
         fields: the record fields that the filter reads; columns of other fields may be empty.
@@ -220,9 +224,12 @@ class RecordFilter(ABC):
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
         A section is a part of a segment's digest, in the filter's own format. A later round passes it to ``spares``.
-        The core calls this method several times for each segment in pass 2, so the filter need not hold the digest of a
-        whole segment in memory. ``end`` is True in the last call for a segment: return all remaining sections, at least
-        one. The sections must cover all kept records, and may cover further records.
+        The core calls this method several times for each segment that pass 2 writes. Therefore the filter need not hold
+        the digest of a whole segment in memory. ``end`` is True in the last call for a segment: return all remaining
+        sections, at least one. The sections must cover all kept records, and may cover further records.
+
+        If ``RewriteJob.secret`` is empty, as in rounds over the tier, the core does not call this method. The filter
+        then must not collect digests, because they would only use memory.
         """
         del end
         return ()
@@ -244,17 +251,18 @@ class RecordFilter(ABC):
 
 
 class CleanupPolicy(ABC):
-    """A cleanup policy. A DeletePrefix of one policy has priority over a Rewrite of another policy."""
+    """A cleanup policy. Thread-safe. A DeletePrefix of one policy has priority over a Rewrite of another policy."""
 
     @abstractmethod
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the actions for a log, each with a reason for people to read. Their ranges ascend and do not overlap.
+        """Return the actions for a log, each with a reason for people to read; [] plans nothing.
 
-        Ranges must not be empty and must be inside the log. A DeletePrefix or Rewrite must end at or below the high
-        watermark. At most one action is a DeletePrefix. It must contain a whole segment or raise the log start, and
-        must not delete an empty active segment. The plan depends only on the arguments, and the policy must not change
-        them. After the core has executed a plan, the next plan must not contain the same deletion or rewrite. With a
-        later ``now_ms``, the end of the DeletePrefix must not be lower.
+        The ranges of the actions must ascend without overlap, must not be empty, and must be inside the log. A
+        DeletePrefix or Rewrite must end at or below the high watermark. At most one action is a DeletePrefix. It must
+        contain a whole segment or raise the log start, and must not delete an empty active segment. The plan depends
+        only on the arguments, and the policy must not change them. After the core has executed a plan, the next plan
+        must not contain the same deletion or rewrite. With a later ``now_ms``, the end of the DeletePrefix must not be
+        lower.
         """
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:

@@ -40,12 +40,14 @@ class Codec(ABC):
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """Return the decompressed records of one batch; ``magic`` is the magic of the batch.
 
-        ``data`` holds one or more compressed streams. Bytes after the last stream must not appear in the result. A
-        codec must not allocate more than ``limit_bytes`` for the result, even if ``data`` states a larger size.
+        ``data`` holds one or more compressed streams. The result has the contents of all streams, or of the first one
+        only. Bytes after the streams must not appear in the result: ignore them, or raise CorruptBatchError. A codec
+        must not allocate more than ``limit_bytes`` for the result, even if ``data`` states a larger size.
 
         Raises:
             DecompressedSizeError: the result would exceed ``limit_bytes``.
-            CorruptBatchError: the data is not a valid stream of this codec, or ends too early; position is 0.
+            CorruptBatchError: the data is not a valid stream of this codec, or ends too early; ``file`` is "". The
+                caller replaces ``position`` by the position of the batch.
         """
 
 
@@ -61,8 +63,8 @@ class CodecTable:
             ``codecs``.
 
     Raises:
-        PluginClashError: two of ``codecs`` have the same id. If two codecs of ``offers`` have the same id, the first
-            use of that id raises this error instead.
+        PluginClashError: two of ``codecs`` have the same id. If two codecs of ``offers`` have the same id, the
+            constructor does not raise it: each later lookup of that id, or of one of the two names, raises it.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class CodecTable:
 
         Raises:
             UnsupportedCompressionError: no codec with this id is installed, or it cannot be opened; the text contains
-                the reason.
+                the reason. Id 0 means no compression, and is not the id of a codec.
             PluginClashError: several codecs have this id.
         """
         try:

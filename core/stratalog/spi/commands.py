@@ -30,9 +30,9 @@ def option_group(
     """Return a decorator that adds several options to a click command and passes them as one argument.
 
     Args:
-        name: name of the command's argument; the command is called with ``name=make(...)``.
-        make: function that builds the value. Its parameters have the options' names. The command itself does not
-            receive these options.
+        name: name of the command's argument that gets the result of ``make``.
+        make: function that builds the value. Its parameters have the names of the options, and get their values. The
+            command itself does not get these options.
         options: click's option decorators, in the reverse order of the help text.
     """
     parts = tuple(inspect.signature(make).parameters)
@@ -188,7 +188,7 @@ class CommandOutput(Protocol):
 
 @contextlib.contextmanager
 def stop_event() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets. Only the main thread may use this context.
+    """Yield an event that the first SIGINT or SIGTERM sets. On other threads than the main thread, raise ValueError.
 
     A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs:
     by default, it ends the process without a clean shutdown. At the end of the context, both handlers are restored.

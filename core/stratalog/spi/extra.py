@@ -17,11 +17,17 @@ from stratalog.spi.indexes import IndexRole
 
 
 class ExtraIndexBuilder(ABC):
-    """A builder of the extra index of one segment. One thread uses it."""
+    """A builder of the extra index of one segment.
+
+    Only one thread at a time uses a builder, but different calls can run on different threads.
+    """
 
     @abstractmethod
     def add(self, records: RecordColumns) -> None:
-        """Add the next records of the segment to the index. Offsets ascend; a call has about 1 MiB of the log.
+        """Add the next records of the segment to the index. Offsets ascend.
+
+        A call has the records of at most one read of the log (``limits.read.bytes``, 1 MiB by default), or of one batch
+        if the batch is larger.
 
         Records of aborted transactions are included, because read_uncommitted readers see them. Transaction markers are
         not. The memory of the columns is reused after the call: copy the data that the builder keeps.
@@ -33,7 +39,8 @@ class ExtraIndexBuilder(ABC):
 
         The result depends only on the records and on the fields that the index reads. It must not depend on how the
         records were divided into calls of ``add``, or on further fields. Builders share no state. An index may be
-        useless if there are too many keys. The core replaces an index above 64 MiB by ``b""`` and logs a warning.
+        useless, for example, if there are too many different keys. The core replaces an index above 64 MiB by ``b""``
+        and logs a warning.
         """
 
 
@@ -43,18 +50,19 @@ class ExtraIndexReader:
     def may_hold_key(self, key: bytes) -> bool:
         """Return False if it is certain that no record of the segment has this key; otherwise True.
 
-        If the result is not a bool, for example None, the core reads the segment and reports an error of the plugin.
-        The default implementation returns True, for an index without keys.
+        If the result is not a bool, for example None, the core reads the segment and logs an error of the plugin. The
+        default implementation returns True, for an index without keys.
         """
         del key
         return True
 
 
 class ExtraIndex(ABC):
-    """One kind of extra index. The topic setting ``index.extra`` lists the kinds to build, any number of them.
+    """One kind of extra index. Thread-safe.
 
-    The plugin defines the bytes of the index; ``Provider.version`` is the version of this format. The core rebuilds an
-    index that was written by another version.
+    The topic setting ``index.extra`` lists the kinds to build, any number of them. The plugin defines the bytes of the
+    index; ``Provider.version`` is the version of this format. The core rebuilds an index that was written by another
+    version.
 
     Attributes:
         role: ``IndexRole.EXTRA`` for all kinds.

@@ -75,8 +75,8 @@ class RecordFormat(ABC):
         not match; otherwise CRCs are not checked.
 
         Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped. ``table.stop_position`` is
-        the position where it stopped. ``table.reason`` describes the damage there, "" if there is none. Fewer than 17
-        remaining bytes are a partial entry. Batches follow each other without a gap, from ``start`` to
+        the position where it stopped. ``table.reason`` describes the damage there, "" if there is none. If 1 to 16
+        bytes remain, they are a partial entry. Batches follow each other without a gap, from ``start`` to
         ``table.stop_position``; the engine refuses other results.
         """
 
@@ -100,7 +100,8 @@ class RecordFormat(ABC):
         Raises:
             CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
             DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
-            UnsupportedCompressionError: no codec has the batch's codec id.
+            UnsupportedCompressionError: no codec has the batch's codec id, or the codec cannot be opened.
+            PluginClashError: several codecs have the batch's codec id.
         """
 
     def decode_arrow(
@@ -127,7 +128,7 @@ class RecordFormat(ABC):
             columns: names of the columns, in the order of the results; None means all columns.
 
         Raises:
-            ConfigError: there is no such column.
+            ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
             PluginImportError: pyarrow is not installed; the text names the extra to install.
             The errors of ``decode``.
         """
@@ -175,8 +176,9 @@ class RecordFormat(ABC):
                 compares it with the batch. If None, the timestamp is not compared.
 
         Returns:
-            Start and end positions of the batches in ``data``, and their last offset. The range is empty if the last
-            offset of the first batch is at or above ``bound``. The result is None if the caller must use ``scan``: no
+            Start position (bytes), exclusive end position and last offset of the batches. If the last offset of the
+            first batch is at or above ``bound``, both positions are equal, and the last offset is not used. The end can
+            be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``: no
             batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the first
             batch is not complete, bytes before it are damaged, or an entry has another magic. The default
             implementation returns None.
@@ -190,7 +192,7 @@ class RecordFormat(ABC):
         The bytes are those of ``encode``. One call encodes the records and compares them with the rules.
 
         Args:
-            records: any number of records.
+            records: any number of records; their offsets are ignored.
             rules: rules of the topic.
             now_ms: the current time, and the timestamp for records without one.
 
@@ -251,6 +253,10 @@ class RecordFormat(ABC):
             InvalidRecordError: there are no records. Or the format cannot hold a record: headers in V0 and V1, a
                 timestamp below -1, a header name that cannot be encoded as UTF-8; the error has the index of the
                 record. Or with ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
+            UnsupportedForMessageFormatError: the format cannot hold a field of ``header``, such as a producer id in V0
+                and V1.
+            UnsupportedCompressionError: the format does not support the codec, such as zstd in V0 and V1.
+            ConfigError: ``level`` is not a level of the codec.
         """
 
     @abstractmethod
@@ -264,9 +270,13 @@ class RecordFormat(ABC):
             batches: changed in place.
             base_offset: offset of the first record.
             leader_epoch: leader epoch of all batches.
-            append_time_ms: largest timestamp of all batches, with the timestamp type LogAppendTime. If None, each batch
-                gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the leader may
-                have corrected.
+            append_time_ms: largest timestamp (ms) that each batch gets, with the timestamp type LogAppendTime. If None,
+                each batch gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the
+                leader may have corrected. V0 has no timestamps and ignores this argument.
+
+        Raises:
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: V0 and V1 may decompress a batch to
+                count its offsets; the errors are those of ``decode``.
         """
 
     def retain(
@@ -302,6 +312,8 @@ class RecordFormat(ABC):
         Raises:
             CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
             DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
-            InvalidRecordError: the numbers of verdicts and records differ, or the format has no empty batches.
+            UnsupportedCompressionError, PluginClashError: as for ``decode``.
+            InvalidRecordError: the numbers of verdicts and records differ, or ``retain_empty`` is True for a batch that
+                loses all records, and the format has no empty batches.
         """
         raise NotImplementedError(f"{type(self).__name__} does not rewrite batches")

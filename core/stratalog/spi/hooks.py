@@ -5,9 +5,10 @@ meaning.
 
 Hooks that offer components are called once per engine, when it is constructed, before any directory is opened. Hooks of
 plugins that come with stratalog run on the thread that opens the engine. Hooks of other plugins run on a separate
-thread and have a deadline. Listeners run on a notifier thread, with no lock held, after the event. If a listener raises
-an error, the error is logged and counted, and the other listeners still run. All hooks belong to version 1 of the
-plugin interface, whose entry-point group is ``stratalog.v1``.
+thread and have the deadline ``plugin.deadline.ms``. The listeners of a plugin run one at a time on a thread of the
+plugin, with no lock held, after the event. If a listener raises an error, the error is logged and counted, and the
+other listeners still run. All hooks belong to version 1 of the plugin interface, whose entry-point group is
+``stratalog.v1``.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ class IndexReader(ABC, Generic[Entry]):
     """A reader of one segment's index, for searches.
 
     The key of an entry, and the target of a search, is an offset in OFFSET and TRANSACTION indexes and a timestamp (ms)
-    in TIME indexes. If the entries are damaged, a search returns any entry or None, or raises CorruptIndexError.
+    in TIME indexes. If the entries are damaged, a search returns any entry or None. A search, and a read of an entry by
+    its index, may also raise CorruptIndexError.
     """
 
     @abstractmethod
@@ -119,7 +120,7 @@ class IndexReader(ABC, Generic[Entry]):
 
 
 class IndexFormat(ABC, Generic[Entry]):
-    """One kind of index.
+    """One kind of index. Thread-safe.
 
     ``Entry`` is OffsetPosition for OFFSET, TimestampOffset for TIME, AbortedTransaction for TRANSACTION.
 
@@ -143,13 +144,17 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
-        """Return a reader of ``entries`` that does not copy them. Bytes after the last whole entry are ignored."""
+        """Return a reader of ``entries`` that does not copy them.
+
+        The reader ignores bytes after the last whole entry; only ``IndexReader.check`` raises an error for them.
+        """
 
     def around(self, entries: Buffer, base_offset: int, target: int) -> tuple[Entry | None, Entry | None, Entry | None]:
         """Return ``reader(entries, base_offset).floor(target)`` and the two entries after it.
 
-        The core computes from them how many bytes to read to find the target. An entry is None if it does not exist.
-        The default implementation always returns None for the second and third entries, and a format may do so too.
+        From these entries, the core computes how many bytes to read to find the target. An entry is None if it does not
+        exist. If ``floor`` returns None, the two entries after it are the first two of the index. A format may return
+        None for the second and the third entry even if they exist, as the default implementation does.
         """
         return self.reader(entries, base_offset).floor(target), None, None
 
@@ -157,5 +162,6 @@ class IndexFormat(ABC, Generic[Entry]):
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """Return the number of bytes of ``entries`` that remain if the log is truncated to ``end_offset``.
 
-        The entries with an offset below ``end_offset`` remain.
+        The entries with an offset below ``end_offset`` remain. In TRANSACTION entries, this is the offset of the abort
+        marker.
         """

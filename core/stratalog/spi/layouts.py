@@ -47,7 +47,7 @@ class HashedLog:
         place: path of the file, or key of the object that the file becomes; for error texts.
 
     Attributes:
-        sha256: hash of the bytes of the last pass, in hex; UNKNOWN_SHA256 before the end of the first pass.
+        sha256: hash of the bytes of the last complete pass, in hex; UNKNOWN_SHA256 before the end of the first pass.
     """
 
     UNKNOWN_SHA256: ClassVar[str] = "0" * 64
@@ -109,13 +109,17 @@ class SegmentSource:
 
 
 class ObjectSink(Protocol):
-    """The destination of a layout's objects. The core chooses the keys; they are unique and never overwritten."""
+    """The destination of a layout's objects, during one call of ``TierLayout.write``. Not thread-safe.
+
+    The core chooses the keys. They are new, except in a repair, which writes the same objects under their old keys.
+    """
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Upload one object, and return its key and size. The key is relative to the tier and has the given ``suffix``.
 
         Raises:
             StoreError: the upload failed after all retries.
+            ClosedError: ``write`` has returned, or has exceeded its deadline.
         """
 
     def key(self, suffix: str = "seg") -> str:
@@ -159,7 +163,10 @@ class StoredSegment:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the segment as JSON values for ``json.dumps``. ``from_json`` returns an equal segment."""
+        """Return the segment as JSON values for ``json.dumps``.
+
+        ``from_json`` returns an equal segment. It refuses a segment whose ``layout`` is "".
+        """
         info = self.info
         return {
             "topic": info.log.topic,
@@ -260,8 +267,9 @@ class TierLayout(ABC):
 
         The segment may be empty, or have no small files. ``source.log`` yields chunks of any size. A sink may read a
         source several times, for example after a retry; the hash is that of the last pass. The entry must name every
-        object that was put, and must be equal to its copy after ``to_json`` and ``from_json``. The layout leaves
-        ``StoredSegment.layout`` as ""; the core sets it.
+        object that was put. The layout leaves ``StoredSegment.layout`` as "", and the core sets it. Afterwards, the
+        entry must be equal to its copy after ``to_json`` and ``from_json``. After an error, the core deletes the
+        objects of the upload.
         """
 
     @abstractmethod
@@ -274,7 +282,8 @@ class TierLayout(ABC):
 
         Raises:
             StorageError: the range is not in the log.
-            CorruptObjectError: the fetched bytes cannot be those that the layout stored.
+            CorruptObjectError: the fetched bytes cannot be those that the layout stored, or ``fetch`` returned another
+                number of bytes than the layout requested.
         """
 
     @abstractmethod
@@ -324,16 +333,20 @@ class TierLayout(ABC):
         """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if nothing changes.
 
         Optional, for layouts that encrypt. The call must not change any object; only ``extra`` of the entry changes.
+
+        Raises:
+            ConfigError: the active key, or the key with which the segment's key is encrypted, is not configured.
+            CorruptObjectError: the entry is damaged.
         """
         return segment
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments found in ``objects``, for a log or bucket without a manifest.
 
-        Optional; the default finds none. ``objects`` can be objects of several logs. The results are equal to the
-        entries that ``write`` returned. Objects that the layout did not write are skipped. Damaged objects are skipped,
-        or raise a StorageError. The key of an object is "" if it is a file outside of a tier. A layout must read such
-        an object too if its bytes alone describe the segment.
+        Optional; the default finds none. ``objects`` can be objects of several logs, in the order of their keys. The
+        results are equal to the entries that ``write`` returned. Objects that the layout did not write are skipped.
+        Damaged objects are skipped, or raise a StorageError. The key of an object is "" if it is a file outside of a
+        tier. A layout must read such an object too if its bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())
@@ -343,7 +356,8 @@ class LayoutLookup(Protocol):
     """The installed layouts, for a layout that uses another one. Do not call a method while the layout itself opens.
 
     If a layout is not installed, or only in an older version than a label has, the methods raise UnknownComponentError,
-    which names the layout.
+    which names the layout. If several plugins offer the layout, they raise PluginClashError. ``by_name`` and
+    ``by_label`` open the layout at its first use; if it cannot be opened, they raise PluginError or ConfigError.
     """
 
     def label(self, name: str) -> str:

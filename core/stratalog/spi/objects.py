@@ -23,8 +23,8 @@ class Capability(Flag):
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself evaluates the
     argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
     verifies a checksum of each upload. NEAR: objects are files on this machine, which the operating system has in its
-    page cache, and a read costs no request. If ``is_cached`` of a NEAR store returns True for some bytes, the core
-    neither prefetches nor caches them.
+    page cache, and a read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns
+    True for some bytes, the core neither prefetches nor caches them.
     """
 
     NONE = 0
@@ -101,10 +101,11 @@ class BytesSource:
 class ObjectStore(Closeable):
     """A store of objects. Thread-safe, and a context manager. Keys are relative to the store's URI and use ``/``.
 
-    Methods raise StorageError for an invalid key, and after ``close``; only ``is_cached`` and ``read_cached`` never
-    raise. A key is invalid if it is empty or longer than 1,024 bytes, contains a control character, or if one of its
-    parts between slashes is empty, ``.`` or ``..``. A call whose deadline has passed raises StoreTimeoutError and sends
-    no request. A store cannot be pickled.
+    All methods that send requests raise StorageError for an invalid key, and after ``close``. ``is_cached`` and
+    ``read_cached`` never raise. A key is invalid if it is empty or longer than 1,024 bytes, contains a control
+    character, or if one of its parts between slashes is empty, ``.`` or ``..``. A call whose deadline has passed raises
+    StoreTimeoutError and sends no request; ``delete`` may return this error for each key instead. If the store was
+    opened for reading, each change raises ReadOnlyError. A store cannot be pickled.
     """
 
     @property
@@ -122,7 +123,7 @@ class ObjectStore(Closeable):
         """Upload an object, and return its key and size. An existing object is replaced.
 
         Readers see the object completely or not at all, also after an error. An object may be empty. If the source
-        raises an error, or has more or fewer bytes than its ``size_bytes``, the call raises an error and leaves no
+        raises an error, or has more or fewer bytes than its ``size_bytes``, the call raises an error and writes no new
         object.
 
         With the default of ``tier.verify``, the engine reads each object back before it deletes local data, if the
@@ -140,22 +141,22 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object, with exactly one request.
+        """Return the bytes [start, end) of an object, with one request; an empty range needs no request.
 
         ``start`` None means the start of the object, and ``end`` None its end. The result is shorter only if the object
         ends before ``end``. It is empty if ``start`` is at or after ``end`` or the end of the object.
 
         Raises:
-            ObjectNotFoundError: the object does not exist.
+            ObjectNotFoundError: the object does not exist. If the range is empty, the result may be ``b""`` instead.
         """
 
     @abstractmethod
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``, in ascending order.
 
-        The order is that of the UTF-8 bytes of the keys; ``/`` has no special meaning. The result shows the effect of
-        every earlier call. No object needs to have the key ``after``. A result with fewer than ``limit`` objects means
-        that no further objects exist.
+        The order is that of the UTF-8 bytes of the keys. ``prefix`` may be "" or end at any character: ``/`` has no
+        special meaning. The result shows the effect of every earlier call. No object needs to have the key ``after``. A
+        result with fewer than ``limit`` objects means that no further objects exist.
         """
 
     @abstractmethod
@@ -191,10 +192,11 @@ class ObjectStore(Closeable):
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with the bytes of an object from ``start`` on, and return True, if all are in the page cache.
+        """Copy a range from the page cache to ``into``, and return True; return False if not all bytes are in it.
 
-        Otherwise, or if the store does not know, return False. Then the contents of ``into`` are undefined. Default:
-        False. The method is called only for NEAR stores, and never raises an error.
+        The range is the part of the object that begins at ``start`` and is as long as ``into``. If the store cannot
+        determine the result, or the object ends before, it returns False. Then the contents of ``into`` are undefined.
+        Default: False. The method is called only for NEAR stores, and never raises an error.
         """
         del key, start, into
         return False

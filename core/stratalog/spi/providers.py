@@ -59,13 +59,15 @@ class Provider(Generic[C]):
     Attributes:
         name: ``[a-z][a-z0-9_]*``, unique per kind. Files and manifests contain the name, so it must not change.
         version: version of the bytes that the component writes, 1 or higher.
-        open: opens the component. It is called at most once per engine and location, at first use, on a separate
-            thread, and must return within ``plugin.deadline.ms``. For a component that comes with stratalog, it is
-            called on the thread of the first use, without a deadline.
-        schemes: URI schemes, stores only.
+        open: opens the component: a service or a store of the engine when the engine opens, and any other component at
+            its first use. After it has returned, it is not called again for the same engine and location. After an
+            error, the next use calls it again, except for codecs and record formats: they stay unusable until the
+            engine is opened again. It is called on a separate thread, and must return within ``plugin.deadline.ms``.
+            For a component that comes with stratalog, it is called on the thread of the first use, without a deadline.
+        schemes: URI schemes in lower case, stores only.
         engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
-            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override both;
-            such options are not in ``OpenContext.options``.
+            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. For an object store, tier options with the names
+            of settings override both, and are not in ``OpenContext.options``.
         topic_section: type of the topic settings ``NAME.*``.
         capabilities: short descriptions for people, which ``stratalog plugins`` shows.
         extensions: names of the component's compiled modules, which are used if they could be built

@@ -11,7 +11,10 @@ from stratalog.model.segment_info import FileSlice
 
 
 class SegmentFile(ABC):
-    """One append-only file of a log, for one writer and any number of readers without locks."""
+    """One append-only file of a log, for one writer and any number of readers without locks.
+
+    If the store was opened for reading, ``truncate`` and ``sync`` raise ReadOnlyError, as ``append`` does.
+    """
 
     __slots__ = ()
 
@@ -44,7 +47,8 @@ class SegmentFile(ABC):
         """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, ``b""`` after its end.
 
         Raises:
-            SegmentGoneError: the file was renamed, deleted or closed in the meantime.
+            SegmentGoneError: the file is closed, or was renamed or deleted in the meantime.
+            LogDirError: the system refused the read.
         """
 
     def read_into(self, position: int, into: memoryview) -> int:
@@ -59,7 +63,7 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return a slice with the bytes that ``read`` would return.
+        """Return a slice with the bytes that ``read`` would return. Errors are those of ``read``.
 
         The bytes stay available until the slice is released, even if the segment is deleted before. The store may read
         the bytes only when ``data`` of the slice is first used. If the file was truncated or closed before that,
@@ -71,7 +75,8 @@ class SegmentFile(ABC):
         """Truncate the file to ``size_bytes``, where the next append begins.
 
         Raises:
-            ValueError: the file is smaller.
+            ValueError: ``size_bytes`` is negative or above the size of the file.
+            LogDirError: the file cannot be truncated.
         """
 
     def trim(self) -> bool:
@@ -122,7 +127,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes of the entries; raise ValueError if the file has fewer."""
+        """Keep the first ``size_bytes`` bytes of the entries. Errors are those of ``SegmentFile.truncate``."""
 
     @abstractmethod
     def trim(self) -> None:
@@ -138,11 +143,11 @@ class IndexFile(ABC):
 
 
 class LogFiles(ABC):
-    """The folder of one log. ``name`` is the folder's name.
+    """The folder of one log. ``name`` is the folder's name. Thread-safe.
 
-    Methods raise ConfigError for the names ``.`` and ``..``, and for a name with ``/`` or a null character. Except for
-    ``path``, they also raise ConfigError for an empty name. If the store was opened for reading, methods raise
-    ReadOnlyError for each change.
+    If the system refuses an operation, methods raise LogDirError. Methods raise ConfigError for the names ``.`` and
+    ``..``, and for a name with ``/`` or a null character. Except for ``path``, they also raise ConfigError for an empty
+    name. If the store was opened for reading, methods raise ReadOnlyError for each change.
     """
 
     name: str
@@ -177,13 +182,14 @@ class LogFiles(ABC):
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
         """Open an index file. If the file is missing, create it if ``writable``; otherwise return an empty index.
 
-        All bytes in an existing file are entries, because ``close`` removes reserved space after them.
+        All bytes of an existing file count as entries, because ``close`` removes reserved space after them. A crash can
+        leave reserved space in the file; the engine finds it with ``IndexReader.check``.
 
         Args:
             name: file name of the index.
             max_bytes: largest size of the file. If an existing file is larger and ``writable``, its size is the limit
                 instead.
-            writable: True for the index of the active segment. Otherwise appends are refused.
+            writable: True for the index of the active segment. If False, changes of the index raise ReadOnlyError.
             reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
                 indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries
                 from reserved space.
@@ -212,7 +218,10 @@ class LogFiles(ABC):
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. A missing file is no error. The engine checks that no file has the name ``old`` afterwards."""
+        """Rename a file. If a file already has the name ``new``, replace it. A missing file ``old`` is no error.
+
+        The engine checks that no file has the name ``old`` afterwards.
+        """
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -232,13 +241,13 @@ class LogFiles(ABC):
 
 
 class SegmentStore(Closeable):
-    """One log directory. A context manager.
+    """One log directory. Thread-safe, and a context manager.
 
     If a disk error occurs in a log directory, the engine takes all logs of that directory out of service, but no other
     directory. Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while
-    another process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for the
-    names ``.`` and ``..``, and for a name with ``/`` or a null character. Except for ``path``, they also raise
-    ConfigError for an empty name.
+    another process writes to the directory, and raises ReadOnlyError for each change. If the system refuses an
+    operation, methods raise LogDirError. Methods raise ConfigError for the names ``.`` and ``..``, and for a name with
+    ``/`` or a null character. Except for ``path``, they also raise ConfigError for an empty name.
     """
 
     @abstractmethod

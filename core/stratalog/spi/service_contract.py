@@ -20,17 +20,20 @@ class Service(ABC):
 
     @abstractmethod
     def start(self, engine: Engine) -> None:
-        """Start the service. ``Engine.start`` calls this method once.
+        """Start the service. The first call of ``Engine.start`` calls this method; later calls do not.
 
-        The method must return soon. It must not raise an error if it can retry later.
+        The method must return within ``plugin.deadline.ms``, and must not raise an error if it can retry later. After a
+        late return or an error, ``Engine.start`` raises an error, and does not start the services after this one. A
+        service that comes with stratalog has no deadline.
         """
 
     @abstractmethod
     def stop(self, deadline_ns: int) -> None:
         """Stop the service before ``deadline_ns``, a time of the monotonic clock in nanoseconds.
 
-        The method may be called without a start, and more than once. If the deadline has passed, the service stops
-        immediately. No thread of the service is left on return. The engine does not wait after the deadline.
+        The method may be called without a start, more than once, and on another thread while ``start`` still runs. If
+        the deadline has passed, the service stops immediately. No thread of the service is left on return. The engine
+        waits until the deadline, and at least 0.1 s.
         """
 
 
