@@ -1,6 +1,6 @@
 """Record formats: the conversion of records to batches of bytes and back.
 
-Implementations have no state and are thread-safe. The core makes one call per fetch or append, never one per batch.
+Implementations have no state and are thread-safe. The core makes a call for one or more batches, never for one record.
 """
 
 from __future__ import annotations
@@ -178,10 +178,10 @@ class RecordFormat(ABC):
         Returns:
             Start position (bytes), exclusive end position and last offset of the batches. If the last offset of the
             first batch is at or above ``bound``, both positions are equal, and the last offset is not used. The end can
-            be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``: no
-            batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the first
-            batch is not complete, bytes before it are damaged, or an entry has another magic. The default
-            implementation returns None.
+            be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``:
+            ``data`` has no batch with which the result could begin, no batch ends at ``indexed_offset``, that batch has
+            another largest timestamp than ``indexed_ms``, the first batch is not complete, bytes before it are damaged,
+            or an entry has another magic. The default implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
@@ -219,8 +219,8 @@ class RecordFormat(ABC):
             now_ms: the current time.
 
         Returns:
-            None if the batches must be decoded, or if a record may break a rule. The log then decodes the batches. The
-            default implementation returns None.
+            None if ``data`` is empty, if the batches must be decoded, or if a record may break a rule. The log then
+            decodes the batches. The default implementation returns None.
         """
         del data, rules, now_ms
         return None

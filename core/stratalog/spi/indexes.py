@@ -39,7 +39,7 @@ class IndexBuilder(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """True if the segment must be rolled before the next batch. Only ``add`` changes the value.
+        """True if the segment must be rolled before the next batch. Only ``add`` and ``finish`` change the value.
 
         The value becomes True before the entries would exceed ``segment.index.bytes``. It is always False for a format
         without a limit.
@@ -49,8 +49,9 @@ class IndexBuilder(ABC):
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
         """Add the batches of one write, and return the bytes of the entries to write now, often ``b""``.
 
-        A full builder returns no further entries. The result contains whole entries only. Batches that are added in one
-        call give the same entries as batches that are added one by one.
+        If ``full`` is True, the result is ``b""``; only ``finish`` may then return one more entry. The result contains
+        whole entries only. Batches that are added in one call give the same entries as batches that are added one by
+        one.
 
         Args:
             batches: the batches that directly follow the batches of the previous call. Their offsets ascend.
@@ -59,7 +60,8 @@ class IndexBuilder(ABC):
                 marker among the batches, and ignores other items. Other indexes ignore the argument.
 
         Raises:
-            CorruptBatchError: an entry would not ascend, or an offset cannot be in the segment.
+            CorruptBatchError: an entry would not ascend, or an offset cannot be in the segment. If ``full`` is True,
+                the builder need not raise it.
         """
 
     @abstractmethod
