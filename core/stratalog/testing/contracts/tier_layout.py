@@ -287,7 +287,7 @@ class TierLayoutContract:
     def test_a_layouts_notes_are_not_believed(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """For wrong values of any type and size in ``extra``, a read returns the right bytes or raises a StorageError."""
+        """For wrong values of any type and size in ``extra``, a read returns the right bytes or raises StorageError."""
         assert stored.keys, "something was stored"
         for lie in lies_about(dict(stored.extra), LIES):
             check_right_or_refused(layout, dataclasses.replace(stored, extra=lie), objects.objects)
