@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from stratalog.engine.open.log_dir import LogDir
-from stratalog.errors import ConfigError, LogDirOfflineError, StorageError
+from stratalog.errors import ConfigError, LogDirError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
 from stratalog.model.names import TopicPartition, unknown_topic
@@ -18,7 +18,8 @@ class OpenLogs:
     Attributes:
         dirs: the locked log directories.
         logs: open logs. A change replaces the mapping; therefore reads need no lock.
-        failed: errors of logs that could not be opened. A change replaces the mapping; therefore reads need no lock.
+        failed: errors of logs that could not be opened, moved or deleted. A change replaces the mapping; therefore reads
+            need no lock.
         unreached: errors of log directories that could not be opened, by path.
         lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """
@@ -121,12 +122,23 @@ class OpenLogs:
                 directory.write_cleaner_checkpoint()
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
-        """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder."""
+        """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.
+
+        If a folder cannot be renamed, ``log`` raises an error until the call is repeated.
+        """
         log = self.logs.get(name)
         if log is not None:
             log.maintenance.abandon()
         for directory in self.dirs:
             if name in directory.folders:
-                directory.set_aside(name, delay_ms)
+                try:
+                    directory.set_aside(name, delay_ms)
+                except BaseException:
+                    if log is not None:
+                        error = LogDirError(
+                            "the deletion of the topic failed", directory.store.path(directory.folders[name])
+                        )
+                        self.fail(name, error.advised("delete the topic again"))
+                    raise
         self.logs = {found: log for found, log in self.logs.items() if found != name}
         self.failed = {found: error for found, error in self.failed.items() if found != name}

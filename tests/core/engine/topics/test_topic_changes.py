@@ -20,6 +20,7 @@ from stratalog.errors import (
     ConfigError,
     CorruptCheckpointError,
     DiskFullError,
+    LogDirError,
     LogDirOfflineError,
     NotAFileError,
     NotLeaderOrFollowerError,
@@ -273,6 +274,21 @@ def test_a_new_topic_keeps_its_records_if_the_deletion_of_an_earlier_one_was_int
             shutil.copytree(directories[0], tmp_path / "c")
     with open_engine(tmp_path / "c") as engine:
         assert read(engine.log("orders", 0)) == [(0, b"v")]
+
+
+def test_a_partition_that_could_not_be_deleted_does_not_stop_the_duties_of_others(tmp_path: Path) -> None:
+    """The closed log stayed among the open logs: appends, and each run of the retention, raised ClosedError."""
+    files = FaultyVfs()
+    with with_topic([tmp_path / "a"], Env(files=files)) as engine:
+        files.rule = failing("rename", errno.EIO, path="-delete")
+        with pytest.raises(LogDirOfflineError):
+            engine.delete_topic("orders")
+        with pytest.raises(LogDirError, match="delete the topic again") as refused:
+            engine.log("orders", 0)
+        assert refused.value.kafka_code == 56
+        assert engine.apply_retention() == ()
+        engine.delete_topic("orders")
+        assert engine.topics() == {}
 
 
 def test_a_topic_that_is_created_again_writes_the_checkpoints_at_most_once(dirs: list[Path]) -> None:
