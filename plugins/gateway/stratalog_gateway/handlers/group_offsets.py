@@ -289,10 +289,8 @@ def _delete(request: Request, view: GroupView | None) -> Any:
             elif not code and topic.name in subscribed:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             codes[name] = code
-    gone = [name for name, code in codes.items() if not code]
-    with Outcome() as outcome:
-        engine.alter_group_offsets(body.group_id, dict.fromkeys(name for name in gone if name in known))
-    codes |= dict.fromkeys(gone, outcome.code)
+    gone = (name for name, code in codes.items() if not code and name in known)
+    engine.alter_group_offsets(body.group_id, dict.fromkeys(gone))
     topics = []
     for topic in body.topics:
         partitions = tuple(
