@@ -350,6 +350,19 @@ def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
     assert gateway.engine.topics()["orders"].config.retention_ms == 7
 
 
+def test_a_topic_without_a_valid_name_has_no_settings(orders: Served) -> None:
+    with orders.wire() as wire:
+        for name, code in (("", 42), ("or/ders", 17), ("unknown", 3)):
+            assert altered(wire, (name, (("retention.ms", 0, "5"),)), only_check=False) == [code]
+        wanted = tuple(
+            part("DescribeConfigs", 4, "DescribeConfigsResource", resource_type=2, resource_name=name,
+                 configuration_keys=None)
+            for name in ("", "or/ders", "unknown")
+        )  # fmt: skip
+        found = wire.ask("DescribeConfigs", 4, resources=wanted, include_synonyms=False, include_documentation=False)
+    assert [item.error_code for item in found.results] == [17, 17, 3]
+
+
 def described(wire: Wire, kind: int, name: str, *names: str, **more: bool) -> dict[str, Any]:
     """Send DescribeConfigs for a resource, with all fields by default. Return its settings by name."""
     resource = part(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -82,6 +83,7 @@ class Response(NamedTuple):
 
 
 _REFUSED: Final = "Authorization failed."
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")  # the rule of Engine.create_topic
 ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
@@ -97,6 +99,11 @@ def require_group(request: Request) -> None:
     require(request.client, Operation.READ, ResourceType.GROUP, request.body.group_id)
     if not request.body.group_id:
         raise RefusedError(Code.INVALID_GROUP_ID)
+
+
+def is_topic_name(text: str) -> bool:
+    """Return True if Kafka accepts a text as the name of a topic."""
+    return _NAME.match(text) is not None
 
 
 class Outcome:

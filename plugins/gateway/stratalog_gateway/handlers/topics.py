@@ -6,20 +6,17 @@ Source: apache/kafka ReplicationControlManager.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from stratalog.errors import PluginError, UnknownTopicError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import UNKNOWN_TOPIC, Code, RefusedError
 from stratalog_gateway.handlers.configs import described_settings
-from stratalog_gateway.handlers.request import Outcome, Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, is_topic_name, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
-
-_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")  # the rule of Engine.create_topic
 
 
 def create_topics(request: Request) -> Any:
@@ -192,11 +189,6 @@ def _add(request: Request, topic: Any, times: int) -> None:
         _check_brokers(node, [found.broker_ids for found in topic.assignments])
     if not request.body.validate_only:
         node.engine.create_partitions(topic.name, topic.count)
-
-
-def is_topic_name(text: str) -> bool:
-    """Return True if Kafka accepts a text as the name of a topic."""
-    return _NAME.match(text) is not None
 
 
 def colliding_topic(name: str, known: Iterable[str]) -> str | None:
