@@ -21,6 +21,7 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import (
+    ClosedError,
     ConfigError,
     LogDirLockedError,
     LogDirNotFoundError,
@@ -75,6 +76,7 @@ class DirectoryWriter(BulkWriter):
         self._opened.callback(host.close)
         self._opened.enter_context(store)
         self._engine: Engine | None = None
+        self._closed = False
         self._topics_seen: Mapping[str, TopicInfo] | None = None
         ends_with_fork(self)
 
@@ -146,7 +148,13 @@ class DirectoryWriter(BulkWriter):
             self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
             waited_ms += _LOCK_PAUSE_MS
 
+    def _check_open(self) -> None:
+        """Raise ClosedError if the writer is closed: an engine opened now would keep the lock of the directory."""
+        if self._closed:
+            raise ClosedError(f"the writer is closed path={self._location}")
+
     def _topics(self) -> Mapping[str, TopicInfo]:
+        self._check_open()
         if self._engine is not None:
             return self._engine.topics()
         if self._topics_seen is None:
@@ -198,8 +206,9 @@ class DirectoryWriter(BulkWriter):
         if not staged:
             return Published(log, end, end, 0, 0)
         if any(found.topic_id != own.topic_id for found in staged):
-            raise SegmentGoneError(
-                "the topic was deleted and created again after the records were staged", folder.files.path()
+            raise StorageError(
+                f"topic {log.topic} was deleted and created again after records of {log} were staged: the staged records "
+                "are not published"
             )
         if keep_offsets:
             end = _end_to_keep(own, staged)
@@ -254,9 +263,13 @@ class DirectoryWriter(BulkWriter):
         if not isinstance(found.place, str):
             raise ConfigError(f"{found.log} was staged for a tier, and cannot be published to a directory")
         components = self._host.components(TopicConfig())
-        with closing(files.open_segment(found.place)) as file:
+        try:
+            opened = files.open_segment(found.place)
+        except SegmentGoneError as error:
+            raise _lost(files.path(found.place), "no longer exists") from error
+        with closing(opened) as file:
             if file.size_bytes != found.size_bytes:
-                raise SegmentGoneError("a staged file changed its size", files.path(found.place))
+                raise _lost(files.path(found.place), "has another size than when it was staged")
             names = {LOG_SUFFIX: found.place}
             segment = Segment(files, found.base_offset, found.end_offset, components, file, names=names)
             for chunk in walk(segment, 0, components, below=found.end_offset):
@@ -295,6 +308,7 @@ class DirectoryWriter(BulkWriter):
 
     def _own(self) -> Engine:
         """Return this writer's engine. The first call opens it, and waits up to ``LOCK_WAIT_MS`` for the lock."""
+        self._check_open()
         waited_ms = 0
         while self._engine is None:
             try:
@@ -312,6 +326,7 @@ class DirectoryWriter(BulkWriter):
 
     def close(self) -> None:
         """Close the directory and the engine, and release the lock, as ``BulkWriter.close``."""
+        self._closed = True
         self._opened.close()
         self._engine = None
 
@@ -347,6 +362,11 @@ class _Folder:
             if isinstance(found.place, str):
                 with suppress(StorageError):
                     self.files.remove(found.place)
+
+
+def _lost(path: str, reason: str) -> StorageError:
+    """Return the error for a staged file that cannot be published. It is not retriable: a repeated call fails, too."""
+    return StorageError(f"the staged file {path} {reason}: stage its records again")
 
 
 def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:

@@ -13,7 +13,7 @@ from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.env.vfs import PosixVfs
-from stratalog.errors import LogDirLockedError
+from stratalog.errors import ClosedError, LogDirLockedError, StorageError
 from stratalog.model.names import STAGED_PREFIX
 from stratalog.writing import StagedSegment, WriteTarget
 
@@ -83,6 +83,47 @@ def test_staged_files_are_discarded_although_another_topic_was_deleted(tmp_path:
     with target.open() as writer:
         writer.discard(staged)
     assert not list(tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"))
+
+
+def _staged(target: WriteTarget) -> list[StagedSegment]:
+    with target.open() as writer:
+        writer.create_topic("orders", 1)
+        with writer.stage(LOG) as stage:
+            stage.add(RecordColumns.from_records([Record(value=b"v")]))
+            return stage.finish()
+
+
+@pytest.mark.parametrize("loss", ["recreated", "removed", "truncated"])
+def test_lost_staged_records_are_reported_as_an_error_that_no_retry_passes(tmp_path: Path, loss: str) -> None:
+    target = WriteTarget(str(tmp_path / "data"))
+    staged = _staged(target)
+    if loss == "recreated":
+        with open_engine(tmp_path / "data") as engine:
+            engine.delete_topic("orders")
+            engine.create_topic("orders")
+    for file in tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"):
+        if loss == "removed":
+            file.unlink()
+        else:
+            os.truncate(file, 8)
+    with target.open() as writer:
+        with pytest.raises(StorageError, match=r"stage its records again|are not published") as found:
+            writer.append(LOG, staged)
+        assert type(found.value) is StorageError
+        assert not found.value.retriable
+
+
+def test_a_closed_writer_does_not_take_the_lock_again(tmp_path: Path) -> None:
+    target = WriteTarget(str(tmp_path / "data"))
+    staged = _staged(target)
+    with target.open() as writer:
+        pass
+    writer.close()
+    for call in (lambda: writer.append(LOG, staged), writer.topics, lambda: writer.create_topic("other", 1)):
+        with pytest.raises(ClosedError):
+            call()
+    with open_engine(tmp_path / "data") as engine:
+        assert engine.log("orders", 0).offsets().log_end == 0
 
 
 @pytest.mark.parametrize("pauses", [3, 1_000])
