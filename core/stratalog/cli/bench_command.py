@@ -89,8 +89,10 @@ class Figure:
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure the disk of --dir, and an object store if a tier is given.
 
-    The command writes to a new folder below --dir and to a new prefix below the tier's URI. It removes both at the
-    end, and touches no other data. Other work on the machine changes the figures.
+    Give --dir at most once. It must exist. Without it, the command measures the system's temporary folder.
+
+    The command writes to a new folder in this directory and to a new prefix below the tier's URI. It removes both at
+    the end, and touches no other data. Other work on the machine changes the figures.
     """
     parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
     if len(place.directories) > 1 or not parent.is_dir():

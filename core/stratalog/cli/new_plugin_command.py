@@ -14,7 +14,11 @@ from stratalog.cli.output import Output
 @click.argument("kind")
 @click.argument("name")
 @click.option(
-    "--into", type=click.Path(path_type=Path), default=".", show_default=True, help="Where to make its folder."
+    "--into",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="Parent of the new folder stratalog-NAME.",
 )
 @json_option
 def new(output: Output, kind: str, name: str, into: Path) -> int:

@@ -48,7 +48,10 @@ class Limits(Section):
     )
     manifest_bytes: int = key("limits.manifest.bytes", 64 << 20, at_least=1024, doc="Maximum size of a manifest root.")
     checkpoint_bytes: int = key(
-        "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="Maximum size of a checkpoint file."
+        "limits.checkpoint.bytes",
+        64 << 20,
+        at_least=1024,
+        doc="Maximum size of a checkpoint or another small file of a log directory.",
     )
     index_bytes: int = key(
         "limits.index.bytes",
@@ -69,7 +72,8 @@ class Limits(Section):
         "limits.index.cache.bytes",
         64 << 20,
         at_least=0,
-        doc="Memory for index entries of closed segments, for each tier.",
+        doc="Memory for index entries of closed segments: this size for segments on local disk, and this size again for "
+        "segments in the tier.",
     )
     chunk_cache_bytes: int = key(
         "limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Memory for chunks read from the tier."
@@ -143,7 +147,7 @@ class EngineConfig(Section):
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow",
         (),
-        doc="Import only these entry points; the list must include built-in ones. None imports all.",
+        doc="Import only these entry points; the list must include built-in ones. An empty list imports all.",
     )
     plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are not imported.")
     plugins_modules: tuple[str, ...] = key(
@@ -159,7 +163,7 @@ class EngineConfig(Section):
         "durability",
         "written",
         choices=("written", "durable"),
-        doc="Durability of an append that gives none.",
+        doc="Durability of an append whose call does not choose one.",
     )
     watermark: str = key(
         "watermark",
@@ -214,7 +218,7 @@ class EngineConfig(Section):
         "remote.log.manager.copy.max.bytes.per.second",
         LONG_MAX,
         at_least=1,
-        doc="Maximum upload rate over all partitions. Above it, no further segment is offloaded.",
+        doc="Maximum upload rate over all partitions. Above it, the next segment waits.",
     )
     collect_interval_ms: int = key(
         "tier.collect.interval.ms",
@@ -227,8 +231,8 @@ class EngineConfig(Section):
         "tier.history.ms",
         3_600_000,
         at_least=0,
-        doc="Time for which an earlier state of a log's tier can be read (as_of) after a newer one replaced it; at "
-        "least an hour.",
+        doc="Time for which an earlier state of a log's tier can be read (as_of) after a newer one replaced it. A value "
+        "below an hour counts as an hour.",
     )
     tier_cache_dir: str | None = key(
         "tier.cache.dir",
@@ -260,7 +264,7 @@ class EngineConfig(Section):
         "producer.id.expiration.ms",
         86_400_000,
         at_least=1,
-        doc="Age of the last batch at which an idempotent producer expires, unless it has an open transaction.",
+        doc="An idempotent producer expires at this time after its last batch, unless it has an open transaction.",
     )
     producer_expiration_interval_ms: int = key(
         "producer.id.expiration.check.interval.ms",
@@ -272,19 +276,19 @@ class EngineConfig(Section):
         "transactional.id.expiration.ms",
         604_800_000,
         at_least=1,
-        doc="Time after its last use at which a transactional id without an open transaction is forgotten.",
+        doc="A transactional id without an open transaction is forgotten at this time after its last use.",
     )
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",
         50,
         at_least=1,
-        doc="Number of partitions with which __consumer_offsets is created, which stores the offsets of groups.",
+        doc="Number of partitions with which __consumer_offsets, the topic of groups' offsets, is created.",
     )
     transactions_partitions: int = key(
         "transaction.state.log.num.partitions",
         50,
         at_least=1,
-        doc="Number of partitions with which __transaction_state is created, which stores the states of transactions.",
+        doc="Number of partitions with which __transaction_state, the topic of transactions' states, is created.",
     )
 
     cleaner_enable: bool = key(
@@ -294,15 +298,14 @@ class EngineConfig(Section):
         "log.cleaner.threads",
         1,
         at_least=1,
-        doc="Number of logs that are compacted at the same time. They share the memory of "
-        "log.cleaner.dedupe.buffer.size.",
+        doc="Number of logs that are compacted at the same time.",
     )
     cleaner_dedupe_bytes: int = key(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         at_least=1024,
-        doc="Memory for the keys of one round over all threads, 24 bytes for each key. A round ends when the memory is "
-        "full.",
+        doc="Memory for keys during compaction, 24 bytes for each key. The threads of log.cleaner.threads get equal "
+        "parts, and a round ends when its part is full.",
     )
     cleaner_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",
@@ -344,19 +347,18 @@ class EngineConfig(Section):
         "service.stop.ms",
         30_000,
         at_least=0,
-        doc="Time that all services together have to stop when the engine closes, then all calls in progress into "
-        "other plugins, and then all listeners. A call that takes longer is abandoned, and the log names its "
-        "thread.",
+        doc="Time limit of each of three steps when the engine closes: all services stop, calls in progress into "
+        "other plugins end, and listeners process their last events. A call that takes longer is abandoned, and the "
+        "log names its thread.",
     )
 
     plugin_deadline_ms: int = key(
         "plugin.deadline.ms",
         300_000,
         at_least=1,
-        doc="Deadline of one call into a cleanup policy or a tier layout of another package, of the opening of any of its "
-        "components, of the start of a service, and of each call into another package while an engine or a reader opens, "
-        "its import and hooks included. A layout "
-        "gets this time again for each 64 MiB of a segment, including uploads. A call that takes longer fails, and its "
+        doc="Deadline of one call into a plugin of another package: into a cleanup policy or a tier layout, to open a "
+        "component, to start a service, and every call while an engine or a reader opens (import and hooks included). A "
+        "layout has this time for each 64 MiB of a segment, including uploads. A call that takes longer fails, and its "
         "thread is abandoned.",
     )
 

@@ -206,7 +206,7 @@ class TopicConfig(Section):
         "flush.messages",
         LONG_MAX,
         at_least=1,
-        doc="An append syncs the log when at least this many records (offsets) are not synced.",
+        doc="An append syncs the log as soon as this number of records (offsets) is not synced.",
     )
     flush_ms: int = key(
         "flush.ms",
@@ -241,8 +241,8 @@ class TopicConfig(Section):
         "local.hard.limit.bytes",
         UNLIMITED,
         at_least=UNLIMITED,
-        doc="With a tier: maximum size of a partition on local disk. Above three quarters of it, segments that the "
-        "tier has are evicted. Above the limit, appends follow tier.outage.policy. -1 means no limit.",
+        doc="With a tier: maximum size of a partition on local disk. Above three quarters of this size, segments that "
+        "the tier has are evicted. Above this size, appends follow tier.outage.policy. -1 means no limit.",
     )
     tier_outage_policy: str = key(
         "tier.outage.policy",

@@ -6,7 +6,11 @@ from typing import ClassVar, Self
 
 
 class StorageError(Exception):
-    """Base class of all errors that stratalog raises."""
+    """Base class of all errors that stratalog raises.
+
+    ``reason`` is the error's text without the place and the advice. ``advice`` is the end of the text; "" if there is
+    no advice.
+    """
 
     retriable: ClassVar[bool] = False
     kafka_code: ClassVar[int] = -1
@@ -68,7 +72,11 @@ class TopicExistsError(ConfigError):
 
 
 class AttachError(ConfigError):
-    """An attach or restore cannot begin: the directory is not empty, a topic is unknown, or a manifest is incomplete."""
+    """An attach or a restore is refused, or was interrupted and must be repeated.
+
+    It is refused if the directory is not empty, a topic is unknown or has several ids, or a manifest is incomplete. An
+    engine does not open a directory in which an attach or a restore was interrupted.
+    """
 
 
 class UnknownTopicError(ConfigError):
@@ -104,7 +112,10 @@ class PluginImportError(PluginError):
 
 
 class PluginClashError(PluginError):
-    """Plugins offer components of the same name, URI scheme or number (such as a codec id). Block all but one."""
+    """Plugins offer components of the same name, URI scheme, number (such as a codec id) or prefix of topic settings.
+
+    Block all but one of these plugins. For a URI scheme, ``plugins.prefer`` can choose one instead.
+    """
 
 
 class UnknownComponentError(PluginError):

@@ -25,7 +25,7 @@ class CorruptBatchError(CorruptionError):
 
 
 class CorruptIndexError(CorruptionError):
-    """An index contradicts its log. Delete the index file: the next open of the log rebuilds it."""
+    """An index is malformed or contradicts its log. Delete the index file: the next open of the log rebuilds it."""
 
     advice = "delete the index file; the next open rebuilds it from the .log file"
 

@@ -43,7 +43,10 @@ class LogDirOfflineError(LogDirError):
 
 
 class NotAFileError(LogDirError):
-    """A folder, FIFO, socket, device or symbolic link is at the path of a file. Other logs are not affected."""
+    """The path of a file is a folder, FIFO, socket, device or symbolic link, or its name is too long.
+
+    The error is also raised if a folder has the name of a folder to create or rename. Other logs are not affected.
+    """
 
     advice = "move it to another folder, and restore the file from a copy if it contained records"
 
@@ -104,11 +107,11 @@ class StoreError(StorageError):
 
 
 class ObjectNotFoundError(StoreError):
-    """The store has no object with the key ``key``."""
+    """The store has no object with the key ``key``, or this object of a staged segment is incomplete."""
 
 
 class StorePermissionError(StoreError):
-    """The credentials do not allow the request."""
+    """The credentials do not allow the request, or the function that supplies credentials failed."""
 
     advice = "grant list, get, put and delete on the prefix, or correct the credentials"
 
@@ -120,14 +123,17 @@ class BucketNotFoundError(StoreError):
 
 
 class StoreTimeoutError(StoreError):
-    """The store did not respond before the deadline."""
+    """The store did not respond before the deadline, or does not report if it carried out a change."""
 
     retriable = True
     advice = "check the network and the endpoint; the same call may succeed later"
 
 
 class StoreThrottledError(StoreError):
-    """The store throttles requests. Retry after ``retry_after_ms``, which is 0 if the store did not send a time."""
+    """The store throttles requests, or other writers committed first in every attempt.
+
+    Retry after ``retry_after_ms``, which is 0 if the store did not send a time.
+    """
 
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
@@ -154,7 +160,10 @@ class StoreUntrustedError(StoreError):
 
 
 class LocalLimitError(StorageError):
-    """An append would exceed ``local.hard.limit.bytes`` of a tiered log. Retry after segments were offloaded."""
+    """An append would exceed ``local.hard.limit.bytes`` of a tiered log. Retry after segments were offloaded.
+
+    With ``tier.outage.policy=block``, the append has waited for ``tier.outage.block.ms`` before this error.
+    """
 
     retriable = True
     kafka_code = 89

@@ -118,7 +118,7 @@ class UnsupportedCompressionError(RecordError):
 
 
 class OffsetsOutOfOrderError(RecordError):
-    """The batches of a follower's append do not ascend by offset, or an added segment does not begin at the log end."""
+    """Offsets do not ascend in a follower's append, or given offsets of a bulk write leave a gap or overlap."""
 
     kafka_code = -1
 

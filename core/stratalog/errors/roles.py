@@ -15,7 +15,10 @@ class FencedEpochError(StorageError):
 
 
 class LogInUseError(FencedEpochError):
-    """A job cannot write to a log of a tier while an engine may write to this log. Stop the engine, then take over."""
+    """A job cannot write to a log of a tier: an engine may write to this log, or its leader epoch has changed.
+
+    Stop the engine, then take over. If the leader epoch changed during the job, begin the job again.
+    """
 
     advice = "stop the engine that writes to the log, then repeat the call with the take-over option"
 

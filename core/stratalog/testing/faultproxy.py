@@ -57,7 +57,7 @@ class ProxyFault:
         do: the fault.
         operation: S3's name of the requests, for example ``GetObject``; "" matches all requests.
         times: number of matching requests to which the fault applies; later requests are forwarded without it.
-        passes: number of matching requests that are forwarded before the fault first applies.
+        passes: number of matching requests to forward before the fault first applies; the proxy counts it down to 0.
         status: HTTP status of the reply, for ``Misdeed.STATUS``.
         code: S3's error code in the reply, for ``Misdeed.STATUS``.
         headers: additional headers of the reply, for ``Misdeed.STATUS``, each with its line end.

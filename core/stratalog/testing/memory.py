@@ -24,7 +24,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
     except Linux, and on some Linux systems.
     """
     if sys.platform != "linux":
-        pytest.skip("only Linux tells how much memory a process had at most")
+        pytest.skip("only Linux reports the peak memory of a process")
     gc.collect(1)  # young garbage may be freed during the call; a full collection is slow in a large test run
     ctypes.CDLL(None).malloc_trim(0)  # without this, the call could reuse freed memory, which the peak does not show
     try:

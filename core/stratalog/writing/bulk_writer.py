@@ -74,9 +74,10 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            ConfigError: the codec does not exist, or a topic of a directory has no topic id.
+            ConfigError: the codec does not exist, the topic of a directory has no topic id, or ``layout`` is given for a
+                directory.
             UnknownComponentError: the layout does not exist.
-            FencedEpochError: an engine may be writing to a partition of the tier.
+            FencedEpochError: an engine may be writing to a partition of the topic in the tier.
             LogDirLockedError: an engine or a broker has had the directory open for the last 10 seconds.
         """
 
@@ -92,7 +93,7 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the log does not exist.
-            ConfigError: the codec does not exist.
+            ConfigError: the codec does not exist, or the topic of a directory has no topic id.
             FencedEpochError: an engine may be writing to the log in the tier.
         """
 
@@ -116,14 +117,17 @@ class BulkWriter(CheckedArguments, Closeable):
             mark: name of the writer and number of this write, by which a repeated call is recognized. With None, a
                 repeated call publishes the records twice.
             keep_offsets: True if the segments were staged with their offsets. The first one must begin at the log's
-                end, unless the log is empty.
+                end, unless the log has never had a record.
 
         Raises:
             UnknownTopicError: the log does not exist.
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
-            OffsetsOutOfOrderError: with kept offsets, the segments leave a gap or overlap.
-            StorageError: staged records no longer exist, the disk failed, or other writers appended in all attempts.
+            OffsetsOutOfOrderError: with kept offsets, the segments leave a gap, overlap, or do not begin at the log's
+                end.
+            ConfigError: the segments were staged for another kind of target, a directory or a tier.
+            StorageError: staged records no longer exist, the topic was deleted and created again after they were
+                staged, the disk failed, or other writers appended in all attempts.
             StoreError: the store failed or refused a request. Repeat the call with the same mark: the records are then
                 published only once.
         """
@@ -317,7 +321,10 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the target; release its lock and its temporary files. Later calls do nothing."""
+        """Close the target, release its lock, and remove its temporary files. Further calls of ``close`` do nothing.
+
+        Unpublished staged records stay. Other methods raise ClosedError afterwards, unless they need only cached values.
+        """
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

@@ -35,6 +35,7 @@ def commit_offsets(
 
     Raises:
         ConfigError: an offset is negative.
+        InvalidRecordError: the group's name is longer than 32767 bytes.
     """
     if not offsets:
         return

@@ -38,7 +38,8 @@ class StageTarget(Protocol):
 class Stage(CheckedArguments):
     """Stages records of one log in one process, in segments of up to ``segment.bytes`` of the topic. Not thread-safe.
 
-    As a context manager, a stage discards its records if the ``with`` block raises an exception.
+    A single batch, or the data of one call of ``add_encoded``, can make a segment larger. As a context manager, a stage
+    discards its records if the ``with`` block raises an exception.
 
     Args:
         target: receives the finished segments.
@@ -58,15 +59,17 @@ class Stage(CheckedArguments):
     def add(self, columns: RecordColumns) -> None:
         """Stage records, in batches of the topic's format and codec. ``columns`` must have all fields.
 
-        If offsets are kept (``base_offset`` of ``BulkWriter.stage`` is not None), the records keep the offsets and
-        leader epochs of ``columns``.
+        If offsets are kept (``base_offset`` of ``BulkWriter.stage`` is not None), the records keep the offsets, leader
+        epochs and append times of ``columns``, and only their size is checked. Otherwise, records without a timestamp
+        (-1) get the current time.
 
         Raises:
-            InvalidRecordError: a record breaks a rule of the topic.
+            InvalidRecordError: offsets are not kept, and a record breaks a rule of the topic; nothing was staged.
             RecordTooLargeError: a record is larger than ``max.message.bytes``.
             OffsetsOutOfOrderError: kept offsets do not ascend, or are below ``base_offset``.
             DiskFullError: no space for the staged records.
             StoreError: an upload to the tier failed.
+            StorageError: an earlier call did not finish a segment. Call ``discard``, and repeat all in a new stage.
         """
         for prepared in self._target.encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
@@ -78,20 +81,24 @@ class Stage(CheckedArguments):
 
         Raises:
             CorruptBatchError: ``data`` does not consist of whole batches.
-            OffsetsOutOfOrderError, DiskFullError, StoreError: as ``add``.
+            OffsetsOutOfOrderError, DiskFullError, StoreError, StorageError: as ``add``.
         """
         base = None if self._keep_offsets else self._segments.next_offset
         for table, piece in placed_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
             self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """Complete the last segment, and return the staged segments, ascending; [] if no record was staged.
+        """Complete the last segment, and return all staged segments, ascending.
 
-        Errors are those of ``add``.
+        Return [] if no record was staged, and ``end_offset`` is None or the stage's base offset.
 
         Args:
             end_offset: exclusive end offset of the last segment, which may have no records; only if offsets are kept.
                 None for the end of the last record.
+
+        Raises:
+            OffsetsOutOfOrderError: ``end_offset`` is not above the last staged offset.
+            DiskFullError, StoreError, StorageError: as ``add``.
         """
         self._segments.finish(end_offset)
         return self._staged

@@ -15,11 +15,12 @@ class StagedSegment:
     Attributes:
         log: the log of the segment.
         topic_id: id of the log's topic.
-        base_offset: first offset; only an estimate if records get their offsets at the commit.
-        end_offset: exclusive end offset; only an estimate if records get their offsets at the commit.
+        base_offset: first offset; provisional if records get their offsets at the commit.
+        end_offset: exclusive end offset; provisional if records get their offsets at the commit.
         size_bytes: size of the batches.
         leader_epoch: leader epoch in which the records were staged; -1 for a directory.
-        place: path of a file with the batches. For a tier, the segment's future entry in the manifest.
+        place: name of the file with the batches, in the log's folder. For a tier, the segment's future entry in the
+            manifest.
     """
 
     log: TopicPartition

@@ -37,7 +37,9 @@ _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
     help="Listener; port 0 chooses one. NAME is PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL. Can be repeated. "
     "Default: 127.0.0.1:9092.",
 )
-@click.option("--advertised-host", metavar="HOST", help="Host that clients are given. Default: that of --listen.")
+@click.option(
+    "--advertised-host", metavar="HOST", help="Host that the gateway advertises to clients. Default: that of --listen."
+)
 @click.option(
     "--insecure", is_flag=True, help="Listen on an address that other machines reach, without authentication."
 )
@@ -47,7 +49,7 @@ _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
 @click.option(
     "--state",
     metavar="DIR",
-    help="Directory for the offsets of consumer groups of a read-only gateway. Default: they end with the command.",
+    help="Directory for the offsets of consumer groups of a read-only gateway. Default: a temporary directory.",
 )
 @tier_option
 @config_option
@@ -70,8 +72,8 @@ def serve(
     runs until Ctrl-C or SIGTERM. A listener that does not authenticate its clients needs --insecure if other machines
     reach it. [plugins.gateway] of the settings file has further settings, which options override.
 
-    If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it. Any number of
-    such gateways follow the writer of a tier.
+    If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it. Any
+    number of such gateways can read one tier while a writer commits to it.
     """
     chosen: dict[str, object] = {"listeners": [_listener(text) for text in listen]} if listen else {}
     options = {"advertised.host": advertised_host, "node.id": node_id, "insecure": insecure or None}

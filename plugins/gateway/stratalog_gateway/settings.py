@@ -21,20 +21,20 @@ class GatewaySection(SecuritySection):
         "port", 9092, at_least=0, at_most=0xFFFF, doc="Port on which the gateway listens; 0 chooses a free port."
     )
     advertised_host: str = key(
-        "advertised.host", "", doc="Host that clients are given to connect to; empty means that of the listener."
+        "advertised.host", "", doc="Host that the gateway advertises to clients; empty means the host of the listener."
     )
     insecure: bool = key(
         "insecure",
         False,
-        doc="Allow a listener without authentication at an address that other machines reach.",
+        doc="Allow a listener without authentication at an address that is not a loopback address.",
     )
     node_id: int = key("node.id", 1, at_least=0, at_most=(1 << 31) - 1, doc="Number of the only broker of the cluster.")
-    cluster_id: str = key("cluster.id", "stratalog", doc="Id of the cluster that clients are given.")
+    cluster_id: str = key("cluster.id", "stratalog", doc="Cluster id that the gateway returns to clients.")
     auto_create: bool = key(
         "auto.create.topics.enable", True, doc="Create a topic if a client asks for the metadata of an unknown one."
     )
     partitions: int = key(
-        "num.partitions", 1, at_least=1, doc="Number of partitions of topics whose creator does not choose one."
+        "num.partitions", 1, at_least=1, doc="Number of partitions of a new topic if the client does not choose one."
     )
     min_session_ms: int = key(
         "group.min.session.timeout.ms", 6000, at_least=1, doc="Minimum session timeout of the members of groups."
@@ -52,13 +52,14 @@ class GatewaySection(SecuritySection):
         "group.consumer.heartbeat.interval.ms",
         5_000,
         at_least=1,
-        doc="Interval of heartbeats that members with the consumer protocol are given.",
+        doc="Heartbeat interval that the gateway returns to members that use the consumer protocol.",
     )
     retention_minutes: int = key(
         "offsets.retention.minutes",
         10_080,
         at_least=1,
-        doc="Minutes after which the committed offsets of a group without members are deleted.",
+        doc="The committed offsets of a group are deleted this number of minutes after its last member left; if the "
+        "group never had members, after the commit.",
     )
     retention_check_ms: int = key(
         "offsets.retention.check.interval.ms", 600_000, at_least=1, doc="Interval of the search for expired offsets."
@@ -80,7 +81,7 @@ class GatewaySection(SecuritySection):
         "read.only.refresh.ms",
         1000,
         at_least=10,
-        doc="Time after which a read-only gateway reads again what the writer has committed.",
+        doc="Interval at which a read-only gateway reads the new commits of the writer.",
     )
 
     def endpoints(self) -> tuple[Endpoint, ...]:

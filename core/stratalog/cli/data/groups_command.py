@@ -89,8 +89,9 @@ def _described(reader: Reader, name: TopicPartition, committed: CommittedOffset)
 def reset_group(
     place: LogPlace, output: Output, group: str, topics: tuple[str, ...], position: Start, *, dry_run: bool
 ) -> None:
-    """Commit new offsets for GROUP: for all partitions of TOPICS, or for those for which it has committed offsets.
+    """Commit new offsets for GROUP in all partitions of TOPICS.
 
+    Without TOPICS, the command changes the offsets of all partitions in which the group has committed offsets.
     Stop the consumers of the group first: a running consumer commits its own position again.
     """
     with place.engine() as engine:

@@ -32,7 +32,7 @@ _COLUMNS: Final[Columns[AttachedLog]] = {
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @json_option
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
-    """Take over every topic in the tier at URI into empty log directories, made if missing.
+    """Take over every topic in the tier at URI into empty log directories. Missing directories are created.
 
     Each log continues at the end of its tier, in the next leader epoch, which fences the engine that wrote the log
     before. Records that this engine had not offloaded are missing; `lost_offsets` counts those that are known. Run the

@@ -21,7 +21,8 @@ from stratalog.model.names import TopicPartition
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     """Copy every closed segment to the tier. `stratalog retention` deletes the local files later.
 
-    The exit code is 1 if a partition failed; the other partitions were offloaded.
+    Exit code: 0, 1 if a partition failed and the other partitions were offloaded, 2 if the command could not start, or
+    stopped because the store failed.
     """
     rows: list[tuple[object, ...]] = []
     failed = False

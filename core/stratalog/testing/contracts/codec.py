@@ -22,7 +22,7 @@ MAGICS = (0, 1, 2)
 
 
 def samples() -> list[bytes]:
-    """Return test data that compresses well, badly and hardly at all, of sizes below and above usual block sizes."""
+    """Return test data that compresses well or not at all, of sizes below and above usual block sizes."""
     chance = random.Random(7)  # noqa: S311 - the same bytes each time
     words = b"alpha beta gamma delta order click page view "
     return [

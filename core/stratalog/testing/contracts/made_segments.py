@@ -59,6 +59,10 @@ class MemoryObjects:
         base_offset: base offset of the segment, which is part of the keys.
         passes: number of attempts of each upload. All attempts except the last read only the first piece of the source,
             as if they had failed.
+
+    Attributes:
+        objects: bytes of each object, by key.
+        reads: key, start and exclusive end of each range that ``fetch`` has returned.
     """
 
     def __init__(self, base_offset: int = 100, passes: int = 1) -> None:

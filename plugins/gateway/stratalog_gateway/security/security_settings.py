@@ -25,13 +25,14 @@ class SecuritySection(Section):
     listeners: tuple[str, ...] = key(
         "listeners",
         (),
-        doc="Listeners, each NAME://HOST:PORT; the name is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or one that "
-        "listener.security.protocol.map explains. Empty means PLAINTEXT at host and port.",
+        doc="Listeners, each NAME://HOST:PORT; NAME is PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a name in "
+        "listener.security.protocol.map. Empty means PLAINTEXT at host and port.",
     )
     advertised_listeners: tuple[str, ...] = key(
         "advertised.listeners",
         (),
-        doc="Addresses that clients of listeners are given, each NAME://HOST:PORT; without one, that of the listener.",
+        doc="Addresses that the gateway advertises to clients, each NAME://HOST:PORT; a listener that is not named "
+        "advertises its own address.",
     )
     protocol_map: tuple[str, ...] = key(
         "listener.security.protocol.map",
@@ -47,14 +48,15 @@ class SecuritySection(Section):
     users_file: str = key(
         "users.file",
         "",
-        doc="File of the users of PLAIN and SCRAM, with salted keys, which `stratalog users` writes. Read again when it "
+        doc="File with the users of PLAIN and SCRAM and their salted keys; `stratalog users` writes it. Read again when it "
         "changes.",
     )
     max_reauth_ms: int = key(
         "connections.max.reauth.ms",
         0,
         at_least=0,
-        doc="Time after which a client must authenticate again, or its connection is closed; 0 means never.",
+        doc="Time after which a client must authenticate again, or its connection is closed; 0 means no limit. The "
+        "expiry of a token is a limit, too.",
     )
     sasl_bytes: int = key(
         "sasl.server.max.receive.size",
@@ -76,7 +78,9 @@ class SecuritySection(Section):
         doc="Keys of the issuer of tokens for OAUTHBEARER, as a JSON Web Key Set: an https, http or file URL.",
     )
     expected_audience: tuple[str, ...] = key(
-        "sasl.oauthbearer.expected.audience", (), doc="Audiences of which a token must have one; empty accepts all."
+        "sasl.oauthbearer.expected.audience",
+        (),
+        doc="Accepted audiences: a token must have one of them. Empty accepts all.",
     )
     expected_issuer: str = key(
         "sasl.oauthbearer.expected.issuer", "", doc="Issuer that a token must have; empty accepts all."
@@ -87,7 +91,7 @@ class SecuritySection(Section):
         30,
         at_least=0,
         at_most=3600,
-        doc="Difference in seconds that the clocks of the issuer and of this machine may have.",
+        doc="Maximum difference in seconds between the clocks of the issuer and of this machine.",
     )
     keystore: str = key(
         "ssl.keystore.location",
@@ -98,13 +102,14 @@ class SecuritySection(Section):
     truststore: str = key(
         "ssl.truststore.location",
         "",
-        doc="PEM file with the certificates that sign those of clients. Read again when it changes.",
+        doc="PEM file with the certificates of the authorities that sign client certificates. Read again when it changes.",
     )
     client_auth: str = key(
         "ssl.client.auth",
         "none",
         choices=("none", "requested", "required"),
-        doc="Whether clients of TLS listeners without SASL authenticate by a certificate.",
+        doc="Authentication by a client certificate, on TLS listeners without SASL. requested and required need "
+        "ssl.truststore.location.",
     )
     tls_versions: tuple[str, ...] = key(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), choices=("TLSv1.2", "TLSv1.3"), doc="Accepted versions of TLS."
@@ -115,26 +120,30 @@ class SecuritySection(Section):
     principal_rules: str = key(
         "ssl.principal.mapping.rules",
         "DEFAULT",
-        doc="Rules that make the name of a principal from the subject of its certificate, as in Kafka, such as "
+        doc="Rules that convert the subject of a client certificate to the name of a principal, as in Kafka, such as "
         "RULE:^CN=(.*?),.*$/$1/L,DEFAULT.",
     )
     acls_file: str = key(
         "acls.file",
         "",
-        doc="File of ACLs, as JSON. Read again when it changes; CreateAcls and DeleteAcls write it. Empty allows every "
-        "client everything.",
+        doc="File of ACLs, as JSON. Read again when it changes; CreateAcls and DeleteAcls write it. If the "
+        "setting is empty, every client may do everything.",
     )
     super_users: str = key(
         "super.users", "", doc="Principals that may do everything, separated by semicolons: User:admin;User:CN=ops."
     )
     allow_everyone: bool = key(
-        "allow.everyone.if.no.acl.found", False, doc="Open resources to every client as long as no ACL covers them."
+        "allow.everyone.if.no.acl.found", False, doc="Allow every client to use a resource that no ACL covers."
     )
     quotas_file: str = key(
         "quotas.file", "", doc="File of quotas of users, clients and IP addresses, as JSON. Read again when it changes."
     )
     connections: int = key(
-        "max.connections", 2000, at_least=1, doc="Maximum number of connections; further ones are closed at once."
+        "max.connections",
+        2000,
+        at_least=1,
+        doc="Maximum number of connections; further ones are closed at once. "
+        "If the process may open fewer files, the maximum is lower, and a warning is logged.",
     )
     connections_per_ip: int = key(
         "max.connections.per.ip",
