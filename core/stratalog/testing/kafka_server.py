@@ -23,7 +23,11 @@ _FEW_PARTITIONS: Final = {"offsets.topic.num.partitions": 2, "transaction.state.
 
 
 class KafkaFaults(Protocol):
-    """Faults of a running server. A method that returns a context manager applies its fault until the block ends."""
+    """Faults of a running server. A method that returns a context manager applies its fault until the block ends.
+
+    Entering a block raises ConfigError if the server does not have a named API. Except for ``not_leader``, two blocks of
+    one method must not overlap for an API: the end of the first block would end both faults.
+    """
 
     def drop_connections(self) -> None:
         """Close all open connections. Clients can reconnect immediately."""
@@ -35,7 +39,10 @@ class KafkaFaults(Protocol):
         """Return a context in which each response of ``apis`` is lost: the server closes the connection instead."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
-        """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock."""
+        """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock.
+
+        The end of the block ends the delays in progress.
+        """
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
         """Return a context that throttles clients for at least ``throttle_ms`` after each Produce and every second Fetch.

@@ -196,7 +196,8 @@ class BulkWriter(CheckedArguments, Closeable):
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """Stage a whole span, compacted as by ``cleanup.policy=compact``, with both passes of a compaction round.
 
-        Pass 1 reads keys from the log's first dirty offset on. Afterwards, call ``replace`` with the end of the span as
+        Pass 1 reads keys from the log's first dirty offset on, or the whole span if the topic's ``cleanup.policy`` does
+        not contain ``compact``. Afterwards, call ``replace`` with the end of the span as
         ``first_dirty_offset``.
 
         Args:
@@ -238,7 +239,8 @@ class BulkWriter(CheckedArguments, Closeable):
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
         """Return the groups of adjacent small segments of a log that can be merged, each to up to ``limit_bytes``.
 
-        Return None if there are none. Errors are those of ``span``.
+        ``segment.bytes`` of the topic also limits the size of a group. Return None if there are no groups. Errors are
+        those of ``span``.
         """
         del limit_bytes
         raise only_engine(log)
