@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -63,13 +63,14 @@ def installed_codecs() -> CodecTable:
     return ComponentHost(Registry.load(), Settings(), Env()).reading_components().codecs
 
 
-def run_contracts(plugin: str) -> list[PluginFinding]:
+def run_contracts(plugin: str, left_out: Collection[str] = ()) -> list[PluginFinding]:
     """Run the contract class of each component of a plugin, in another process, and return a finding for each failure.
 
     The contract class of a store is not run, because a store needs a location. The result has a warning for each store.
 
     Args:
         plugin: name of an entry point or a module, or path of a Python file.
+        left_out: components that are not tested, as in ``PluginFinding.where``, such as ``codec zstd``.
 
     Raises:
         PluginImportError: pytest did not run, for example because it is not installed.
@@ -79,11 +80,12 @@ def run_contracts(plugin: str) -> list[PluginFinding]:
     found, tested = list[PluginFinding](), list[tuple[str, str]]()
     for key, providers in offers_of(plugin).items():
         for provider in providers:
+            where = f"{titles[key]} {provider.name}"
             if provider.schemes:
                 contract = CONTRACTS[key][0]
                 text = f"it needs a location: subclass {contract} in a test of the plugin"
-                found.append(PluginFinding(Severity.WARNING, f"{titles[key]} {provider.name}", text))
-            else:
+                found.append(PluginFinding(Severity.WARNING, where, text))
+            elif where not in left_out:
                 tested.append((key, provider.name))
     if tested:
         found += _failures(plugin, tested, titles)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.cli.app import run
 from stratalog.errors import UnknownComponentError
 from stratalog.registry.plugin_check import check_plugin
 from stratalog.testing import contract_run
@@ -20,6 +21,23 @@ class Newest(CleanupPolicy):
 @hookimpl
 def stratalog_cleanup_policies():
     return [Provider(name="newest", open=lambda context: Newest())]
+"""
+TWO = """
+from stratalog.errors import PluginImportError
+from stratalog.spi import CleanupPolicy, Provider, hookimpl
+
+class Newest(CleanupPolicy):
+    def plan(self, log, config, now_ms): return []
+
+def needing(context):
+    raise PluginImportError("a package is missing", "acme", "acme-extra")
+
+@hookimpl
+def stratalog_cleanup_policies():
+    return [
+        Provider(name="newest", open=lambda context: Newest()),
+        Provider(name="needing", open=needing),
+    ]
 """
 SOUND = "def plan(self, log, config, now_ms): return []"
 
@@ -74,6 +92,18 @@ def test_the_contract_of_a_component_is_run(tmp_path: Path) -> None:
 def test_a_store_is_left_out_with_a_warning() -> None:
     findings = run_contracts("local")
     assert [(finding.severity, finding.where) for finding in findings] == [("warning", "segment store local")]
+
+
+def test_a_component_that_cannot_be_opened_here_does_not_keep_the_others_from_their_contracts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tested = list[tuple[str, str]]()
+    monkeypatch.setattr(contract_run, "_failures", lambda _plugin, given, _titles: tested.extend(given) or ())
+    file = tmp_path / "acme_two.py"
+    file.write_text(TWO, encoding="utf-8")
+    assert run(["check-plugin", str(file), "--contracts", "--json"]) == 0
+    assert "it cannot be opened here" in capsys.readouterr().out
+    assert tested == [("cleanup_policies", "newest")]
 
 
 def test_contract_tests_that_cannot_be_imported_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
