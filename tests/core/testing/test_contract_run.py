@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.cli.app import run
 from stratalog.errors import UnknownComponentError
-from stratalog.registry.plugin_check import check_plugin
+from stratalog.registry.plugin_check import PluginFinding, check_plugin
 from stratalog.testing import contract_run
 from stratalog.testing.contract_run import run_contracts
 
@@ -98,7 +98,12 @@ def test_a_component_that_cannot_be_opened_here_does_not_keep_the_others_from_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tested = list[tuple[str, str]]()
-    monkeypatch.setattr(contract_run, "_failures", lambda _plugin, given, _titles: tested.extend(given) or ())
+
+    def no_failures(_plugin: str, given: list[tuple[str, str]], _titles: object) -> list[PluginFinding]:
+        tested.extend(given)
+        return []
+
+    monkeypatch.setattr(contract_run, "_failures", no_failures)
     file = tmp_path / "acme_two.py"
     file.write_text(TWO, encoding="utf-8")
     assert run(["check-plugin", str(file), "--contracts", "--json"]) == 0

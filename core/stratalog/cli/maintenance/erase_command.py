@@ -49,7 +49,7 @@ def erase(
     The command rewrites every segment that holds such a record. It prints a proof: the rewritten segments with their
     digests before and after, and the remnants that may hold the key for a limited time. Keep the output of --json for
     --check. The exit code is 1 if readers can still find the key, for example in a damaged segment; then run the
-    command again.
+    command again. With --check, the exit code is 1 if a remnant still exists or a segment holds the key.
     """
     wanted = _bytes_of(key, is_hex=is_hex)
     if proof is not None:

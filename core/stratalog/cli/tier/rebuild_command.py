@@ -33,11 +33,11 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
 
     Run the command again if it was interrupted.
 
-    The command finds segments by their footers. It lists objects that were replaced, or uploaded and never committed,
-    and deletes nothing. No engine may write to these logs meanwhile. To repair a damaged root, use `stratalog verify
-    URI --repair`.
+    The command finds segments by their footers. It lists the objects that it ignores, such as objects that were
+    replaced, or uploaded and never committed. It deletes nothing. No engine may write to these logs meanwhile. To
+    repair a damaged root, use `stratalog verify URI --repair`.
 
-    The exit code is 1 if objects were left out.
+    The exit code is 1 if objects were ignored.
     """
     reports = list[RebuildReport]()
     with place.opened(read_only=dry_run) as tier:

@@ -46,7 +46,7 @@ def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
     The command runs until Ctrl-C. It locks and changes nothing, and can run while a broker or an engine is running.
     While a writer is running, records are counted up to its last high watermark checkpoint. A rate is the mean of the
     last 30 seconds. Tier lag is the size of closed segments that are not in the tier yet. The exit code is 1 if a log
-    cannot be read at the end.
+    or the groups cannot be read at the end.
     """
     clock = SystemClock()
     with stop_event() as stop, place.reader() as reader, output.live() as show:
