@@ -36,13 +36,25 @@ def actions_of(
             raise
         except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
             raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
-        for action in found[name]:
-            try:
-                check(policy, summary, action)
-            except PluginError as error:
-                owner = guard_of(policy) or f"cleanup policy {name}"
-                raise PluginError(f"{owner} is wrong about {summary.log}: {error}") from error
+        check_each(name, policy, summary, found[name], check)
     return found
+
+
+def check_each(
+    name: str,
+    policy: CleanupPolicy,
+    summary: LogSummary,
+    actions: Sequence[Action],
+    check: Callable[[CleanupPolicy, LogSummary, Action], None],
+) -> None:
+    """Raise PluginError, with the name of the policy, if ``check`` raises an error for one of the policy's actions."""
+    for action in actions:
+        try:
+            check(policy, summary, action)
+        except Exception as error:  # also TypeError, if an offset of the action is not an integer
+            owner = guard_of(policy) or f"cleanup policy {name}"
+            reason = error if isinstance(error, PluginError) else f"{error!r} in the check of {action!r}"
+            raise PluginError(f"{owner} is wrong about {summary.log}: {reason}") from error
 
 
 def check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:

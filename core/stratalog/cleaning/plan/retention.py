@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from stratalog.cleaning.plan.log_summary import summarise
-from stratalog.cleaning.plan.policy_actions import actions_of, check_action
+from stratalog.cleaning.plan.policy_actions import actions_of, check_action, check_each
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError
@@ -168,8 +168,7 @@ def deleted_to(
         return 0  # only the leader of the log deletes
     try:
         for name, planned in actions.items():
-            for action in planned:
-                check_action(policies[name], summary, action)
+            check_each(name, policies[name], summary, planned, check_action)
     except PluginError:
         return 0
     end = cut_of([*chain(*actions.values())], summary.offsets.high_watermark).end

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.spi import (
     Action,
     CleanupPolicy,
+    DeletePrefix,
     LogCleaned,
     LogSummary,
     LogUncleanable,
@@ -106,11 +107,27 @@ class WanderingPolicy(EndlessPolicy):
         ]
 
 
+class MistypedPolicy(EndlessPolicy):
+    """Policy that plans a rewrite from an offset that is not an integer."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        return [Rewrite(cast(int, "0"), 2, 0, "always")]
+
+
+class MistypedDeletionPolicy(CleanupPolicy):
+    """Policy that plans a deletion up to an offset that is not an integer."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        return [DeletePrefix(0, cast(int, "2"), "always")]
+
+
 class Broken:
     @hookimpl
     def stratalog_cleanup_policies(self) -> Sequence[Provider[CleanupPolicy]]:
-        policies = (BrokenPolicy(), EndlessPolicy(), WanderingPolicy(), UnfilteredPolicy())
-        return [offered(policy) for policy in policies]
+        kinds = (BrokenPolicy, EndlessPolicy, WanderingPolicy, UnfilteredPolicy, MistypedPolicy, MistypedDeletionPolicy)
+        return [offered(kind()) for kind in kinds]
 
 
 def offered(policy: CleanupPolicy) -> Provider[CleanupPolicy]:
@@ -306,16 +323,17 @@ def test_memory_that_is_too_small_for_one_round_needs_more(tmp_path: Path) -> No
         assert offsets(log) == list(range(200, 300))
 
 
+@pytest.mark.parametrize(("policy", "reason"), [("broken", "bug over bad-0"), ("mistyped", "TypeError")])
 def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn(
-    engine: Engine, listener: Listener
+    engine: Engine, listener: Listener, policy: str, reason: str
 ) -> None:
     log = dirty(engine, "good", 5, 10)
-    bad = dirty(engine, "bad", 5, 10, cleanup_policy="broken,compact")
+    bad = dirty(engine, "bad", 5, 10, cleanup_policy=f"{policy},compact")
     results = engine.run_cleaner()
     assert {result.log.topic: type(result.error) for result in results} == {"bad": PluginError, "good": type(None)}
     assert len(offsets(log)) == 5
     assert len(offsets(bad)) == 10
-    assert "bug over bad-0" in bad.maintenance.cleaning.uncleanable
+    assert reason in bad.maintenance.cleaning.uncleanable
     assert engine.run_cleaner() == ()
     tell_listeners(engine)
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
@@ -378,6 +396,15 @@ def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable
     assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
     assert len(offsets(log)) == 10
     assert engine.run_cleaner() == ()
+
+
+def test_retention_notices_a_deletion_with_an_offset_that_is_not_an_integer(engine: Engine) -> None:
+    log = dirty(engine, "t", 5, 10, cleanup_policy="mistypeddeletion,compact")
+    assert [result.error for result in engine.run_cleaner()] == [None]
+    assert len(offsets(log)) == 5
+    with pytest.raises(PluginError, match=r"is wrong about t-0: TypeError"):
+        engine.apply_retention()
+    assert "TypeError" in log.maintenance.cleaning.uncleanable
 
 
 def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine: Engine) -> None:
