@@ -340,10 +340,8 @@ class TierWriter(BulkWriter):
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """Merge small segments at a log's end, as ``BulkWriter.merge_end``."""
-        found = self._topics.get(log.topic)
-        return self._merge_end(
-            self._access.tier.log(log, found.topic_id), limit_bytes
-        )  # after an append the head is known
+        remote = self._access.tier.log(log, self._topics.get(log.topic).topic_id)
+        return self._merge_end(remote, limit_bytes)  # after an append the head is known
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
         """Merge small segments at the ends of several logs in parallel, as ``BulkWriter.merge_ends``."""

@@ -152,16 +152,15 @@ def rewrite(work: PartRewrite[S], end: int) -> None:
 
     Errors are those of ``observe``.
     """
-    log, job = work.part, work.job
-    clean = next(
-        work.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None
-    )  # the last compacted segment
-    legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
-    last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in work.part.producers()}
-    transactions = TransactionPass(log.components, keeps_markers=work.keeps_tombstones)
-    aborted = AbortedIndex(log.from_offset(job.start), log.components)
-    state = UnchangedTracker(log.components, last_records)
-    for group in groups_of(work.segments(job.start, end), log.index_bytes, log.config):
+    part, job = work.part, work.job
+    compacted = work.segments(max(job.dirty_start - 1, job.start), job.dirty_start)
+    clean = next(compacted, None)  # the last compacted segment
+    legacy_horizon_ms = 0 if clean is None else part.modified_ms(clean) - part.config.delete_retention_ms
+    last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in part.producers()}
+    transactions = TransactionPass(part.components, keeps_markers=work.keeps_tombstones)
+    aborted = AbortedIndex(part.from_offset(job.start), part.components)
+    state = UnchangedTracker(part.components, last_records)
+    for group in groups_of(work.segments(job.start, end), part.index_bytes, part.config):
         is_whole = group[-1].end_offset <= end and not work.keeps_tombstones
         notes = DigestNotes(work.digests, work.filters, group[0].base_offset, state, is_whole=is_whole)
         GroupRewrite(work, end, legacy_horizon_ms, last_records, transactions, notes, aborted).run(group)

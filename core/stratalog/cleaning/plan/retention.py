@@ -112,7 +112,7 @@ def plan_retention(
     now_ms: int,
     dirty_start: int | None = None,
 ) -> RetentionPlan:
-    """Return the plan of the policies for one log. If the log follows a leader, only local segments are removed.
+    """Return the plan of the policies for one log. For a follower with a tier, the plan only evicts local segments.
 
     If the manifest of the tier has pages, the summary lists the segments one by one up to the end of the deletion, and
     then one item for each page. ``dirty_start`` is as for ``summarise``.
