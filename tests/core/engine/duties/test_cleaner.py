@@ -37,6 +37,7 @@ from stratalog.spi import (
     hookimpl,
 )
 from stratalog.testing.faults import FaultyVfs, failing
+from tiered_logs import remote_of
 
 COMPACTED: dict[str, object] = {
     "cleanup.policy": "compact",
@@ -93,6 +94,13 @@ class EndlessPolicy(UnfilteredPolicy):
         return KeepsAll()
 
 
+class UnopenedPolicy(UnfilteredPolicy):
+    """Policy whose filter cannot be opened."""
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        raise RuntimeError(f"no filter for {job.log}")
+
+
 class WanderingPolicy(EndlessPolicy):
     """Policy that plans a different rewrite each time."""
 
@@ -126,8 +134,16 @@ class MistypedDeletionPolicy(CleanupPolicy):
 class Broken:
     @hookimpl
     def stratalog_cleanup_policies(self) -> Sequence[Provider[CleanupPolicy]]:
-        kinds = (BrokenPolicy, EndlessPolicy, WanderingPolicy, UnfilteredPolicy, MistypedPolicy, MistypedDeletionPolicy)
-        return [offered(kind()) for kind in kinds]
+        policies = (
+            BrokenPolicy(),
+            EndlessPolicy(),
+            MistypedDeletionPolicy(),
+            MistypedPolicy(),
+            UnfilteredPolicy(),
+            UnopenedPolicy(),
+            WanderingPolicy(),
+        )
+        return [offered(policy) for policy in policies]
 
 
 def offered(policy: CleanupPolicy) -> Provider[CleanupPolicy]:
@@ -383,6 +399,18 @@ def test_the_tiers_part_ends_for_a_policy_that_always_plans_the_same(tmp_path: P
         figures = {metric.name: value for metric, labels, value in engine.metrics() if labels == ("t", "0")}
         assert figures["stratalog_log_uncleanable"] == 1
         assert engine.run_cleaner() == ()
+
+
+def test_a_filter_that_cannot_be_opened_ends_the_round_before_the_tier_changes(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", plugins=[Broken()]) as engine:
+        log = dirty(engine, "t", 10, 10, cleanup_policy="unopened")
+        engine.offload()
+        log.lead(log.leader_epoch + 1)  # the tier gets this epoch with the next commit
+        version = remote_of(log).version
+        (result,) = engine.run_cleaner()
+        assert (result.part, type(result.error)) == ("tier", PluginError)
+        assert remote_of(log).version == version
 
 
 @pytest.mark.parametrize("policy", ["unfiltered", "unfiltered,compact"])
