@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from stratalog import Reader, Record, TopicPartition, open_engine, open_reader
 from stratalog.engine.restore.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import FencedEpochError
+from stratalog.errors import FencedEpochError, LogDirOfflineError
 from stratalog.model.events import EpochFenced
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.tier.upkeep.tier_check import TierLogCheck
@@ -176,6 +178,20 @@ def test_a_deletion_warns_of_a_log_that_stays_in_the_tier(
             assert engine.topics() == {}
     assert TopicPartition("t", 1) in listed(place)
     assert ["t-1 in the tier are not deleted" in message for message in caplog.messages] == [True]
+
+
+def test_a_repeated_deletion_does_not_warn_of_a_log_that_the_first_one_deleted_in_the_tier(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyVfs()
+    with place.engine(files=files) as engine:
+        engine.create_topic("t")
+        files.rule = failing("rename", errno.EIO, path="-delete", times=1)
+        with pytest.raises(LogDirOfflineError):
+            engine.delete_topic("t")
+        engine.delete_topic("t")
+        assert engine.topics() == {}
+    assert "in the tier are not deleted" not in caplog.text
 
 
 def test_a_replica_that_creates_the_log_in_the_same_epoch_does_not_fence_its_leader() -> None:

@@ -20,6 +20,7 @@ class OpenLogs:
         logs: open logs. A change replaces the mapping; therefore reads need no lock.
         failed: errors of logs that could not be opened, moved or deleted. A change replaces the mapping; therefore reads
             need no lock.
+        half_deleted: names of logs in ``failed`` whose deletion has failed. It is repeated only on local disk.
         unreached: errors of log directories that could not be opened, by path.
         lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """
@@ -29,6 +30,7 @@ class OpenLogs:
         self.dirs: list[LogDir] = []
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
+        self.half_deleted: set[TopicPartition] = set()
         self.unreached: dict[str, StorageError] = {}
         self.lacks_first = False
 
@@ -130,15 +132,17 @@ class OpenLogs:
         if log is not None:
             log.maintenance.abandon()
         for directory in self.dirs:
-            if name in directory.folders:
-                try:
-                    directory.set_aside(name, delay_ms)
-                except BaseException:
-                    if log is not None:
-                        error = LogDirError(
-                            "the deletion of the topic failed", directory.store.path(directory.folders[name])
-                        )
-                        self.fail(name, error.advised("delete the topic again"))
-                    raise
+            folder = directory.folders.get(name)
+            if folder is None:
+                continue
+            try:
+                directory.set_aside(name, delay_ms)
+            except BaseException:
+                if log is not None:
+                    error = LogDirError("the deletion of the topic failed", directory.store.path(folder))
+                    self.half_deleted.add(name)
+                    self.fail(name, error.advised("delete the topic again"))
+                raise
         self.logs = {found: log for found, log in self.logs.items() if found != name}
         self.failed = {found: error for found, error in self.failed.items() if found != name}
+        self.half_deleted.discard(name)

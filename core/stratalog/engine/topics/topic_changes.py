@@ -253,7 +253,7 @@ class TopicChanges:
     def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
         """Log a warning for each partition that cannot be opened: another engine may own its records in the tier."""
         for found in names if self._opener.has_tier else ():
-            if found in self._open_logs.failed:
+            if found in self._open_logs.failed and found not in self._open_logs.half_deleted:
                 _LOGGER.warning(
                     "the records of %s in the tier are not deleted, because the log cannot be opened here: attach "
                     "the topic to an empty directory, and delete it there: error=%s",
