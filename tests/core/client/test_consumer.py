@@ -359,6 +359,9 @@ def test_a_group_starts_over_even_if_the_disk_was_full_when_its_topic_was_delete
         with pytest.raises(DiskFullError):
             engine.delete_topic("one")
         assert "one" not in engine.topics()
+        for call in (lambda: engine.topic_settings("one"), lambda: engine.alter_topic("one", {"retention.ms": 5})):
+            with pytest.raises(UnknownTopicError):
+                call()
         with pytest.raises(DiskFullError):
             engine.create_topic("one")
         assert "one" not in engine.topics()

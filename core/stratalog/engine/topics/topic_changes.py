@@ -21,6 +21,7 @@ from stratalog.errors import (
     StorageError,
     SystemLimitError,
     TopicExistsError,
+    UnknownTopicError,
 )
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
@@ -77,7 +78,8 @@ class TopicChanges:
 
     def settings(self, name: str) -> dict[str, TopicSetting]:
         """Return the settings of a topic; see ``Engine.topic_settings``."""
-        self._names_of(name)
+        if not self._open_logs.unreached or self._topics.entry(name) is None:
+            self._names_of(name)  # otherwise, all partitions may be in an unavailable directory
         return self._topics.settings(name)
 
     def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
@@ -110,8 +112,6 @@ class TopicChanges:
         """Add partitions to a topic; see ``Engine.create_partitions``."""
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
         names = self._names_of(name)
-        if not names:
-            raise unknown_topic(name, self._open_logs.names(), self._open_logs.places())
         self._host.settings.limits.check_partitions(name, partitions)
         if partitions <= len(names):
             raise ConfigError(f"topic {name} has {len(names)} partitions: {partitions} would not be an increase")
@@ -236,7 +236,12 @@ class TopicChanges:
     def delete(self, name: str) -> None:
         """Delete a topic; see ``Engine.delete_topic``."""
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
-        names = self._names_of(name)
+        try:
+            names = self._names_of(name)
+        except UnknownTopicError:
+            if self._topics.entry(name) is None:
+                raise
+            names = []  # an earlier call deleted the partitions, but not the committed offsets
         config = self._topics.config(name)
         delay_ms = config.file_delete_delay_ms
         for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
@@ -312,7 +317,7 @@ class TopicChanges:
 
     def _names_of(self, topic: str) -> list[TopicPartition]:
         names = [found for found in self._open_logs.names() if found.topic == topic]
-        if not names and self._topics.entry(topic) is None:
+        if not names:
             raise unknown_topic(topic, self._open_logs.names(), self._open_logs.places())
         return names
 
