@@ -23,7 +23,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
-from stratalog.tier.manifest.root import EMPTYING, TopicNote
+from stratalog.tier.manifest.root import EMPTYING, ChangeKind, TopicNote
 from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
@@ -251,7 +251,7 @@ class TierDuties:
             nonlocal has_waited, refused_bytes
             may, has_waited = has_waited or self._rate.begin(segment_bytes), False
             refused_bytes = 0 if may else segment_bytes
-            return may and self._is_open()
+            return may and not self._closed
 
         while True:
             refused_bytes = 0
@@ -259,12 +259,14 @@ class TierDuties:
                 result = offload_log(log, remote, may_begin, self._opener.note_of(log.name.topic), on_bytes)
             segments, size_bytes = segments + result.segments, size_bytes + result.size_bytes
             is_done = not refused_bytes or result.tier_end >= end_offset
-            if is_done or not self._rate.take(refused_bytes, self._is_open):
+            if is_done or not self._rate.take(refused_bytes, lambda: self._may_copy(log, remote)):
                 return replace(result, segments=segments, size_bytes=size_bytes)
             has_waited = True
 
-    def _is_open(self) -> bool:
-        return not self._closed
+    def _may_copy(self, log: Log, remote: TierLog) -> bool:
+        """Return False if a log no longer leads, is deleted, or has settings by which no more segments are copied."""
+        copies = log.is_leader and not log.config.remote_log_copy_disable and self._opener.remote_of(log) is not None
+        return copies and (remote.root is None or remote.root.change != ChangeKind.DELETE) and not self._closed
 
 
 def _is_emptied(remote: TierLog) -> bool:

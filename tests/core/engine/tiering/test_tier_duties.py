@@ -153,6 +153,36 @@ def test_an_offload_ends_although_the_log_grows_faster_than_the_rate(tmp_path: P
         assert clock.filled > 10
 
 
+class ChangingClock(ManualClock):
+    """A clock that calls ``change`` during the first wait for the rate."""
+
+    change: Callable[[], object] | None = None
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        super().sleep_ms(duration_ms)
+        if self.change is not None:
+            change, self.change = self.change, None
+            change()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [None, {"remote.log.copy.disable": True}, LEAVING],
+)
+def test_an_upload_that_waits_for_the_rate_ends_if_its_topic_is_deleted_or_not_copied_any_more(
+    tmp_path: Path, bucket: Path, settings: dict[str, object] | None
+) -> None:
+    clock = ChangingClock()
+    key = "remote.log.manager.copy.max.bytes.per.second"
+    with opened(tmp_path, bucket, clock, settings={key: 100}) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        clock.change = lambda: engine.delete_topic("t") if settings is None else engine.alter_topic("t", settings)
+        began_ms = clock.now_ms()
+        (result,) = engine.offload()
+        assert (result.segments, clock.now_ms() - began_ms <= 1000) == (1, True)
+
+
 def test_a_segment_waits_for_its_delay(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"segment.offload.delay.ms": 60_000})
