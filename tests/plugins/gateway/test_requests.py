@@ -972,7 +972,7 @@ def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
         committed = wire.ask(
             "OffsetCommit", 8, group_id="g", member_id="m", generation_id_or_member_epoch=1, topics=topics
         )
-        [left] = wire.ask("LeaveGroup", 5, group_id="g", members=(leaving,)).members
+        left = wire.ask("LeaveGroup", 5, group_id="g", members=(leaving,))
         topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
         removed = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
         topics = (part("TxnOffsetCommit", 3, "TxnOffsetCommitRequestTopic", name="orders", partitions=(written,)),)

@@ -111,24 +111,17 @@ def leave_group(request: Request) -> Any:
     body, make = request.body, request.make
     try:
         require_group(request)
-    except RefusedError as refused:
-        return make(error_code=refused.kafka_code, members=())
-    if request.header.version < _MANY_MEMBERS:
-        return make(error_code=_leave(request, body.member_id, None))
-    members = tuple(
-        make.part(
-            "MemberResponse",
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            error_code=_leave(request, member.member_id, member.group_instance_id),
+        if request.header.version < _MANY_MEMBERS:
+            return make(error_code=request.groups.classic.leave(body.group_id, body.member_id, None))
+        members = tuple(
+            make.part(
+                "MemberResponse",
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id),
+            )
+            for member in body.members
         )
-        for member in body.members
-    )
+    except (RefusedError, StorageError) as error:  # clients retry only after a code of the response
+        return make(error_code=coordinator_code(error), members=())
     return make(error_code=Code.NONE, members=members)
-
-
-def _leave(request: Request, member_id: str, instance_id: str | None) -> int:
-    try:
-        return request.groups.classic.leave(request.body.group_id, member_id, instance_id)
-    except StorageError as error:
-        return coordinator_code(error)
