@@ -151,7 +151,8 @@ class Engine(EngineDuties):
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was created.
             LogDirOfflineError: a log directory is unavailable and may contain the topic; nothing was created.
-            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed.
+            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed. Or
+                committed offsets of a deleted topic with this name cannot be deleted; nothing was created.
         """
         return self._logs.create(name, partitions, config or {})
 
