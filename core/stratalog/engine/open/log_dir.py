@@ -14,7 +14,13 @@ from typing import Final
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
-from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError, TopicExistsError
+from stratalog.errors import (
+    LogDirNotFoundError,
+    LogDirOfflineError,
+    NotAFileError,
+    StorageError,
+    TopicExistsError,
+)
 from stratalog.log.folder.directory_state import (
     check_may_become_log_directory,
     partition_folders,
@@ -223,7 +229,7 @@ class LogDir:
             self.store.remove_log(folder)
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Rename the folder of a closed log to ``-delete``, durable on return.
+        """Rename the folder of a closed log to ``-delete``, durable on return. A missing folder is no error.
 
         The folder is removed after ``delay_ms``, or in ``close`` if earlier.
 
@@ -231,10 +237,14 @@ class LogDir:
         """
         folder = self.folders[log]
         gone = deleted_folder(log, random_uuid(self._env.chance))
-        self.store.rename_log(folder, gone)
+        try:
+            self.store.rename_log(folder, gone)
+        except LogDirNotFoundError:  # an earlier call has renamed the folder, and failed then
+            self.store.remove_log(folder)  # makes this rename durable
+        finally:
+            self.remove_later(gone, delay_ms)  # also after an error that followed the rename
         self.logs.pop(log, None)
         del self.folders[log]
-        self.remove_later(gone, delay_ms)
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
         """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or in ``close`` if earlier."""

@@ -126,23 +126,22 @@ class OpenLogs:
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
         """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.
 
-        If a folder cannot be renamed, ``log`` raises an error until the call is repeated.
+        If the call fails, ``log`` raises an error until the call is repeated.
         """
         log = self.logs.get(name)
-        if log is not None:
-            log.maintenance.abandon()
-        for directory in self.dirs:
-            folder = directory.folders.get(name)
-            if folder is None:
-                continue
-            try:
-                directory.set_aside(name, delay_ms)
-            except BaseException:
-                if log is not None:
-                    error = LogDirError("the deletion of the topic failed", directory.store.path(folder))
-                    self.half_deleted.add(name)
-                    self.fail(name, error.advised("delete the topic again"))
-                raise
-        self.logs = {found: log for found, log in self.logs.items() if found != name}
-        self.failed = {found: error for found, error in self.failed.items() if found != name}
+        paths = [directory.store.path(directory.folders[name]) for directory in self.dirs if name in directory.folders]
+        try:
+            if log is not None:
+                log.maintenance.abandon()
+            for directory in self.dirs:
+                if name in directory.folders:
+                    directory.set_aside(name, delay_ms)
+            self.logs = {found: log for found, log in self.logs.items() if found != name}
+            self.failed = {found: error for found, error in self.failed.items() if found != name}
+        except BaseException:
+            if log is not None:
+                self.half_deleted.add(name)
+                error = LogDirError("the deletion of the topic failed", ", ".join(paths))
+                self.fail(name, error.advised("delete the topic again"))
+            raise
         self.half_deleted.discard(name)

@@ -291,6 +291,21 @@ def test_a_partition_that_could_not_be_deleted_does_not_stop_the_duties_of_other
         assert engine.topics() == {}
 
 
+def test_a_deletion_that_failed_after_the_rename_of_a_folder_can_be_repeated(tmp_path: Path) -> None:
+    """The repeated calls raised LogDirNotFoundError until the engine was opened again."""
+    files = FaultyVfs()
+    with with_topic([tmp_path / "a"], Env(files=files)) as engine:
+        files.rule = failing("sync folder", errno.EMFILE, times=100)
+        with pytest.raises(SystemLimitError):
+            engine.delete_topic("orders")
+        files.rule = None
+        engine.delete_topic("orders")
+        assert engine.topics() == {}
+        engine.create_topic("orders")
+        assert engine.log("orders", 0).offsets().log_end == 0
+    assert [found.name for found in (tmp_path / "a").iterdir() if found.is_dir()] == ["orders-0"]
+
+
 def test_a_topic_that_is_created_again_writes_the_checkpoints_at_most_once(dirs: list[Path]) -> None:
     """The files once were written for each of its partitions if another log had new records."""
     with open_engine(dirs[0]) as engine:
