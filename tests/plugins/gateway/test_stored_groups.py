@@ -13,7 +13,7 @@ import pytest
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import DiskFullError, TopicExistsError
+from stratalog.errors import DiskFullError, LogDirError, TopicExistsError
 from stratalog.group_states import GroupMetadata
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
@@ -182,6 +182,22 @@ def test_members_that_have_left_do_not_return_after_a_failed_deletion_of_the_gro
         assert bed.table.delete("g") == Code.NONE
     with opened(tmp_path) as bed:
         assert (bed.table.view("g"), bed.stored()) == (None, [])
+
+
+def test_the_reason_why_groups_cannot_be_loaded_is_logged_at_most_once_a_second(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients retry several times a second, and their requests must not fill the disk with messages."""
+
+    def fail(*_: object) -> None:
+        raise LogDirError("the log directory is offline", "/logs")
+
+    monkeypatch.setattr(StoredGroups, "load", fail)
+    for expected in (1, 1, 2):
+        with pytest.raises(LogDirError):
+            bed.groups.join(asked())
+        assert caplog.text.count("a group cannot be loaded") == expected
+        bed.clock.advance_ms(500)
 
 
 def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.node import Node
 
 _LOGGER: Final = logging.getLogger(__name__)
+_WARNING_NS: Final = 1_000_000_000
 MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
 
 
@@ -36,6 +37,7 @@ class GroupTable:
         self._node, self._stored = node, StoredGroups(node)
         self._groups: dict[str, Group] = {}
         self._lock = threading.Lock()  # over _groups; never taken while a group's lock is held
+        self._next_warning_ns = 0
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Group]:
@@ -198,5 +200,8 @@ class GroupTable:
             group.presence = Presence.LOADED
         except BaseException as error:
             group.presence = Presence.REMOVED  # the next request retries
-            _LOGGER.warning("a group cannot be loaded: %s group=%s", error, group.name)  # clients only get a code
+            now_ns = self._node.now_ns()
+            if now_ns >= self._next_warning_ns:  # clients only get a code, and retry several times a second
+                self._next_warning_ns = now_ns + _WARNING_NS
+                _LOGGER.warning("a group cannot be loaded: %s group=%s", error, group.name)
             raise
