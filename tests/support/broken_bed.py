@@ -191,12 +191,13 @@ class Bed:
             engine.offload()
         self._append(engine)
         engine.log("other", 0).append([Record(value=b"1"), Record(value=b"2")])
-        if self.breaker.fault is Fault.HANGS:  # nothing hangs yet, so nothing needs a deadline
-            engine.close()
-            self._open(_DEADLINE_MS)
 
     def use(self) -> None:
         """Break the method, call each operation of the engine, and close it; each step may fail."""
+        if self.breaker.fault is Fault.HANGS:  # until now nothing hung, so nothing needed a short deadline
+            self._opened().close()
+            while self.steps.get("open") != "":  # the machine may stand still for longer than the deadline
+                self._step("open", lambda: self._open(_DEADLINE_MS), may_hang=False)
         engine = self._opened()
         self.breaker.on = True
         log, other = engine.log(TOPIC, 0), engine.log("other", 0)
