@@ -333,13 +333,13 @@ def test_a_drip_ends_at_the_deadline_and_not_at_its_own_end(bed: Bed) -> None:
 
 def test_a_server_that_ignores_preconditions_is_not_shared(bed: Bed) -> None:
     bed.proxy.plan(ProxyFault(Misdeed.UNCONDITIONAL, "PutObject", times=1_000))
-    probed = probe(bed.guarded(), Env())
+    probed = probe(replace(bed, deadline_ms=PATIENT_MS).guarded(), Env())
     assert not probed.shared
     assert "although it declares that it does not" in probed.reason
 
 
 def test_a_server_that_keeps_preconditions_is_shared(bed: Bed) -> None:
-    assert probe(bed.guarded(), Env()).shared
+    assert probe(replace(bed, deadline_ms=PATIENT_MS).guarded(), Env()).shared
 
 
 # --- a whole tier ------------------------------------------------------------------------------------------------
