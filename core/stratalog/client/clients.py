@@ -74,19 +74,7 @@ class Clients:
         )
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer.
-
-        Args:
-            transactional_id: id of a transactional producer, which fences older producers with the same id; None for a
-                producer without transactions.
-            options: fields of ``ProducerOptions``.
-
-        Raises:
-            ConfigError, UnsupportedCompressionError: an option is wrong.
-            StorageError: the state of the transactional id cannot be read or stored, or the open transaction of an
-                older producer cannot be aborted.
-            ClosedError: the engine is closed.
-        """
+        """Create a producer, as ``Engine.producer``; raise ClosedError if the engine is closed."""
         chosen = ProducerOptions(**options)
         chosen.codec(self._components)
         transaction = None
