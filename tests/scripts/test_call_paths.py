@@ -23,7 +23,7 @@ def test_an_append_and_a_fetch_use_few_modules(tmp_path: Path) -> None:
     found = paths(tmp_path)
     assert set(found) == set(STEPS)
     modules = {path: {call.module for call in found[path]} for path in MOST_MODULES}
-    assert {"stratalog.log.read.fetch", "stratalog.segment.batch_lookup"} <= modules["local fetch"]
+    assert {"stratalog.log.read.fetch", "stratalog.log.read.batch_lookup"} <= modules["local fetch"]
     for path, most in MOST_MODULES.items():
         assert len(modules[path]) <= most, (path, sorted(modules[path]))
     assert "stratalog.tier.read.fetcher" in {call.module for call in found["cold fetch"]}

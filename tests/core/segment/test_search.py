@@ -13,13 +13,13 @@ from log_bed import LogBed
 from stored_batches import added, stored_batch
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
+from stratalog.log.read.batch_lookup import find_batches
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Record
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
-from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.framing import walk
 from stratalog.segment.search import (
     aborted_transactions,

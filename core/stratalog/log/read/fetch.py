@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from stratalog.errors import OffsetOutOfRangeError
+from stratalog.log.read.batch_lookup import find_batches
 from stratalog.log.read.down_convert import Converted, convert
 from stratalog.log.read.read_plan import hidden_transactions
 from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
 from stratalog.log.read.view import LogView
 from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
 from stratalog.model.segment_info import AbortedTransaction, FileSlice
-from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
