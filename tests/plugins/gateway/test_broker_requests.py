@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from gateway_bed import Served, Wire, part, request, served
-from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
+from stratalog import Engine, Record, TopicInfo, TopicPartition, TopicSetting, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirOfflineError
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
 
 SECOND = dt.timedelta(seconds=1)
@@ -522,9 +523,33 @@ def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     assert found.responses[0].error_code == 3
 
 
+class AnnouncingLock:
+    """A lock that sets an event before a thread waits for it."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._lock, self._event = threading.Lock(), event
+
+    def __enter__(self) -> None:
+        if self._lock.locked():
+            self._event.set()
+        self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
 def test_two_changes_of_a_list_at_the_same_time_are_both_kept(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway.engine.create_topic("orders", config={"cleanup.policy": "delete"})
-    read, other_has_read = Engine.topic_settings, threading.Event()
+    read, other_is_here, nodes, topics = Engine.topic_settings, threading.Event(), list[Node](), Node.topics
+
+    def topics_of(node: Node) -> dict[str, TopicInfo]:
+        nodes.append(node)
+        return topics(node)
+
+    monkeypatch.setattr(Node, "topics", topics_of)
+    with gateway.wire() as wire:
+        wire.ask("Metadata", 1, topics=None)
+    monkeypatch.setattr(nodes[0], "changing_topics", AnnouncingLock(other_is_here))
 
     def change(operation: int, value: str) -> int:
         setting = part(
@@ -552,12 +577,12 @@ def test_two_changes_of_a_list_at_the_same_time_are_both_kept(gateway: Served, m
         found = read(engine, name)
         monkeypatch.setattr(Engine, "topic_settings", settings_of_other)
         others.append(pool.submit(change, 3, "delete"))
-        other_has_read.wait(0.3)  # the other request waits, unless the gateway lets it lose this change
+        assert other_is_here.wait(20)  # at the lock, or, if the gateway lets it lose this change, after its read
         return found
 
     def settings_of_other(engine: Engine, name: str) -> dict[str, TopicSetting]:
         found = read(engine, name)
-        other_has_read.set()
+        other_is_here.set()
         return found
 
     others = list[Future[int]]()
