@@ -32,18 +32,18 @@ def clicks() -> Iterator[tuple[int, bytes, bytes]]:
     The result is the same in every run.
     """
     chance = random.Random(11)  # noqa: S311 - the same in every run
-    found = []
+    events = []
     for user in range(USERS):
         for day in range(DAYS):
             for _ in range(chance.choice((0, 1, 1, 2, 3))):
                 hour = min(max(chance.gauss(15, 4), 0), 23.9)
-                at = START_MS + day * 86_400_000 + round(hour * 3_600_000)
+                time_ms = START_MS + day * 86_400_000 + round(hour * 3_600_000)
                 for _ in range(chance.randrange(1, 14)):
                     page = chance.choices(PAGES, (6, 8, 12, 4, 2, 1))[0]
-                    found.append((at, b"user-%03d" % user, page))
-                    at += chance.randrange(2_000, 240_000)
-    for at, user_id, page in sorted(found):
-        yield at, user_id, json.dumps({"page": page}).encode()
+                    events.append((time_ms, b"user-%03d" % user, page))
+                    time_ms += chance.randrange(2_000, 240_000)
+    for time_ms, user_id, page in sorted(events):
+        yield time_ms, user_id, json.dumps({"page": page}).encode()
 
 
 def main() -> None:
@@ -52,14 +52,14 @@ def main() -> None:
         with KafkaBroker(KafkaTools.find(POM), Path(scratch)) as broker:
             broker.create_topics({TOPIC: PARTITIONS}, {TOPIC: {"compression.type": "zstd", "segment.bytes": 1 << 20}})
             producer = broker.producer(**{"linger.ms": "50", "enable.idempotence": "true"})
-            for at, user, click in clicks():
-                producer.produce(TOPIC, click, user, timestamp=at)
+            for time_ms, user, click in clicks():
+                producer.produce(TOPIC, click, user, timestamp=time_ms)
                 producer.poll(0)
             assert producer.flush(60) == 0
-        with tarfile.open(HERE / "data" / "clicks.tar.xz", "w:xz") as packed:
+        with tarfile.open(HERE / "data" / "clicks.tar.xz", "w:xz") as archive:
             for path in sorted(broker.log_dir.iterdir()):
                 if not path.name.startswith("__"):  # without the internal topics: metadata of the cluster, and groups
-                    packed.add(path, f"kafka/{path.name}", filter=_plain)
+                    archive.add(path, f"kafka/{path.name}", filter=_plain)
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -28,38 +28,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("pipeline-out"), help="folder to create")
     parser.add_argument("--master", default="local[2, 4]")
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True)
-    run(chosen.out.resolve(), chosen.master)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True)
+    run(arguments.out.resolve(), arguments.master)
 
 
-def run(out: Path, master: str) -> None:
-    """Run all steps. ``out`` is an empty folder for the results, and ``master`` the master of the Spark session."""
+def run(folder: Path, master: str) -> None:
+    """Run all steps. ``folder`` is an empty folder for the results, and ``master`` the master of the Spark session."""
     from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments are parsed, because the import takes a second
 
-    tier = archive(out)
+    tier = archive(folder)
     quiet = {"spark_ui_enabled": "false", "spark_ui_showConsoleProgress": "false", "spark_log_level": "ERROR"}
     spark = local_session(master, **quiet, spark_sql_shuffle_partitions="4", spark_sql_session_timeZone="UTC")
     try:
-        sessions = sessionize(spark, tier, out)
-        write_profiles(sessions, out)
-        rows = spark.read.parquet(str(out / "sessions")).collect()
+        sessions = sessionize(spark, tier, folder)
+        write_profiles(sessions, folder)
+        rows = spark.read.parquet(str(folder / "sessions")).collect()
     finally:
         spark.stop()
-    profiles = read_back(out)
+    profiles = read_back(folder)
     compare(rows, profiles)
-    (out / "sessions.svg").write_text(picture(rows), encoding="utf-8")
-    print(f"the chart is in {out / 'sessions.svg'}")
+    (folder / "sessions.svg").write_text(picture(rows), encoding="utf-8")
+    print(f"the chart is in {folder / 'sessions.svg'}")
 
 
-def archive(out: Path) -> str:
+def archive(folder: Path) -> str:
     """Copy the broker's logs to a tier, and return the tier's URI. Here, the tier is a folder and not a bucket."""
-    with tarfile.open(DATA) as packed:
-        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
-        packed.extractall(out)  # noqa: S202 - our own archive
-    tier = out / "tier"
+    with tarfile.open(DATA) as packed_logs:
+        packed_logs.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
+        packed_logs.extractall(folder)  # noqa: S202 - our own archive
+    tier = folder / "tier"
     tier.mkdir()
-    with open_engine(out / "kafka", tier=tier.as_uri()) as engine:
+    with open_engine(folder / "kafka", tier=tier.as_uri()) as engine:
         for topic, partition in engine.partitions():
             engine.log(topic, partition).roll()
         engine.offload()
@@ -68,7 +68,7 @@ def archive(out: Path) -> str:
     return tier.as_uri()
 
 
-def sessionize(spark: Any, tier: str, out: Path) -> Any:
+def sessionize(spark: Any, tier: str, folder: Path) -> Any:
     """Group the clicks into sessions, write the sessions as Parquet by date, and return them as a DataFrame.
 
     A session ends when a user does not click for half an hour.
@@ -81,27 +81,27 @@ def sessionize(spark: Any, tier: str, out: Path) -> Any:
         "timestamp",
         F.get_json_object(F.decode("value", "utf-8"), "$.page").alias("page"),
     )
-    found = parsed.groupBy("user", F.session_window("timestamp", GAP).alias("window")).agg(
+    sessions = parsed.groupBy("user", F.session_window("timestamp", GAP).alias("window")).agg(
         F.count("*").alias("clicks"),
         F.max((F.col("page") == "/checkout").cast("int")).alias("bought"),
         F.max("timestamp").alias("end"),
     )
-    flat = found.select("user", F.col("window.start").alias("start"), "end", "clicks", "bought")
-    dated = flat.withColumn("date", F.to_date("start"))
-    dated.write.partitionBy("date").parquet(str(out / "sessions"))
-    read = spark.read.parquet(str(out / "sessions"))
-    print(f"sessions: {read.count():,} as Parquet in {out / 'sessions'}")
-    return read
+    columns = sessions.select("user", F.col("window.start").alias("start"), "end", "clicks", "bought")
+    dated = columns.withColumn("date", F.to_date("start"))
+    dated.write.partitionBy("date").parquet(str(folder / "sessions"))
+    stored = spark.read.parquet(str(folder / "sessions"))
+    print(f"sessions: {stored.count():,} as Parquet in {folder / 'sessions'}")
+    return stored
 
 
-def write_profiles(sessions: Any, out: Path) -> None:
+def write_profiles(sessions: Any, folder: Path) -> None:
     """Append the profiles of all users to a compacted topic, for each day those of the sessions up to this day.
 
     Compaction keeps the newest profile of each user.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
 
-    with open_engine(out / "profiles") as engine:
+    with open_engine(folder / "profiles") as engine:
         engine.create_topic("profiles", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
     for (day,) in sessions.select("date").distinct().orderBy("date").collect():
         so_far = sessions.where(F.col("date") <= F.lit(day)).groupBy("user")
@@ -114,13 +114,13 @@ def write_profiles(sessions: Any, out: Path) -> None:
         )
         writing = rows.write.format("stratalog").mode("append").option("topic", "profiles")
         # the day is the number of the write: a repeated write after a crash appends no record twice
-        writing.options(writeId="pipeline", writeNumber=str(day.toordinal())).save(str(out / "profiles"))
-    print(f"profiles: one a user and day, in the topic at {out / 'profiles'}")
+        writing.options(writeId="pipeline", writeNumber=str(day.toordinal())).save(str(folder / "profiles"))
+    print(f"profiles: one a user and day, in the topic at {folder / 'profiles'}")
 
 
-def read_back(out: Path) -> dict[str, Mapping[str, int]]:
+def read_back(folder: Path) -> dict[str, Mapping[str, int]]:
     """Compact the topic with the engine, and return the remaining profile of each user: the newest."""
-    with open_engine(out / "profiles", config={"topic_defaults": {"min.cleanable.dirty.ratio": 0.0}}) as engine:
+    with open_engine(folder / "profiles", config={"topic_defaults": {"min.cleanable.dirty.ratio": 0.0}}) as engine:
         before = [sum(1 for _ in engine.log("profiles", number).records()) for number in range(PARTITIONS)]
         for number in range(PARTITIONS):
             engine.log("profiles", number).roll()
@@ -135,13 +135,16 @@ def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> N
     expected: dict[str, Counter[str]] = {}
     for row in sessions:
         expected.setdefault(row["user"], Counter()).update(sessions=1, clicks=row["clicks"], bought=row["bought"])
-    found = {
+    actual = {
         user: {name: profile[name] for name in ("sessions", "clicks", "bought")} for user, profile in profiles.items()
     }
-    if found != {user: dict(counts) for user, counts in expected.items()}:
+    if actual != {user: dict(counts) for user, counts in expected.items()}:
         raise SystemExit("the profiles that were read back are not those of the sessions")
-    clicks, buyers = sum(each["clicks"] for each in found.values()), sum(1 for each in found.values() if each["bought"])
-    print(f"compared: {len(found):,} users, {clicks:,} clicks, {buyers:,} of them bought: the same on both sides")
+    clicks, buyers = (
+        sum(profile["clicks"] for profile in actual.values()),
+        sum(1 for profile in actual.values() if profile["bought"]),
+    )
+    print(f"compared: {len(actual):,} users, {clicks:,} clicks, {buyers:,} of them bought: the same on both sides")
 
 
 def picture(sessions: list[Any]) -> str:
@@ -151,7 +154,7 @@ def picture(sessions: list[Any]) -> str:
     """
     days = sorted({row["date"] for row in sessions})
     counts = Counter((row["date"], row["start"].hour, bool(row["bought"])) for row in sessions)
-    most = max(sum(counts[day, hour, bought] for bought in (False, True)) for day in days for hour in range(24))
+    largest = max(sum(counts[day, hour, bought] for bought in (False, True)) for day in days for hour in range(24))
     width, height, bar = 300 * len(days) + 40, 260, 11
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
@@ -162,19 +165,19 @@ def picture(sessions: list[Any]) -> str:
         '<rect x="95" y="40" width="12" height="12" fill="#08519c"/><text x="113" y="51">bought</text>',
     ]
     for number, day in enumerate(days):
-        left = 20 + 300 * number
-        parts.append(f'<text x="{left}" y="{height - 8}">{day}</text>')
+        panel_x = 20 + 300 * number
+        parts.append(f'<text x="{panel_x}" y="{height - 8}">{day}</text>')
         for hour in range(24):
-            parts += _bar(left + hour * bar, [counts[day, hour, True], counts[day, hour, False]], most, bar - 2)
+            parts += _bar(panel_x + hour * bar, [counts[day, hour, True], counts[day, hour, False]], largest, bar - 2)
             if hour % 6 == 0:
-                parts.append(f'<text x="{left + hour * bar}" y="{height - 28}">{hour}</text>')
+                parts.append(f'<text x="{panel_x + hour * bar}" y="{height - 28}">{hour}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _bar(x: int, counts: list[int], most: int, width: int) -> Iterator[str]:
+def _bar(x: int, counts: list[int], largest: int, width: int) -> Iterator[str]:
     y = 215.0
     for count, color in zip(counts, ("#08519c", "#9ecae1"), strict=True):
-        size = 145 * count / most
+        size = 145 * count / largest
         y -= size
         yield f'<rect x="{x}" y="{y:.1f}" width="{width}" height="{size:.1f}" fill="{color}"/>'
 

@@ -69,14 +69,14 @@ class LatestInPart(RecordFilter):
         """Write the verdict of each record: ``Verdict.DROP_AT_HORIZON`` for a tombstone that ``_decided`` keeps."""
         if self._verdicts is None:
             self._verdicts = self._decided()
-        found, start = self._verdicts, self._job.start
+        all_verdicts, start = self._verdicts, self._job.start
         if not records.count:
             return
         first, last = records.offset[0] - start, records.offset[-1] - start
         if last - first + 1 == records.count:
-            verdicts[:] = found[first : last + 1]
+            verdicts[:] = all_verdicts[first : last + 1]
         else:
-            verdicts[:] = bytes([found[offset - start] for offset in records.offset])
+            verdicts[:] = bytes([all_verdicts[offset - start] for offset in records.offset])
         if min(records.value_size) < 0:
             for row, size in enumerate(records.value_size):
                 if size < 0 and verdicts[row] == Verdict.KEEP:
@@ -84,15 +84,15 @@ class LatestInPart(RecordFilter):
 
     def _decided(self) -> bytearray:
         """Return a verdict for each offset of the round: only the latest record of each key is kept."""
-        found = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
+        verdicts = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:
             keys = self._pa.Table.from_batches(self._batches)
             self._batches = []
             latest = keys.filter(keys["key"].is_valid()).group_by("key").aggregate([("offset", "max")])
             for chunk in latest["offset_max"].chunks:
                 for offset in chunk.to_pylist():
-                    found[offset - self._job.start] = Verdict.KEEP
-        return found
+                    verdicts[offset - self._job.start] = Verdict.KEEP
+        return verdicts
 
 
 def _open(context: OpenContext) -> CleanupPolicy:

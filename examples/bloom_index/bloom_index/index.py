@@ -63,11 +63,11 @@ class BloomBuilder(ExtraIndexBuilder):
             return b""
         bits = self._section.bits_per_key
         count = min(max(round(bits * log(2)), 1), _MOST_POSITIONS)
-        found = bytearray(max(-(-len(hashes) * bits // 8), 1))
+        bloom_filter = bytearray(max(-(-len(hashes) * bits // 8), 1))
         for hashed in hashes:
-            for position in _positions(hashed, count, 8 * len(found)):
-                found[position >> 3] |= 1 << (position & 7)
-        return _HEAD.pack(len(found), count) + found
+            for position in _positions(hashed, count, 8 * len(bloom_filter)):
+                bloom_filter[position >> 3] |= 1 << (position & 7)
+        return _HEAD.pack(len(bloom_filter), count) + bloom_filter
 
 
 class BloomReader(ExtraIndexReader):
@@ -88,9 +88,9 @@ class BloomReader(ExtraIndexReader):
 
     def may_hold_key(self, key: bytes) -> bool:
         """Return False if the segment cannot contain the key, and True if the segment may contain the key."""
-        found = self._filter
-        positions = _positions(hash_of(key), self._count, 8 * len(found))
-        return all(found[position >> 3] & 1 << (position & 7) for position in positions)
+        bloom_filter = self._filter
+        positions = _positions(hash_of(key), self._count, 8 * len(bloom_filter))
+        return all(bloom_filter[position >> 3] & 1 << (position & 7) for position in positions)
 
 
 def hash_of(key: bytes) -> int:

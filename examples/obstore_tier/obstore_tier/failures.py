@@ -37,16 +37,18 @@ def typed(error: Exception, key: str, uri: str) -> StorageError:
     if isinstance(error, StorageError):
         return error
     text = _said(error)
-    said = f"{type(error).__name__}: {text.splitlines()[0][:300] if text else 'no text'}"
+    message = f"{type(error).__name__}: {text.splitlines()[0][:300] if text else 'no text'}"
     if isinstance(error, FileNotFoundError | NotFoundError):
-        return BucketNotFoundError(said, uri) if "NoSuchBucket" in text else ObjectNotFoundError("no such object", key)
+        return (
+            BucketNotFoundError(message, uri) if "NoSuchBucket" in text else ObjectNotFoundError("no such object", key)
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return StorePermissionError(said, key)
+        return StorePermissionError(message, key)
     if _THROTTLED.search(text):
-        return StoreThrottledError(said, key)
+        return StoreThrottledError(message, key)
     if isinstance(error, TimeoutError) or _TRANSIENT.search(text):
-        return StoreTimeoutError(said, key)
-    return StoreError(said, key)
+        return StoreTimeoutError(message, key)
+    return StoreError(message, key)
 
 
 def may_have_been_applied(error: Exception) -> bool:

@@ -113,8 +113,8 @@ class ObstoreStore(ObjectStore):
         def get() -> bytes:
             if start is None and end is None:
                 return bytes(obstore.get(self._connected, key).bytes())
-            wanted: Any = {"offset": first} if end is None else (first, end)
-            return bytes(obstore.get(self._connected, key, options={"range": wanted}).bytes())
+            byte_range: Any = {"offset": first} if end is None else (first, end)
+            return bytes(obstore.get(self._connected, key, options={"range": byte_range}).bytes())
 
         try:
             return self._call(get, key, deadline_ns)
@@ -130,27 +130,29 @@ class ObstoreStore(ObjectStore):
         folder = prefix.rpartition("/")[0]
 
         def listed() -> Sequence[ObjectInfo]:
-            found: list[ObjectInfo] = []
+            matching: list[ObjectInfo] = []
             offset = max(after, prefix[:-1] if prefix and not prefix.endswith("/") else "") or None
             for page in obstore.list(self._connected, folder or None, offset=offset, chunk_size=1000):
                 infos = [_info(item) for item in page]
-                found += [info for info in infos if info.key.startswith(prefix) and info.key > after]
-                if len(found) >= limit or (infos and infos[-1].key > prefix and not infos[-1].key.startswith(prefix)):
+                matching += [info for info in infos if info.key.startswith(prefix) and info.key > after]
+                if len(matching) >= limit or (
+                    infos and infos[-1].key > prefix and not infos[-1].key.startswith(prefix)
+                ):
                     break
-            return sorted(found, key=lambda info: info.key.encode())[:limit]
+            return sorted(matching, key=lambda info: info.key.encode())[:limit]
 
         return self._call(listed, prefix, deadline_ns)
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects. The library reports only the first error, which is then returned for each of ``keys``."""
         self._refuse_write()
-        wanted = [_check_key(key) for key in keys]
-        if not wanted:
+        checked_keys = [_check_key(key) for key in keys]
+        if not checked_keys:
             return {}
         try:
-            self._call(lambda: obstore.delete(self._connected, wanted), wanted[0], deadline_ns)
+            self._call(lambda: obstore.delete(self._connected, checked_keys), checked_keys[0], deadline_ns)
         except StoreError as error:
-            return dict.fromkeys(wanted, error)
+            return dict.fromkeys(checked_keys, error)
         return {}
 
     def close(self) -> None:
@@ -202,14 +204,14 @@ def open_store(context: OpenContext) -> ObjectStore:
     parts = urlsplit(context.location)
     if "@" in parts.netloc or not parts.netloc or parts.query or parts.fragment:
         raise ConfigError("an s3 URI is s3://bucket/prefix, without credentials")
-    known = (*_OPTIONS, _ALLOW_HTTP)
-    unknown = sorted(set(context.options) - set(known))
+    allowed = (*_OPTIONS, _ALLOW_HTTP)
+    unknown = sorted(set(context.options) - set(allowed))
     if unknown:
-        raise ConfigError(f"unknown tier option {unknown[0]!r}; the options are {', '.join(known)}")
+        raise ConfigError(f"unknown tier option {unknown[0]!r}; the options are {', '.join(allowed)}")
     prefix = parts.path.strip("/")
     uri = f"s3://{parts.netloc}/{prefix}".rstrip("/")
-    connected = _connected(parts.netloc, prefix, dict(context.options))
-    return ObstoreStore(uri, connected, context.env.clock, read_only=context.read_only)
+    s3_store = _connected(parts.netloc, prefix, dict(context.options))
+    return ObstoreStore(uri, s3_store, context.env.clock, read_only=context.read_only)
 
 
 def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
@@ -220,9 +222,9 @@ def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
     """
     is_allowed = str(options.pop(_ALLOW_HTTP, False)).lower() == "true"  # a command line gives text
     endpoint = str(options.get("endpoint_url") or "")
-    plain = endpoint.startswith("http://")
+    is_unencrypted = endpoint.startswith("http://")
     host = urlsplit(endpoint).hostname or ""
-    if plain and not _is_loopback(host):
+    if is_unencrypted and not _is_loopback(host):
         if not is_allowed:
             raise ConfigError("the S3 endpoint is not encrypted: use https://, or the tier option allow_http=true")
         _LOGGER.warning("requests to http://%s are not encrypted; the network can read and change records", host)
@@ -231,7 +233,7 @@ def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
         bucket,
         prefix=prefix or None,
         config=config,
-        client_options={"allow_http": plain, "timeout": timedelta(seconds=_TIMEOUT_S)},
+        client_options={"allow_http": is_unencrypted, "timeout": timedelta(seconds=_TIMEOUT_S)},
         retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=_TIMEOUT_S)},
     )
 
@@ -248,14 +250,14 @@ def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
 
     The error aborts the upload, so no object becomes visible.
     """
-    seen = 0
+    read_bytes = 0
     for chunk in source.chunks(_CHUNK_BYTES):
-        seen += len(chunk)
-        if seen > source.size_bytes:
+        read_bytes += len(chunk)
+        if read_bytes > source.size_bytes:
             break
         yield bytes(chunk)
-    if seen != source.size_bytes:
-        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
+    if read_bytes != source.size_bytes:
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {read_bytes}", key)
 
 
 def _check_key(key: str) -> str:

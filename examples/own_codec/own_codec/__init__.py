@@ -48,34 +48,34 @@ class XzCodec(Codec):
             CorruptBatchError: the bytes are not xz streams, or are damaged or cut off.
         """
         del magic
-        packed, size = bytes(data), 0
-        for piece in _pieces(packed):
+        compressed, size = bytes(data), 0
+        for piece in _pieces(compressed):
             size += len(piece)
             if size > limit_bytes:
                 raise DecompressedSizeError(f"the batch decompresses to more than {limit_bytes} bytes", "", 0)
-        found, at = bytearray(size), 0
-        for piece in _pieces(packed):
-            found[at : at + len(piece)] = piece
-            at += len(piece)
-        return memoryview(found)
+        output, position = bytearray(size), 0
+        for piece in _pieces(compressed):
+            output[position : position + len(piece)] = piece
+            position += len(piece)
+        return memoryview(output)
 
 
-def _pieces(packed: bytes) -> Iterator[bytes]:
+def _pieces(compressed: bytes) -> Iterator[bytes]:
     """Yield the contents of all streams, in pieces of at most 64 KiB.
 
     Raises:
         CorruptBatchError: the bytes are not xz streams, or are damaged or cut off.
     """
-    rest, is_first = packed, True
+    remaining, is_first = compressed, True
     try:
-        while rest or is_first:
+        while remaining or is_first:
             stream, is_first = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY_BYTES), False
             while not stream.eof:
-                yield stream.decompress(rest, _PIECE_BYTES)
-                rest = b""  # the decoder has stored these bytes
+                yield stream.decompress(remaining, _PIECE_BYTES)
+                remaining = b""  # the decoder has stored these bytes
                 if stream.needs_input and not stream.eof:
                     raise CorruptBatchError("the xz stream is cut off", "", 0)
-            rest = stream.unused_data
+            remaining = stream.unused_data
     except lzma.LZMAError as error:
         raise CorruptBatchError(f"xz refuses the batch: {error}", "", 0) from error
 

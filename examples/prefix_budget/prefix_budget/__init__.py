@@ -74,10 +74,10 @@ class Budget(RecordFilter):
 
         The result is below the number of ``records`` if the memory of the round is full.
         """
-        for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
-            if found is None:
+        for row, (offset, record_key) in enumerate(zip(records.offset, records.keys(), strict=True)):
+            if record_key is None:
                 continue
-            newest = self._newest[found.partition(self._separator)[0]]
+            newest = self._newest[record_key.partition(self._separator)[0]]
             self._used += len(newest) != newest.maxlen
             if self._used > self._room:
                 return row
@@ -86,8 +86,8 @@ class Budget(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write ``Verdict.DROP`` for each record with ``prefix_budget.records`` newer ones of its prefix, else KEEP."""
-        for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
-            newest = None if found is None else self._newest.get(found.partition(self._separator)[0])
+        for row, (offset, record_key) in enumerate(zip(records.offset, records.keys(), strict=True)):
+            newest = None if record_key is None else self._newest.get(record_key.partition(self._separator)[0])
             full = newest is not None and len(newest) == newest.maxlen
             verdicts[row] = Verdict.DROP if full and newest and offset < newest[0] else Verdict.KEEP
 

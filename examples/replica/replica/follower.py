@@ -45,27 +45,27 @@ class Follower(Service):
             thread.join(max(deadline_ns - self._clock.monotonic_ns(), 0) / (1000 * _MS))
 
     def _run(self, engine: Engine) -> None:
-        told = ""
+        logged = ""
         while not self._stopping.is_set():
             try:
                 connection = socket.create_connection(self._address, TIMEOUT_S)
                 with Peer(connection) as self._peer:
                     self._replicate(engine, self._peer)
             except (OSError, StorageError) as error:  # such as a stopped leader or a full disk, which may be repaired
-                if str(error) != told and not self._stopping.is_set():
-                    told = str(error)
-                    _log.warning("cannot fetch from %s, will retry: %s", self._settings.leader, told)
+                if str(error) != logged and not self._stopping.is_set():
+                    logged = str(error)
+                    _log.warning("cannot fetch from %s, will retry: %s", self._settings.leader, logged)
             self._stopping.wait(self._settings.poll_ms / 1000)
 
     def _replicate(self, engine: Engine, peer: Peer) -> None:
         while not self._stopping.is_set():
-            moved = False
+            has_fetched = False
             for topic, partitions in _ask(peer, {"ask": "logs"})["logs"]:
                 for partition in range(partitions):
                     log = self._followed(engine, topic, partition, partitions)
                     while self._step(peer, log) and not self._stopping.is_set():
-                        moved = True
-            if not moved:
+                        has_fetched = True
+            if not has_fetched:
                 self._stopping.wait(self._settings.poll_ms / 1000)
 
     def _followed(self, engine: Engine, topic: str, partition: int, partitions: int) -> Log:
@@ -128,13 +128,13 @@ def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
     return log.truncate_to(log.offsets().high_watermark)
 
 
-def _cut(log: Log, theirs: EpochEnd) -> None:
+def _cut(log: Log, leader_end: EpochEnd) -> None:
     """Truncate the follower's log to the end of the records that the leader also has.
 
-    ``theirs`` is the diverging epoch of the leader's answer, with its end offset in the leader's log.
+    ``leader_end`` is the diverging epoch of the leader's answer, with its end offset in the leader's log.
     """
-    ours, end = log.end_offset_for_epoch(theirs.epoch), log.offsets().log_end
-    ends = [end] if ours.epoch < 0 else [end, ours.end_offset]
-    if ours.epoch in {-1, theirs.epoch}:
-        ends.append(theirs.end_offset)
+    own_end, log_end = log.end_offset_for_epoch(leader_end.epoch), log.offsets().log_end
+    ends = [log_end] if own_end.epoch < 0 else [log_end, own_end.end_offset]
+    if own_end.epoch in {-1, leader_end.epoch}:
+        ends.append(leader_end.end_offset)
     log.truncate_to(min(ends))

@@ -72,14 +72,14 @@ class InSyncReplicas:
             high_watermark: the leader's high watermark.
             now_ms: time of the fetch.
         """
-        found = self._followers.get(name)
-        if found is None:
+        follower = self._followers.get(name)
+        if follower is None:
             return
         if offset >= log_end:
-            found.caught_up_ms = now_ms
-        elif found.leader_end >= 0 and offset >= found.leader_end:
-            found.caught_up_ms = max(found.fetched_ms, found.caught_up_ms or 0)
-        found.log_end, found.fetched_ms, found.leader_end = offset, now_ms, log_end
+            follower.caught_up_ms = now_ms
+        elif follower.leader_end >= 0 and offset >= follower.leader_end:
+            follower.caught_up_ms = max(follower.fetched_ms, follower.caught_up_ms or 0)
+        follower.log_end, follower.fetched_ms, follower.leader_end = offset, now_ms, log_end
         if offset >= max(high_watermark, self._epoch_start):
             self._members.add(name)
 
@@ -98,13 +98,14 @@ class InSyncReplicas:
             return high_watermark
         joining = (
             name
-            for name, found in self._followers.items()
-            if found.log_end >= max(high_watermark, self._epoch_start) and self._is_caught_up(found, log_end, now_ms)
+            for name, follower in self._followers.items()
+            if follower.log_end >= max(high_watermark, self._epoch_start)
+            and self._is_caught_up(follower, log_end, now_ms)
         )
         ends = [self._followers[name].log_end for name in {*self._members, *joining}]
         return max(high_watermark, min([log_end, *ends]))
 
-    def _is_caught_up(self, found: _Follower, log_end: int, now_ms: int) -> bool:
-        if found.log_end >= log_end:
+    def _is_caught_up(self, follower: _Follower, log_end: int, now_ms: int) -> bool:
+        if follower.log_end >= log_end:
             return True
-        return found.caught_up_ms is not None and now_ms - found.caught_up_ms <= self._lag_ms
+        return follower.caught_up_ms is not None and now_ms - follower.caught_up_ms <= self._lag_ms

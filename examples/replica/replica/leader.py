@@ -107,8 +107,8 @@ class Leader(Service):
     def in_sync(self, topic: str, partition: int) -> frozenset[str]:
         """Return the names of a log's in-sync followers. Each can become leader without loss of committed records."""
         with self._moved:
-            found = self._in_sync.get(TopicPartition(topic, partition))
-            return frozenset() if found is None else found.members
+            replicas = self._in_sync.get(TopicPartition(topic, partition))
+            return frozenset() if replicas is None else replicas.members
 
     def serve(self, engine: Engine, peer: Peer) -> None:
         """Answer the requests of one follower until it closes the connection."""
@@ -138,16 +138,16 @@ class Leader(Service):
             self._moved.wait_for(lambda: self._stopping.is_set() or reached(), timeout_ms / 1000)
             return reached()
 
-    def _answer(self, engine: Engine, peer: Peer, asked: dict[str, Any]) -> None:
+    def _answer(self, engine: Engine, peer: Peer, question: dict[str, Any]) -> None:
         try:
-            name = TopicPartition(str(asked["topic"]), int(asked["partition"]))
-            log, offset = self._led(engine, name), int(asked["offset"])
-            found = log.transfer(
+            name = TopicPartition(str(question["topic"]), int(question["partition"]))
+            log, offset = self._led(engine, name), int(question["offset"])
+            transfer = log.transfer(
                 offset,
-                int(asked["max_bytes"]),
+                int(question["max_bytes"]),
                 "log_end",
-                current_leader_epoch=asked["epoch"],
-                last_fetched_epoch=asked["last_epoch"],
+                current_leader_epoch=question["epoch"],
+                last_fetched_epoch=question["last_epoch"],
             )
         except OffsetOutOfRangeError as error:
             bounds = {"log_start": error.log_start, "log_end": error.log_end}
@@ -158,12 +158,12 @@ class Leader(Service):
             return
         except (KeyError, TypeError, ValueError) as error:
             raise PeerError(f"no question of the protocol: {error!r}") from error
-        with found:
-            if found.diverging is None:
-                self._note(log, str(asked["node"]), offset)
-            bounds = {"log_start": found.offsets.log_start, "high_watermark": log.offsets().high_watermark}
-            peer.send({"bytes": found.size_bytes, "diverging": found.diverging, **bounds})
-            found.send(peer.socket)
+        with transfer:
+            if transfer.diverging is None:
+                self._note(log, str(question["node"]), offset)
+            bounds = {"log_start": transfer.offsets.log_start, "high_watermark": log.offsets().high_watermark}
+            peer.send({"bytes": transfer.size_bytes, "diverging": transfer.diverging, **bounds})
+            transfer.send(peer.socket)
 
     def _note(self, log: Log, node: str, offset: int) -> None:
         """Record a follower's fetch, and commit the records that all in-sync replicas now have."""

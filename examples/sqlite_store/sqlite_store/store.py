@@ -100,10 +100,10 @@ class SqliteStore(ObjectStore):
         """Return bytes [start, end) of an object; only the parts that contain them are read."""
         self._check(key)
         with self._transaction(key, deadline_ns) as connection:
-            found = connection.execute("SELECT upload, size_bytes FROM objects WHERE key = ?", (key,)).fetchone()
-            if found is None:
+            row = connection.execute("SELECT upload, size_bytes FROM objects WHERE key = ?", (key,)).fetchone()
+            if row is None:
                 raise ObjectNotFoundError("no such object", key)
-            upload, size_bytes = found
+            upload, size_bytes = row
             first, last = start or 0, size_bytes if end is None else min(end, size_bytes)
             if last <= first:
                 return b""
@@ -123,12 +123,12 @@ class SqliteStore(ObjectStore):
                 "SELECT key, size_bytes, modified_ms FROM objects WHERE key > ? AND key >= ? ORDER BY key",
                 (after, prefix),
             )
-            found = list[ObjectInfo]()
+            infos = list[ObjectInfo]()
             for key, size_bytes, modified_ms in rows:
-                if len(found) == limit or not key.startswith(prefix):
+                if len(infos) == limit or not key.startswith(prefix):
                     break
-                found.append(ObjectInfo(key, size_bytes, modified_ms=modified_ms))
-        return found
+                infos.append(ObjectInfo(key, size_bytes, modified_ms=modified_ms))
+        return infos
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete the objects and their parts in one transaction, and return {}.
@@ -267,18 +267,18 @@ def _parts(source: ByteSource, key: str) -> Iterator[bytes]:
     Raises:
         StoreError: the source returned more or fewer bytes than announced.
     """
-    pending, seen = bytearray(), 0
+    pending, read_bytes = bytearray(), 0
     for chunk in source.chunks(PART_BYTES):
-        seen += len(chunk)
-        if seen > source.size_bytes:
+        read_bytes += len(chunk)
+        if read_bytes > source.size_bytes:
             break
         pending += chunk
         while len(pending) >= PART_BYTES:
             yield bytes(pending[:PART_BYTES])
             del pending[:PART_BYTES]
-    if seen != source.size_bytes:
-        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
-    if pending or not seen:
+    if read_bytes != source.size_bytes:
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {read_bytes}", key)
+    if pending or not read_bytes:
         yield bytes(pending)
 
 
@@ -289,9 +289,9 @@ def open_store(context: OpenContext) -> ObjectStore:
         ConfigError: the URI has more than a path, or an option is given.
         StoreError: the database cannot be opened.
     """
-    found = urlsplit(context.location)
-    if found.netloc or found.query or found.fragment or not found.path.strip("/"):
+    uri = urlsplit(context.location)
+    if uri.netloc or uri.query or uri.fragment or not uri.path.strip("/"):
         raise ConfigError("the URI of a SQLite file is sqlite:///PATH")
     if context.options:
         raise ConfigError(f"unknown tier option {min(context.options)!r}; this store has no options")
-    return SqliteStore(found.path, context.env.clock, read_only=context.read_only)
+    return SqliteStore(uri.path, context.env.clock, read_only=context.read_only)
