@@ -61,14 +61,15 @@ class LocalPublisher:
 
         Raises:
             ClosedError: the log is closed.
-            StorageError: the log was not writable, and nothing was done; or a rename or a sync failed, and the log is
-                out of service. The next opening then completes or undoes the change.
+            StorageError: the log was not writable, or the tier could not be read, and nothing was done; or a rename or
+                a sync failed, and the log is out of service. The next opening then completes or undoes the change.
         """
         state = self._state
         with state.lock:
             with _discarded_after_error([built]):
                 state.health.check_writable()
-            if state.cleaning.generation != self.generation or not _are_there(state, old):
+                is_current = state.cleaning.generation == self.generation and _are_there(state, old)
+            if not is_current:
                 built.discard()
                 return False
             try:

@@ -3,13 +3,15 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from log_bed import LogBed, records
 from power_search import power_losses
-from stratalog.errors import ClosedError, SystemLimitError
+from stratalog.errors import ClosedError, StoreTimeoutError, SystemLimitError
 from stratalog.log.log import Log
+from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import MARKS_FILE
 from stratalog.model.records import Record
 from stratalog.segment.build import copy_batches
@@ -45,6 +47,25 @@ def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: Log
     again = bed.open(clean=False)
     assert [record.offset for record in again.records()] == [0, 1, 2]
     assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_replacement_that_cannot_read_the_tier_leaves_no_file(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(3))
+    log.roll()
+    before = bed.names()
+    old, publisher = log.view().segments[0], log.maintenance.publisher()
+    builder = publisher.begin(old.base_offset)
+    copy_batches(old, builder, log.components)
+    built = builder.finish(old.end_offset, old.modified_ms)
+    remote = Mock(view=Mock(return_value=RemoteView()))
+    log.maintenance.configure(log.config, log.components, remote)
+    remote.view.side_effect = StoreTimeoutError("the store does not answer", "")
+    with pytest.raises(StoreTimeoutError):
+        publisher.replace(built, [old])
+    assert bed.names() == before
+    assert log.healthy
+    log.maintenance.configure(log.config, log.components)
 
 
 def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombstone(
