@@ -223,13 +223,16 @@ class Tier(CheckedArguments, Closeable):
         return tuple(
             name
             for name, version in self._listed()
-            if (self._has_segments(name) if version is None else self._is_half_rebuilt(name))
+            if (self._has_segments(log_prefix(*name)) if version is None else self._lacks_segments(name))
         )
 
-    def has_segments_above(self, root: Root) -> bool:
-        """Return True if there are objects of segments at or above the end offset of a root; send one request."""
-        prefix = segments_prefix(root.prefix)
-        return bool(self._store.list(prefix, after=f"{prefix}{root.end_offset:020d}", limit=1))
+    def is_half_rebuilt(self, root: Root) -> bool:
+        """Return True if a rebuild of the manifest was interrupted before ``root``, the latest root, had all segments.
+
+        The call sends at most one request, and may raise StoreError.
+        """
+        # The high watermark of a repaired manifest may also be above its end, but such a manifest lacks no segment.
+        return root.is_half_rebuilt and self._has_segments(root.prefix, root.end_offset)
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
@@ -290,17 +293,21 @@ class Tier(CheckedArguments, Closeable):
         """Reads the bytes of segments in the tier."""
         return self._fetcher
 
-    def _has_segments(self, name: TierLogName) -> bool:
-        """Return True if there are objects of segments; of a deleted log, only notes of repairs can be left."""
-        return bool(self._store.list(segments_prefix(log_prefix(*name)), limit=1))
+    def _has_segments(self, prefix: str, start: int = 0) -> bool:
+        """Return True if the log with this prefix has objects of segments at or above an offset; send one request.
 
-    def _is_half_rebuilt(self, name: TierLogName) -> bool:
-        """Return True if a rebuild made the root that was read last, and there are segments at or above its end."""
+        Of a deleted log, only notes of repairs can be left.
+        """
+        segments = segments_prefix(prefix)
+        return bool(self._store.list(segments, after=f"{segments}{start:020d}", limit=1))
+
+    def _lacks_segments(self, name: TierLogName) -> bool:
+        """Return ``is_half_rebuilt`` of the root that was read last; False if the root cannot be parsed."""
         try:
             root = self.log(*name).root
         except (CorruptManifestError, UnknownComponentError):
             return False
-        return root is not None and root.change == ChangeKind.REBUILD and self.has_segments_above(root)
+        return root is not None and self.is_half_rebuilt(root)
 
     def _listed(
         self, start: str = "", known: Mapping[TierLogName, int] | None = None

@@ -185,8 +185,7 @@ class _Restore:
         self._check_targets(chosen)
         for name in chosen:
             root = self._tier.log(*name).root
-            # The high watermark of a repaired manifest may also be above its end, but such a manifest lacks no segment.
-            if root is not None and root.is_half_rebuilt and self._tier.has_segments_above(root):
+            if root is not None and self._tier.is_half_rebuilt(root):
                 raise AttachError(
                     f"the manifest of {name.log} in {self._tier.uri} is incomplete: run `stratalog rebuild "
                     f"{self._tier.uri}` first"

@@ -192,7 +192,7 @@ def test_an_interrupted_rebuild_can_continue_after_its_root_got_a_mac_of_another
     entries = root_of(keyed, 3).entries
     for version in (1, 2, 3):
         keyed.bucket.objects.pop(manifest_key(PREFIX, version))
-    keyed.open().log(LOG, TOPIC_ID).add_rebuilt(entries[:1], 0, 0, leader_epoch=1)
+    keyed.open().log(LOG, TOPIC_ID).add_rebuilt(entries[:1], 0, entries[-1].info.end_offset, leader_epoch=1)
     keyed.layout = KeyedLayout(Keys("b", "a"))
     tier = keyed.open()
     tier.log(LOG, TOPIC_ID).rewrap()
