@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from stratalog.config.engine_settings import Limits
@@ -31,60 +31,58 @@ def no_successor(stored: StoredSegment) -> None:
     del stored
 
 
-@dataclass(frozen=True, slots=True)
 class ReadPath:
     """The chunks that a sequential reader of a log reads: those of one segment, then those of the next segments.
 
-    Each chunk is given as a span: its key and its byte range [start, end).
-
-    Attributes:
+    Args:
         stored: the segment.
         successor: returns the segment after a given segment.
         chunk_bytes: size of a chunk.
+
+    Attributes:
+        stored: same as the argument.
+        successor: same as the argument.
+        ends: the least size of each object of the segment, by key (``object_ends``).
     """
 
-    stored: StoredSegment
-    successor: Successor
-    chunk_bytes: int
+    __slots__ = ("_chunk_bytes", "_log_end", "_place", "ends", "stored", "successor")
+
+    def __init__(self, stored: StoredSegment, successor: Successor, chunk_bytes: int) -> None:
+        self.stored, self.successor, self.ends = stored, successor, object_ends(stored)
+        self._place, self._chunk_bytes = stored.slices[FileKind.LOG], chunk_bytes
+        self._log_end = self._place.position + self._place.size_bytes
+
+    def spans(self, key: str, start: int, end: int) -> Iterator[ObjectRange]:
+        """Yield the chunks that have the bytes [start, end) of an object of the segment."""
+        object_end = self.ends[key]
+        for begin in range(start - start % self._chunk_bytes, end, self._chunk_bytes):
+            yield ObjectRange(key, begin, min(begin + self._chunk_bytes, object_end))
 
     def covers(self, span: ObjectRange) -> bool:
         """Return True if a range of an object contains bytes of the segment's ``.log`` file."""
-        place = self.stored.slices[FileKind.LOG]
-        return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
+        return span.key == self._place.key and span.start < self._log_end and span.end > self._place.position
 
     def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
         """Return the ids of a chunk, one of which ``following`` returns for the previous chunk of a sequential reader.
 
         One id consists of object and position. The first chunk of a segment also has an id of log and base offset.
         """
-        place, info = self.stored.slices[FileKind.LOG], self.stored.info
-        at = (span.key, span.start)
-        return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= place.position else (at,)
+        at, info = (span.key, span.start), self.stored.info
+        return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= self._place.position else (at,)
 
     def following(self, span: ObjectRange) -> Hashable:
         """Return an id (``here``) of the chunk after ``span``, which may be the first chunk of the next segment."""
-        place, info = self.stored.slices[FileKind.LOG], self.stored.info
-        next_start = span.start + self.chunk_bytes
-        if next_start < place.position + place.size_bytes:
-            return span.key, next_start
-        return info.topic_id.text, info.log, info.end_offset
+        next_start, info = span.start + self._chunk_bytes, self.stored.info
+        return (span.key, next_start) if next_start < self._log_end else (info.topic_id.text, info.log, info.end_offset)
 
     def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
         """Yield the chunks after ``span``, also those of later segments; raise the errors of ``successor``."""
-        yield from self.spans(span.start + self.chunk_bytes)
+        yield from self.spans(self._place.key, span.start + self._chunk_bytes, self._log_end)
         following = self.successor(self.stored)
         while following is not None:
-            place = following.slices[FileKind.LOG]
-            first = place.position - place.position % self.chunk_bytes
-            yield from ReadPath(following, self.successor, self.chunk_bytes).spans(first)
+            path = ReadPath(following, self.successor, self._chunk_bytes)
+            yield from path.spans(path._place.key, path._place.position, path._log_end)
             following = self.successor(following)
-
-    def spans(self, start: int) -> Iterator[ObjectRange]:
-        """Yield the chunks of this segment from position ``start`` of the object on, which is a border of a chunk."""
-        place = self.stored.slices[FileKind.LOG]
-        end = object_ends(self.stored)[place.key]
-        for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
-            yield ObjectRange(place.key, begin, min(begin + self.chunk_bytes, end))
 
 
 class ChunkReader:
@@ -104,33 +102,23 @@ class ChunkReader:
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
-        # Object and last chunk of the previous read. Without a lock: a wrong value costs one extra check.
-        self._noted: tuple[str, int] | None = None
+        self._noted: ObjectRange | None = None  # last chunk that was read; without a lock: a wrong value costs a check
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
-    def read(
-        self,
-        key: str,
-        start: int,
-        end: int,
-        known_end: int,
-        path: ReadPath,
-        into: memoryview | None,
-    ) -> bytes | memoryview:
+    def read(self, path: ReadPath, key: str, start: int, end: int, into: memoryview | None) -> bytes | memoryview:
         """Return bytes [start, end) of an object.
 
         The method does not check bytes that it reads from files: the reader of a log must check the CRCs of batches.
 
         Args:
-            key: key of the object.
-            start: start position of the range.
-            end: exclusive end position of the range.
-            known_end: a position that the object certainly reaches, at or above ``end``.
             path: the segment and the next ones, for prefetching.
+            key: key of an object of the segment.
+            start: start position of the range.
+            end: exclusive end position of the range; above ``start``, and at most ``path.ends[key]``.
             into: memory that may be used for the result; None if there is none.
 
         Returns:
@@ -140,31 +128,32 @@ class ChunkReader:
             CorruptObjectError: the object is shorter.
             StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
         """
-        self._note(key, start, end, known_end, path)
-        spans = list(self._spans(key, start, end, known_end))
+        spans = list(path.spans(key, start, end))
+        self._note(spans, path)
         if self._is_near or self._disk is not None:
             found = self._from_files(spans, start, end, into)
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
         beside: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        until = max(end, min(start + self._look_bytes, known_end))
+        until = max(end, min(start + self._look_bytes, path.ends[key]))
         for span in spans:
             if self._is_near and self._is_beside(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
                 continue
-            chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
+            chunk = beside.pop(span, None)
+            if chunk is None:
+                chunk = self._chunk(span, partial(self._load_until, span, until, path, beside))
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
-        """Return bytes [start, end) of an object if all of them are cached in memory, otherwise None.
-
-        ``known_end`` is a position that the object certainly reaches, at or above ``end``.
-        """
+    def peek(self, path: ReadPath, key: str, start: int, end: int) -> bytes | None:
+        """Return bytes [start, end) of an object if all of them are cached in memory, otherwise None."""
+        if end > path.ends.get(key, 0):
+            return None
         parts: list[memoryview] = []
-        for span in self._spans(key, start, end, known_end):
+        for span in path.spans(key, start, end):
             chunk = self._memory.peek(span)
             if chunk is None:
                 return None
@@ -192,32 +181,24 @@ class ChunkReader:
         """Stop prefetching, and wait for the prefetches in progress. A second call does nothing."""
         self._ahead.close()
 
-    def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[ObjectRange]:
-        for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
-            yield ObjectRange(key, begin, min(begin + self.chunk_bytes, known_end))
-
-    def _note(self, key: str, start: int, end: int, known_end: int, path: ReadPath) -> None:
-        """Report a read to the prefetcher, unless it is in the same chunk as the read before."""
-        first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
-        if first == last and (key, last) == self._noted:
+    def _note(self, spans: Sequence[ObjectRange], path: ReadPath) -> None:
+        """Report a read of chunks to the prefetcher, unless it is in the same chunk as the read before."""
+        if spans == [self._noted]:
             return
-        self._noted = key, last
-        covered = [span for span in self._spans(key, start, end, known_end) if path.covers(span)]
+        self._noted = spans[-1]
+        covered = [span for span in spans if path.covers(span)]
         if covered:
             here, current = [name for span in covered for name in path.here(span)], covered[-1]
             self._ahead.passed(here, path.following(current), current, lambda: path.after(current))
 
-    def _chunk(self, span: ObjectRange, until: int, known_end: int, beside: dict[ObjectRange, bytes]) -> bytes:
-        def load() -> bytes:
-            found = self._ahead.take(span)
-            if found is not None:
-                return found
-            following = ObjectRange(span.key, span.end, min(span.end + self.chunk_bytes, known_end))
-            if until <= span.end or self._need_not_ask(following):
-                return self._load(span)
-            return self._load_both(span, following, beside)
+    def _chunk(self, span: ObjectRange, load: Callable[[], bytes]) -> bytes:
+        """Return a chunk from memory, or its prefetched bytes, or else the result of ``load``."""
 
-        return self._memory.get_or_load(span, load)
+        def missing() -> bytes:
+            found = self._ahead.take(span)
+            return load() if found is None else found
+
+        return self._memory.get_or_load(span, missing)
 
     def _from_files(
         self, spans: Sequence[ObjectRange], start: int, end: int, into: memoryview | None
@@ -245,7 +226,7 @@ class ChunkReader:
     def _fill(self, span: ObjectRange, first: int, into: memoryview, *, is_held: bool) -> bool:
         """Fill ``into`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk."""
         if is_held:
-            chunk = self._chunk(span, span.end, span.end, {})
+            chunk = self._chunk(span, partial(self._load, span))
             into[:] = memoryview(chunk)[first : first + len(into)]
             return True
         if self._disk is None:
@@ -282,8 +263,16 @@ class ChunkReader:
             self._disk.put(self._group(span.key), _item(span), data)
         return data
 
-    def _load_both(self, span: ObjectRange, following: ObjectRange, beside: dict[ObjectRange, bytes]) -> bytes:
-        """Return the chunk ``span``; unless it is on disk, fetch it and the next one by one request, for ``beside``."""
+    def _load_until(self, span: ObjectRange, until: int, path: ReadPath, beside: dict[ObjectRange, bytes]) -> bytes:
+        """Return the chunk ``span``. If ``until`` is above its end, fetch the next chunk by the same request.
+
+        The next chunk is added to ``beside``. It is not fetched if it needs no request, or if ``span`` is on disk.
+        """
+        if until <= span.end:
+            return self._load(span)
+        (following,) = path.spans(span.key, span.end, span.end + 1)
+        if self._need_not_ask(following):
+            return self._load(span)
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:

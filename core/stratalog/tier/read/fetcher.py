@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stratalog.config.engine_settings import Limits
@@ -12,7 +13,6 @@ from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
-from stratalog.tier.manifest.entry_tree import object_ends
 from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
@@ -51,8 +51,7 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        # For the segment that was read last. Without a lock: it may be computed again.
-        self._last: tuple[ReadPath, Mapping[str, int]] | None = None
+        self._last: ReadPath | None = None  # of the segment that was read last; without a lock: it may be made again
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
@@ -100,15 +99,14 @@ class Fetcher:
 
     def _range_reader(self, stored: StoredSegment, successor: Successor, into: memoryview | None) -> RangeReader:
         """Return a function that reads ranges through the caches and prefetches; its first range may use ``into``."""
-        path, ends = self._path(stored, successor)
-        room = into
+        path, room = self._path(stored, successor), into
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
             nonlocal room
             mine, room = room, None  # used once: the layout may still use the earlier bytes
-            if end_position > ends.get(key, 0):
+            if not position < end_position <= path.ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
-            return self._chunks.read(key, position, end_position, ends[key], path, mine)
+            return self._chunks.read(path, key, position, end_position, mine)
 
         return fetch
 
@@ -149,13 +147,12 @@ class Fetcher:
         """The metrics of the cache of indexes in memory."""
         return self._indexes.metrics()
 
-    def _path(self, stored: StoredSegment, successor: Successor) -> tuple[ReadPath, Mapping[str, int]]:
-        """Return the read path of a segment and its ``object_ends``, kept for the next read of the segment."""
-        path, ends = self._last or (None, {})
+    def _path(self, stored: StoredSegment, successor: Successor) -> ReadPath:
+        """Return the read path of a segment, kept for the next read of the segment."""
+        path = self._last
         if path is None or path.stored is not stored or path.successor != successor:
-            path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), object_ends(stored)
-            self._last = path, ends
-        return path, ends
+            self._last = path = ReadPath(stored, successor, self._chunks.chunk_bytes)
+        return path
 
     def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
         found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None
@@ -171,7 +168,8 @@ class Fetcher:
             and stored.slices[other].key == key
             and _index_key(stored, other) not in self._indexes
         ]
-        together = CombinedRead(stored, [kind, *beside], self._read_small, self._limits.index_cache_bytes)
+        read = partial(self._read_small, ReadPath(stored, no_successor, self._chunks.chunk_bytes))
+        together = CombinedRead(stored, [kind, *beside], read, self._limits.index_cache_bytes)
         data = layout.read_index(stored, kind, together.fetch) or b""
         self._keep_index(stored, kind, data)
         for other in beside if together.came else ():
@@ -185,10 +183,9 @@ class Fetcher:
         if self._folder is not None:
             self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
 
-    def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
+    def _read_small(self, path: ReadPath, key: str, start: int, end: int) -> bytes:
         """Return bytes [start, end) of an object: from chunks in memory if they are there, otherwise by a request."""
-        known_end = object_ends(stored).get(key, 0)
-        found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
+        found = self._chunks.peek(path, key, start, end)
         return self._store.read_exactly(key, start, end) if found is None else found
 
     def _group(self, stored: StoredSegment) -> str:
@@ -201,7 +198,7 @@ class CombinedRead:
     Args:
         stored: the segment.
         kinds: the files to read together, all in one object; not empty.
-        read: called with the segment, a key, start and exclusive end; returns these bytes of the object.
+        read: called with a key, start and exclusive end; returns these bytes of the object.
         limit_bytes: largest size of the range to read by one request.
     """
 
@@ -209,11 +206,11 @@ class CombinedRead:
         self,
         stored: StoredSegment,
         kinds: Sequence[FileKind],
-        read: Callable[[StoredSegment, str, int, int], bytes],
+        read: Callable[[str, int, int], bytes],
         limit_bytes: int,
     ) -> None:
         places = [stored.slices[kind] for kind in kinds]
-        self._stored, self._read, self._key = stored, read, places[0].key
+        self._read, self._key = read, places[0].key
         self._start = min(place.position for place in places)
         self._end = max(place.position + place.size_bytes for place in places)
         asked_bytes = sum(place.size_bytes for place in places)
@@ -231,9 +228,9 @@ class CombinedRead:
         If the files are close to each other, the first call for bytes of a file reads all files.
         """
         if not self._is_worth or key != self._key or start < self._start or end > self._end:
-            return self._read(self._stored, key, start, end)
+            return self._read(key, start, end)
         if self._data is None:
-            self._data = self._read(self._stored, key, self._start, self._end)
+            self._data = self._read(key, self._start, self._end)
         return self._data[start - self._start : end - self._start]
 
 
