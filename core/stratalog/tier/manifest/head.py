@@ -172,6 +172,11 @@ class HeadFinder:
         with self._store.guard.suspected():
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
+    def roots_unchecked(self, versions: Iterable[int]) -> Iterator[Root]:
+        """Yield the roots of these versions that exist, as ``read_unchecked`` reads them."""
+        found = (self.read_unchecked(version) for version in versions)
+        return (head.root for head in found if head is not None)
+
     def signed(
         self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added: Iterable[StoredSegment]
     ) -> Root:

@@ -1,4 +1,4 @@
-"""Search for the objects that a manifest root names and the next root no longer names."""
+"""Search for the objects that manifest roots name, or that only a superseded root names."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
     return named | dead_pages
 
 
-def named_keys(root: Root, known_pages: set[str], pages: Pages) -> set[str]:
-    """Return the keys of all objects and pages that a root names, also below its log start.
+def named_keys(roots: Iterable[Root], pages: Pages) -> set[str]:
+    """Return the keys of all objects and pages that at least one of the roots names, also below its log start.
 
-    The objects that a page in ``known_pages`` names are left out. The keys of the root's pages are added to
-    ``known_pages``. The call raises the errors of ``Pages.read``.
+    A page that several roots share is read once. The call raises the errors of ``Pages.read``.
     """
-    own_pages = _page_keys(root, pages)
-    named = own_pages | object_keys(root.entries)
-    for ref in leaves(root.pages, pages):
-        if ref.key(root.prefix) not in known_pages:
-            named |= object_keys(pages.entries(ref))
-    known_pages |= own_pages
+    named = set[str]()
+    for root in roots:
+        named |= object_keys(root.entries)
+        for ref in _all_refs(root.pages, pages):
+            key = ref.key(root.prefix)
+            if key not in named:
+                named.add(key)
+                if not ref.level:
+                    named |= object_keys(pages.entries(ref))
     return named
 
 

@@ -13,9 +13,10 @@ it any more:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from stratalog.env import Clock
@@ -124,7 +125,7 @@ class OrphanCollector:
             chosen.add(found)
         if not (fenced or ours or young):
             return 0, 0
-        named = self._named((head.root.version, *kept_versions), head)
+        named = named_keys(chain((head.root,), self._finder.roots_unchecked(kept_versions)), self._pages)
         fenced, ours, young = (found.without(named) for found in (fenced, ours, young))
         self._delete(fenced)
         if ours and owner is not None:
@@ -148,7 +149,7 @@ class OrphanCollector:
             with owner.fenced(owner.leader_epoch) as root:
                 if root is None:
                     return 0
-                named = named_keys(root, set(), self._pages).union(owner.uploads.under_way())
+                named = named_keys((root,), self._pages).union(owner.uploads.under_way())
                 dead = ours.without(named)
                 self._delete(dead)
                 return len(dead)
@@ -170,15 +171,6 @@ class OrphanCollector:
         prefix = self._finder.prefix
         named = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
         return None if named is None else named.leader_epoch
-
-    def _named(self, versions: Iterable[int], head: Head) -> set[str]:
-        """Return all keys of objects and pages that the roots of these versions name."""
-        named, known_pages = set[str](), set[str]()
-        for version in versions:
-            kept = head if version == head.root.version else self._finder.read_unchecked(version)
-            if kept is not None:
-                named |= named_keys(kept.root, known_pages, self._pages)
-        return named
 
     def _delete(self, dead: _Leftovers) -> None:
         for upload in dead.uploads:

@@ -180,12 +180,9 @@ class TierLogCheck:
         """
         if self._head is None or not self._is_whole:
             return
-        named, known_pages = set[str](), set[str]()
         try:
-            for version, _ in self._finder.roots_above(0):
-                kept = self._finder.read_unchecked(version)
-                if kept is not None:
-                    named |= named_keys(kept.root, known_pages, self._pages)
+            roots = self._finder.roots_unchecked(version for version, _ in self._finder.roots_above(0))
+            named = named_keys(roots, self._pages)
         except (CorruptManifestError, ObjectNotFoundError):
             return
         for key in sorted(self._sizes.keys() - named):
