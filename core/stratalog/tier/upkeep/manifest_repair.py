@@ -44,7 +44,7 @@ from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Hea
 from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
-from stratalog.tier.upkeep.tier_check import is_broken, leaves_out
+from stratalog.tier.upkeep.tier_check import read_chain
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
 _CREATES: Final = 4  # attempts while replies are lost
@@ -90,25 +90,13 @@ class ManifestRepair:
     def _read_roots(self) -> dict[int, Finding]:
         """Read every root; return by version the findings about roots that are damaged or break the chain."""
         found = dict[int, Finding]()
-        for version, _ in self._finder.roots_above(0):
-            key, before = manifest_key(self._finder.prefix, version), max({*self._heads, *found}, default=0)
-            try:
-                read = self._finder.read(version)
-            except CorruptManifestError as error:
-                found[version] = self._finding(FindingKind.ROOT, key, error.reason, error.position)
-                continue
-            if read is None:
-                continue
-            good = self._heads.get(max(self._heads, default=0))
-            self._heads[version] = read
-            if good is not None and leaves_out(good, read):
-                self._replaced |= {bad for bad in found if good.root.version < bad}
-            elif before and before + 1 != version:
-                found[version] = self._finding(
-                    FindingKind.ROOT, key, f"versions {before + 1} to {version - 1} are missing"
-                )
-            elif before in self._heads and is_broken(self._heads[before], read):
-                found[version] = self._finding(FindingKind.ROOT, key, f"it does not follow the stored version {before}")
+        for stored in read_chain(self._finder, [version for version, _ in self._finder.roots_above(0)]):
+            if stored.head is not None:
+                self._heads[stored.version] = stored.head
+            if stored.continues is not None:
+                self._replaced |= {bad for bad in found if bad > stored.continues}
+            if stored.findings:
+                found[stored.version] = stored.findings[0]
         return found
 
     def _drop_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
@@ -234,7 +222,7 @@ class ManifestRepair:
                 position = getattr(error, "position", 0)
                 text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
                 done = "rebuilt with the same bytes" if self._rewrite_page(ref) else ""
-                yield Repair(self._finding(FindingKind.PAGE, key, text, position), done)
+                yield Repair(Finding(FindingKind.PAGE, key, position, text, log=self._log), done)
                 if not done:
                     continue
                 items = self._pages.read(ref)
@@ -305,9 +293,6 @@ class ManifestRepair:
                 continue  # this page is damaged, too: the walk repairs it later
             if made.key(prefix) == info.key:
                 yield made
-
-    def _finding(self, kind: FindingKind, key: str, text: str, position: int = 0) -> Finding:
-        return Finding(kind, key, position, text, log=self._log)
 
     def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
         log, topic_id = self._finder.log, self._finder.topic_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final
 
@@ -31,6 +31,7 @@ from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_se
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.manifest.entry_tree import object_ends
+from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head, PageRef
 from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
@@ -79,25 +80,10 @@ class TierLogCheck:
         versions = [version for version, _ in self._finder.roots_above(0)]
         for each in (segments_prefix(prefix), pages_prefix(prefix)):
             self._sizes.update((info.key, info.size_bytes) for info in self._store.list_all(each))
-        before: Head | None = None
-        for below, version in pairwise([0, *versions]):
-            key = manifest_key(prefix, version)
-            try:
-                read = self._finder.read(version)
-            except CorruptManifestError as error:
-                yield self._finding(FindingKind.ROOT, key, error.reason, error.position)
-                read = None
-                self._is_whole = False
-            is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
-            if below and version != below + 1 and not is_whole:
-                self._is_whole = False
-                yield self._finding(FindingKind.ROOT, key, f"versions {below + 1} to {version - 1} are missing")
-            if read is not None and before is not None and is_broken(before, read):
-                yield self._finding(
-                    FindingKind.ROOT, key, f"it does not follow the stored version {before.root.version}"
-                )
-            before = read
-            self._head = read or self._head  # if the head is damaged, the objects of the root before are checked
+        for stored in read_chain(self._finder, versions):
+            self._is_whole = self._is_whole and not stored.has_loss
+            self._head = stored.head or self._head  # if the head is damaged, the objects of the root before are checked
+            yield from stored.findings
 
     @property
     def size_bytes(self) -> int:
@@ -325,17 +311,52 @@ class TierLogCheck:
         return Finding(kind, key, position, text, segment, self._log)
 
 
-def is_broken(before: Head, after: Head) -> bool:
-    """Return True if ``after``, the next root in the store, does not continue ``before``.
+@dataclass(frozen=True, slots=True)
+class ChainedRoot:
+    """A stored root of a log, and its place in the chain of roots.
 
-    That is so if only ``before`` has a MAC, or if ``after`` has the next version and another parent hash.
+    Attributes:
+        version: version of the root.
+        head: the root; None if it is damaged, or was deleted after it was listed.
+        findings: findings about the root: it is damaged, roots before it are missing, or it does not follow them.
+        has_loss: True if it is damaged, or roots before it are missing.
+        continues: version of the good root that a repair continued with this root, leaving out the versions between;
+            None for other roots.
     """
-    if before.root.mac is not None and after.root.mac is None:
-        return True
-    return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
+
+    version: int
+    head: Head | None
+    findings: tuple[Finding, ...]
+    has_loss: bool
+    continues: int | None
 
 
-def leaves_out(before: Head, after: Head) -> bool:
+def read_chain(finder: HeadFinder, versions: Iterable[int]) -> Iterator[ChainedRoot]:
+    """Read the roots of the given versions, which are all that exist, ascending, and judge if they are a chain.
+
+    Raises the errors of ``TierLogCheck.roots``.
+    """
+    good: Head | None = None  # the last good root
+    before: Head | None = None  # the root before, None if it is damaged
+    for below, version in pairwise((0, *versions)):
+        key, head, flaws, has_loss = manifest_key(finder.prefix, version), None, list[tuple[str, int]](), False
+        try:
+            head = finder.read(version)
+        except CorruptManifestError as error:
+            flaws.append((error.reason, error.position))
+            has_loss = True
+        leaves_out = head is not None and good is not None and _leaves_out(good, head)
+        if below and version != below + 1 and not leaves_out:
+            flaws.append((f"versions {below + 1} to {version - 1} are missing", 0))
+            has_loss = True
+        if head is not None and before is not None and not may_continue(before, head):
+            flaws.append((f"it does not follow the stored version {before.root.version}", 0))
+        findings = tuple(Finding(FindingKind.ROOT, key, at, text, log=finder.log) for text, at in flaws)
+        yield ChainedRoot(version, head, findings, has_loss, good.root.version if good and leaves_out else None)
+        before, good = head, head or good
+
+
+def _leaves_out(before: Head, after: Head) -> bool:
     """Return True if ``after`` names ``before`` as its parent although there are versions between them.
 
     A repair creates such a root in place of the damaged roots between.
