@@ -51,7 +51,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.log.read.log_reader.LogReader.fetch",
         "stratalog.log.read.fetch.fetch",
         "stratalog.log.read.view.LogView.segment_at",
-        "stratalog.tier.read.paged_segments.PagedSegments.from_offset",
+        "stratalog.tier.read.remote_segment.PagedSegments.from_offset",
         "stratalog.tier.manifest.entry_tree.walk",
         "stratalog.log.read.batch_lookup.find_batches",
         "stratalog.tier.read.fetcher.Fetcher.read_index",

@@ -23,7 +23,7 @@ from stratalog.tier.manifest.history import AsOf, History
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand_in
 from stratalog.tier.read.fetcher import Fetcher
-from stratalog.tier.read.paged_segments import PagedSegments
+from stratalog.tier.read.remote_segment import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore

@@ -15,7 +15,7 @@ from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind
-from stratalog.tier.read.paged_segments import PagedSegments
+from stratalog.tier.read.remote_segment import PagedSegments
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from tier_bed import TierBed, made_segments, stored_objects

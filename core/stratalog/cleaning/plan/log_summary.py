@@ -14,7 +14,7 @@ from stratalog.segment.search import batch_at
 from stratalog.spi.cleanup import LogSummary, SegmentSummary
 from stratalog.tier.manifest.pages import page_of
 from stratalog.tier.manifest.root import PageRef
-from stratalog.tier.read.paged_segments import PagedSegments
+from stratalog.tier.read.remote_segment import PagedSegments
 
 
 def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_start: int | None = None) -> LogSummary:
