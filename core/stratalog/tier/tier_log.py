@@ -23,7 +23,6 @@ from stratalog.tier.commit.trim_change import (
     truncate_change,
 )
 from stratalog.tier.manifest.entry_tree import leaves
-from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.tier_log_reader import TierComponents, TierLogReader
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
@@ -39,20 +38,24 @@ class TierLog(TierLogReader):
 
     One commit or refresh runs at a time. Uploads and collections do not block commits and refreshes. A TierLog need not
     be closed.
+
+    Attributes:
+        uploads: keys of objects whose upload or commit is in progress in this process.
+        The others are those of ``TierLogReader``.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         super().__init__(log, topic_id, components)
         self._duty = threading.Lock()  # for one offload or collection at a time; acquired before _lock
         self._committer = Committer(
-            self._tier.store,
+            self.objects,
             self._finder,
-            self._pages,
-            self._tier.env,
+            self.pages,
+            self.env,
             limit_bytes=self._tier.limits.manifest_bytes,
             shared=self._tier.availability.shared,
         )
-        self._uploads = Uploads()
+        self.uploads = Uploads()
 
     @property
     def is_settled(self) -> bool:
@@ -73,21 +76,6 @@ class TierLog(TierLogReader):
 
     # --- for the publishers and duties of the log --------------------------------------------------------------------
 
-    @property
-    def prefix(self) -> str:
-        """Prefix of all keys of the log."""
-        return self._finder.prefix
-
-    @property
-    def pages(self) -> Pages:
-        """Reads and writes pages of the log's manifest."""
-        return self._pages
-
-    @property
-    def uploads(self) -> Uploads:
-        """Keys of objects whose upload or commit is in progress in this process."""
-        return self._uploads
-
     @contextlib.contextmanager
     def duty(self) -> Iterator[None]:
         """Return a context in which no other thread offloads, collects, claims, truncates or appends to the log.
@@ -101,7 +89,7 @@ class TierLog(TierLogReader):
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(self._tier.store, self._tier.env, label, found, section, self.commit, self._uploads)
+        return SegmentUploader(self.objects, self.env, label, found, section, self.commit, self.uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
@@ -126,7 +114,7 @@ class TierLog(TierLogReader):
             return
         named = self._named_among(entries)
         for entry in entries:
-            self._uploads.deleted(entry.keys, self._tier.store.delete(sorted(entry.keys - named)))
+            self.uploads.deleted(entry.keys, self.objects.delete(sorted(entry.keys - named)))
 
     def _named_among(self, entries: Sequence[StoredSegment]) -> set[str]:
         """Return the keys of the objects of ``entries`` that existing roots name, and keys of other named objects.
@@ -140,9 +128,9 @@ class TierLog(TierLogReader):
             if wanted <= named or root.end_offset <= start or root.created_ms < since_ms:
                 break  # an older root names no other object of the segments
             named |= object_keys(root.entries)
-            for ref in leaves(root.pages, self._pages, start):
+            for ref in leaves(root.pages, self.pages, start):
                 if ref.base_offset < end and ref.sha256 not in read:  # adjacent roots share most pages
-                    named |= object_keys(self._pages.entries(ref))
+                    named |= object_keys(self.pages.entries(ref))
                     read.add(ref.sha256)
         return named
 
@@ -185,7 +173,7 @@ class TierLog(TierLogReader):
             self.refresh()
             self.check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
-            return self.uploader(layout, section).offload(head, self._finder.prefix, sources, at)
+            return self.uploader(layout, section).offload(head, self.prefix, sources, at)
 
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
@@ -215,8 +203,8 @@ class TierLog(TierLogReader):
             root, total = self.root, RewrapReport()
             if root is None:
                 return total
-            for start, end in spans(root, self._pages):
-                rewrapping = Rewrapping(self._tier.fetcher.layouts, self._tier.store, partial(self.entries, start, end))
+            for start, end in spans(root, self.pages):
+                rewrapping = Rewrapping(self.layouts, self.objects, partial(self.entries, start, end))
                 self.commit(root.leader_epoch, rewrapping.decide, set(ChangeKind))
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
@@ -331,23 +319,23 @@ class TierLog(TierLogReader):
                 with contextlib.suppress(FencedEpochError):  # the next commit raises it
                     self.commit(leader_epoch, lambda _: None)
             if with_orphans:
-                self._uploads.looked()
+                self.uploads.looked()
             finder = self.new_finder()  # its own finder: a collection begins with a listing, and must not block commits
             return Collector(
-                self._tier.store,
+                self.objects,
                 finder,
-                self._pages,
-                self._tier.env.clock,
+                self.pages,
+                self.env.clock,
                 grace_ms=grace_ms,
                 history_ms=history_ms,
                 with_orphans=with_orphans,
-                owner=None if leader_epoch is None else Owner(leader_epoch, self._uploads, self._fenced),
+                owner=None if leader_epoch is None else Owner(leader_epoch, self.uploads, self._fenced),
             ).collect()
 
     @property
     def has_leftovers(self) -> bool:
         """True if this process may have left objects without a commit since the last ``collect`` with orphans."""
-        return self._uploads.has_left
+        return self.uploads.has_left
 
     @contextlib.contextmanager
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
@@ -365,15 +353,15 @@ class TierLog(TierLogReader):
         """
         if self.root is not None or log_start == 0:
             return
-        stored = self._tier.store.list(segments_prefix(self._finder.prefix), limit=1)
-        lowest = parse_segment_key(self._finder.prefix, stored[0].key) if stored else None
+        stored = self.objects.list(segments_prefix(self.prefix), limit=1)
+        lowest = parse_segment_key(self.prefix, stored[0].key) if stored else None
         if lowest is None or (log_start is not None and lowest.base_offset >= log_start):
             return
         self.refresh()  # another writer may have created the log since the root was read
         if self.root is None:
             raise StorageError(
-                f"the manifest of {self.name} in {self._tier.store.uri} is lost, but the tier has segments from offset "
-                f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self._tier.store.uri}`"
+                f"the manifest of {self.name} in {self.objects.uri} is lost, but the tier has segments from offset "
+                f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self.objects.uri}`"
             )
 
     def _expire(self, kind: ChangeKind, log_start: int, leader_epoch: int, reason: str) -> ExpireReport:

@@ -14,7 +14,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.arguments import CheckedArguments
-from stratalog.model.names import TopicId, TopicPartition, manifest_key, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.entry_tree import walk
@@ -25,7 +25,6 @@ from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.remote_segment import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
-from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.stored_check import check_stored
 
@@ -52,14 +51,25 @@ class TierLogReader(CheckedArguments):
 
     If the store was unavailable when the log was opened, the log is in the assumed state until ``rejoin``. Then
     ``view`` returns the last known state from local disk, and ``refresh`` and ``root`` raise TierUnavailableError.
+
+    Attributes:
+        name: name of the log.
+        topic_id: id of its topic.
+        prefix: prefix of all keys of the log.
+        objects: the object store of the tier.
+        fetcher: reads the bytes of segments in the tier.
+        layouts: the installed layouts, which convert segments to objects and back.
+        env: clock, files and random numbers of the tier.
+        pages: reads and writes pages of the log's manifest.
     """
 
     def __init__(self, name: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
-        self.name, self.topic_id = name, topic_id
-        self._tier = components
+        self.name, self.topic_id, self.prefix = name, topic_id, log_prefix(name, topic_id)
+        self.objects, self.fetcher, self.env = components.store, components.fetcher, components.env
+        self.layouts, self._tier = components.fetcher.layouts, components
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._finder = self.new_finder()
-        self._pages = self._pages_in(components.page_cache)
+        self.pages = self._pages_in(components.page_cache)
         self._seen: tuple[Root | None, RemoteView] | None = None  # never changed in place: reads need no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
@@ -111,33 +121,13 @@ class TierLogReader(CheckedArguments):
         """Yield the manifest roots that still exist, newest first; raise the errors of ``History.newest_first``."""
         return (head.root for head in History(self.new_finder()).newest_first())
 
-    @property
-    def fetcher(self) -> Fetcher:
-        """Reads the bytes of segments in the tier."""
-        return self._tier.fetcher
-
-    @property
-    def objects(self) -> TierStore:
-        """The object store of the tier."""
-        return self._tier.store
-
-    @property
-    def layouts(self) -> LayoutTable:
-        """The installed layouts, which convert segments to objects and back."""
-        return self._tier.fetcher.layouts
-
-    @property
-    def env(self) -> Env:
-        """Clock, files and random numbers of the tier."""
-        return self._tier.env
-
     def new_finder(self) -> HeadFinder:
         """Return a finder of the log's latest root that has not read any root yet."""
         return HeadFinder(
-            self._tier.store,
+            self.objects,
             self.name,
             self.topic_id,
-            self._tier.env.clock,
+            self.env.clock,
             limit_bytes=self._tier.limits.manifest_bytes,
             authenticity=self._tier.authenticity,
         )
@@ -154,7 +144,7 @@ class TierLogReader(CheckedArguments):
             TierUnavailableError, StoreUntrustedError: as for ``refresh``.
         """
         if self._tier.read_only:
-            raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self._tier.store.uri)
+            raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self.objects.uri)
         self._check_here()
 
     @property
@@ -183,15 +173,15 @@ class TierLogReader(CheckedArguments):
         """
         if root is None:
             return []
-        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
+        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self.pages, start)))
 
     def stored_keys(self) -> set[str]:
         """Return the keys of all objects of the log's segments in the store, committed or not; may raise StoreError."""
-        return {info.key for info in self._tier.store.list_all(segments_prefix(self._finder.prefix))}
+        return {info.key for info in self.objects.list_all(segments_prefix(self.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
         """Raise ObjectNotFoundError if an object of the segments is missing or too short; may raise StoreError."""
-        check_stored(self._tier.store, segments_prefix(self._finder.prefix), entries)
+        check_stored(self.objects, segments_prefix(self.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
         """Set the version and ``Root.identity`` of a root, known from local disk, that the head must be or continue.
@@ -265,7 +255,7 @@ class TierLogReader(CheckedArguments):
 
     def _pages_in(self, cache: PageCache) -> Pages:
         limit_bytes = self._tier.limits.manifest_bytes
-        return Pages(self._tier.store, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
+        return Pages(self.objects, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
         if self._seen is None or self._assumed is not None:
@@ -286,7 +276,7 @@ class TierLogReader(CheckedArguments):
         """Raise TamperedManifestError unless ``root`` is or continues the root that was set by ``expect``."""
         wrong = ""
         # A repair may have replaced the noted root; then later roots have its stand-in id.
-        known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}
+        known = {identity.partition(" ")[0], stand_in(self.prefix, version)}
         if root is None:
             wrong = "the manifest is gone"
         elif root.mac is None:
@@ -298,7 +288,7 @@ class TierLogReader(CheckedArguments):
         elif root.version < version + RECENT_COMMITS and known.isdisjoint(root.recent_commits):
             wrong = f"version {root.version} does not continue it"
         if wrong:
-            key = manifest_key(self._finder.prefix, root.version if root is not None else version)
+            key = manifest_key(self.prefix, root.version if root is not None else version)
             raise TamperedManifestError(
                 f"{wrong}: the note on local disk is about version {version} of {self.name}", key
             )
@@ -310,7 +300,7 @@ class TierLogReader(CheckedArguments):
             root.version,
             root.log_start,
             root.high_watermark,
-            PagedSegments(root, self._pages, self._tier.fetcher, self._tier.authenticity.entry_check(root)),
+            PagedSegments(root, self.pages, self.fetcher, self._tier.authenticity.entry_check(root)),
             root.leader_epochs,
             root.first_dirty_offset,
             root.identity,
