@@ -397,7 +397,7 @@ def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         root = self.root
-        for entry in walk(root, self._pages) if root else ():
+        for entry in walk(root, self.pages) if root else ():
             if entry.info.end_offset <= log_start:
                 self.objects.delete(sorted(entry.keys))
         return expire(self, log_start, leader_epoch=leader_epoch, reason=reason)
