@@ -30,6 +30,7 @@ from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.commit.committer import Committer
+from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
@@ -110,7 +111,10 @@ class _Writer:
         self._host = open_host(read_settings(None, {}), (), self._env)
         self.tier = open_tier(self._host, folder.as_uri(), None, read_only=False)
         store: TierStore = self.tier._store  # noqa: SLF001 - commits are made round the log, so that none uploads
-        finder = HeadFinder(store, _LOG, _TOPIC_ID, self._env.clock, limit_bytes=_LIMIT_BYTES)
+        authenticity = Authenticity(self._host.layouts)
+        finder = HeadFinder(
+            store, _LOG, _TOPIC_ID, self._env.clock, limit_bytes=_LIMIT_BYTES, authenticity=authenticity
+        )
         pages = Pages(store, _LOG, _TOPIC_ID, PageCache(), limit_bytes=_LIMIT_BYTES)
         self._committer = Committer(store, finder, pages, self._env, limit_bytes=_LIMIT_BYTES)
 

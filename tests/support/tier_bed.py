@@ -20,6 +20,8 @@ from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, Stored
 from stratalog.spi.objects import BytesSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.tier.manifest.authenticity import Authenticity
+from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.store.layout_table import LayoutTable
@@ -117,6 +119,13 @@ class TierBed:
 
     def _store(self, store: ObjectStore | None, env: Env) -> TierStore:
         return TierStore(store or SimObjectStore(self.bucket), env, self.config, self.limits)
+
+    def finder(self, store: TierStore) -> HeadFinder:
+        """Return a finder of the head of ``LOG`` in a store."""
+        authenticity = Authenticity(self.layouts())
+        return HeadFinder(
+            store, LOG, TOPIC_ID, self.clock, limit_bytes=self.limits.manifest_bytes, authenticity=authenticity
+        )
 
     def pages(self, store: ObjectStore | None = None, cache: PageCache | None = None) -> Pages:
         """Return the pages of ``LOG`` in the bucket, or in another store. Without ``cache``, they get a new cache."""

@@ -131,7 +131,7 @@ class Committer:
         )
         before = head.root if head is not None else None
         entries = walk(before, self._pages) if before is not None else ()
-        return self._finder.signed(root, before, entries, change.added)
+        return self._finder.authenticity.signed(root, before, entries, change.added)
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
         """Raise FencedEpochError if the head shows that another writer owns the log."""

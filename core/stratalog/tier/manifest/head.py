@@ -15,7 +15,6 @@ from typing import Final
 from stratalog.env import Clock
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, manifest_prefix, parse_manifest_key
-from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.root import RECENT_COMMITS, Head, Root
@@ -60,7 +59,7 @@ class HeadFinder:
         topic_id: id of its topic.
         clock: clock for the age of the last verification.
         limit_bytes: size of the largest root to read.
-        authenticity: checks and makes the MACs of roots; None does neither.
+        authenticity: checks and makes the MACs of roots.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class HeadFinder:
         clock: Clock,
         *,
         limit_bytes: int,
-        authenticity: Authenticity | None = None,
+        authenticity: Authenticity,
     ) -> None:
         self.authenticity = authenticity
         self.log, self.topic_id, self.prefix = log, topic_id, log_prefix(log, topic_id)
@@ -154,7 +153,7 @@ class HeadFinder:
     def read(self, version: int) -> Head | None:
         """Return the root of this version, None if there is none; send one request. Raise the errors of ``find``."""
         found = self.read_unchecked(version)
-        if found is not None and self.authenticity is not None:
+        if found is not None:
             with self._store.guard.suspected():
                 self.authenticity.check(found)
         return found
@@ -176,12 +175,6 @@ class HeadFinder:
         """Yield the roots of these versions that exist, as ``read_unchecked`` reads them."""
         found = (self.read_unchecked(version) for version in versions)
         return (head.root for head in found if head is not None)
-
-    def signed(
-        self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added: Iterable[StoredSegment]
-    ) -> Root:
-        """Return ``Authenticity.signed`` of the arguments; ``root`` itself if the finder has no ``authenticity``."""
-        return root if self.authenticity is None else self.authenticity.signed(root, before, entries, added)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
         """Yield the versions of the roots above ``version`` that exist, ascending, each with its object.

@@ -176,7 +176,7 @@ class ManifestRepair:
             parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
             recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
         )
-        return self._finder.signed(made, root, root.entries if root is not None else (), chain)
+        return self._finder.authenticity.signed(made, root, root.entries if root is not None else (), chain)
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
         """Return the root that adds the segments of ``chain`` to the root of ``before``; its new pages are stored."""
@@ -251,7 +251,7 @@ class ManifestRepair:
             marks=root.marks,
             history_start=root.history_start,
         )
-        made = self._finder.signed(made, root, root.entries, chain)
+        made = self._finder.authenticity.signed(made, root, root.entries, chain)
         created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
         return (
             f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""

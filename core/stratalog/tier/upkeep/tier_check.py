@@ -100,8 +100,7 @@ class TierLogCheck:
         root = self._head.root
         start = max(start, root.log_start)
         expected: int | None = None
-        authenticity = self._finder.authenticity
-        check = authenticity.entry_check(root) if authenticity is not None else None
+        check = self._finder.authenticity.entry_check(root)
         for found in (*self._walk(root.pages, start), *root.entries):
             if isinstance(found, StoredSegment):
                 info = found.info

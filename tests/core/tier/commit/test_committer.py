@@ -11,7 +11,6 @@ from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.commit.committer import Committer, Decide
-from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Root
 from stratalog.tier.store.store import TierStore
@@ -28,7 +27,7 @@ class Writer:
         self.store = SimObjectStore(bed.bucket)
         env = bed.env()
         self.guarded = TierStore(self.store, env, type(bed.config)(store_retries=retries, tier_verify="first"))
-        self.finder = HeadFinder(self.guarded, LOG, TOPIC_ID, bed.clock, limit_bytes=1 << 20)
+        self.finder = bed.finder(self.guarded)
         self.pages = Pages(self.guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=1 << 20)
         self.committer = Committer(self.guarded, self.finder, self.pages, env, limit_bytes=limit_bytes, shared=shared)
         self.bed = bed

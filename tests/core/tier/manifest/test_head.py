@@ -12,13 +12,12 @@ from stratalog.tier.tier_log import TierLog
 from tier_bed import TierBed, offload
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
-LIMIT_BYTES = 1 << 20
 
 
 def finder_over(bed: TierBed, store: SimObjectStore | None = None) -> tuple[HeadFinder, SimObjectStore]:
     store = store or SimObjectStore(bed.bucket)
     guarded = TierStore(store, bed.env(), bed.config)
-    return HeadFinder(guarded, LOG, TOPIC_ID, bed.clock, limit_bytes=LIMIT_BYTES), store
+    return bed.finder(guarded), store
 
 
 def writer(bed: TierBed) -> TierLog:
@@ -205,7 +204,7 @@ def test_a_store_that_lists_what_it_does_not_have_is_an_error() -> None:
 def test_a_root_above_the_limit_is_not_read_whole() -> None:
     bed = TierBed()
     offload(writer(bed), 0, 10)
-    bed.bucket.write(manifest_key(PREFIX, 2), b" " * (LIMIT_BYTES + 100))
+    bed.bucket.write(manifest_key(PREFIX, 2), b" " * (bed.limits.manifest_bytes + 100))
     finder, store = finder_over(bed)
     with pytest.raises(CorruptManifestError, match="larger than"):
         finder.find()
