@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import ConfigError
+from stratalog.model.names import TopicPartition
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.spi.layouts import StoredSegment
@@ -16,7 +17,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upload.segment_source import SegmentFacts
 from stratalog.writing.column_encoder import Encoder
-from stratalog.writing.staged import StagedSegment
+from stratalog.writing.staged import Published, StagedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,9 @@ def _entry_of(found: StagedSegment) -> StoredSegment:
     if isinstance(found.place, str):
         raise ConfigError(f"{found.log} was staged for a directory, and cannot be published to a tier")
     return found.place
+
+
+def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
+    """Return the result of a commit of segments with these manifest entries, which begin at offset ``start``."""
+    end = entries[-1].info.end_offset
+    return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

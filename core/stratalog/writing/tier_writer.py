@@ -9,10 +9,10 @@ the log's end are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
@@ -30,12 +30,11 @@ from stratalog.errors import (
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
-from stratalog.segment.framing import walk
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.commit.append_change import Appending, EndMovedError, check_single_writer, is_unused
+from stratalog.tier.commit.append_change import check_single_writer
 from stratalog.tier.commit.replace_change import Replacing, digest_of
-from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
+from stratalog.tier.manifest.root import WriteMark
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
@@ -47,13 +46,11 @@ from stratalog.writing.recode import MAGIC, RewriteTarget, compact_part, recode_
 from stratalog.writing.stage import Stage
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.tier_access import TierAccess
-from stratalog.writing.tier_target import TierTarget, entries_of
+from stratalog.writing.tier_append import TierAppend
+from stratalog.writing.tier_target import entries_of, published
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_TRIES: Final = 8  # attempts at one commit while others append to the log
-_TIDY_EVERY: Final = 64  # versions of the manifest between two collections
 
 
 class TierWriter(BulkWriter):
@@ -146,7 +143,7 @@ class TierWriter(BulkWriter):
         keep_offsets: bool = False,
     ) -> Published:
         """Publish staged records at the log's end, as ``BulkWriter.append``."""
-        return self._append(self._access.log(log), staged, mark, keep_offsets=keep_offsets)
+        return TierAppend(self._access, self._access.log(log), staged, mark, keep_offsets=keep_offsets).run()
 
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
@@ -157,93 +154,9 @@ class TierWriter(BulkWriter):
             self._topics.get(topic)
 
         def work(found: tuple[TopicPartition, Sequence[StagedSegment]]) -> Published:
-            return self._append(self._topics.listed(found[0]), found[1], mark)
+            return TierAppend(self._access, self._topics.listed(found[0]), found[1], mark).run()
 
         return self._in_parallel(list(staged.items()), work, "stratalog-append")
-
-    def _append(
-        self,
-        remote: TierLog,
-        staged: Sequence[StagedSegment],
-        mark: WriteMark | None,
-        *,
-        keep_offsets: bool = False,
-    ) -> Published:
-        log, entries = remote.name, entries_of(staged)
-        for _ in range(_TRIES):
-            root = remote.root
-            if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
-                remote.discard(entries)
-                return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
-            if not entries:
-                end = root.end_offset if root is not None else 0
-                return Published(log, end, end, 0, 0)
-            target = self._access.target(remote)
-            _check_staged_for(staged, target)
-            start = _start(root, entries, keep_offsets=keep_offsets)
-            placed = self._placed(target, staged, start, keep_offsets=keep_offsets)
-            copies = [entry for entry in placed if entry not in entries]
-            remote.check_stored(entry for entry in placed if entry in entries)
-            wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
-            try:
-                head = target.publisher.add(wanted)
-            except (EndMovedError, FencedEpochError) as error:
-                remote.discard(copies)
-                if isinstance(error, FencedEpochError):
-                    raise
-                remote.refresh()
-                continue
-            named = remote.entries(start, placed[0].info.end_offset, head) if mark is not None else placed
-            if placed[0].log_key not in {entry.log_key for entry in named}:
-                remote.discard(copies)  # another process published this mark at the same time
-                continue
-            with suppress(StorageError):  # the records are published; an error would ask for a repetition
-                remote.discard([entry for entry in entries if entry not in placed])
-            self._tidy(remote)
-            return _published(log, placed, start)
-        raise StorageError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
-
-    def _tidy(self, remote: TierLog) -> None:
-        """Delete old roots after every 64th version, because no engine collects a log that only bulk writers write."""
-        root = remote.root
-        if root is not None and root.version % _TIDY_EVERY == 0:
-            history_ms = self._access.host.settings.engine.tier_history_ms
-            with suppress(StorageError):  # a later append repeats the collection
-                remote.collect(history_ms=history_ms, with_orphans=False)
-
-    def _note(self, root: Root | None, topic: str) -> TopicNote | None:
-        """Return the description of the topic to store in the first root of a log, or None if the log has a root."""
-        found = self._topics.get(topic)
-        return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
-
-    def _placed(
-        self, target: TierTarget, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
-    ) -> list[StoredSegment]:
-        """Return the manifest entries to publish, with their final offsets from ``start`` on.
-
-        The staged segments that follow ``start`` without a gap are published; the others are copied with new offsets.
-
-        Raises:
-            OffsetsOutOfOrderError: with ``keep_offsets``, the segments leave a gap or overlap.
-        """
-        placed, at = list[StoredSegment](), start
-        entries = entries_of(staged)
-        while len(placed) < len(entries) and entries[len(placed)].info.base_offset == at:
-            placed.append(entries[len(placed)])
-            at = placed[-1].info.end_offset
-        left = entries[len(placed) :]
-        if not left:
-            return placed
-        if keep_offsets:
-            raise OffsetsOutOfOrderError(
-                f"{target.remote.name} ends at {at}, but the staged records with fixed offsets begin at "
-                f"{left[0].info.base_offset}"
-            )
-        with Stage(target, at, keep_offsets=False) as stage:
-            for entry in left:
-                for data in _batches(target, entry):
-                    stage.add_encoded(data)
-            return [*placed, *entries_of(stage.finish())]
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made.
@@ -426,7 +339,7 @@ class TierWriter(BulkWriter):
             reason=reason,
         )
         TierPublisher(remote, epoch, self._topics.get(span.log.topic).config).replace_planned(planned)
-        return _published(span.log, entries, entries[0].info.base_offset)
+        return published(span.log, entries, entries[0].info.base_offset)
 
     def _in_parallel(self, items: Sequence[T], work: Callable[[T], R], name: str) -> list[R | Exception]:
         return outcomes(items, work, self._access.host.settings.engine.copier_threads, name)
@@ -434,36 +347,6 @@ class TierWriter(BulkWriter):
     def close(self) -> None:
         """Close the tier and remove the temporary files, as ``BulkWriter.close``."""
         self._access.close()
-
-
-def _check_staged_for(staged: Sequence[StagedSegment], target: TierTarget) -> None:
-    """Raise an error unless the segments were staged for the topic of ``target`` in its leader epoch."""
-    for found in staged:
-        if found.topic_id != target.remote.topic_id:
-            raise StorageError(
-                f"topic {found.log.topic} was deleted and created again after records of {found.log} were staged: the "
-                "staged records are not published"
-            )
-        if found.leader_epoch != target.leader_epoch:
-            raise LogInUseError(
-                f"{found.log} was staged in leader epoch {found.leader_epoch}, which is now {target.leader_epoch}: the "
-                "staged records are not published"
-            )
-
-
-def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
-    """Return the offset where the appended records begin: the log end; in a new log the first kept offset, or 0."""
-    if root is None or is_unused(root):
-        return entries[0].info.base_offset if keep_offsets else 0
-    return root.end_offset
-
-
-def _batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
-    """Yield all batches of a segment in the tier, in pieces of whole batches, and check their CRCs."""
-    segment = RemoteSegment(entry, target.remote.fetcher)
-    for chunk in walk(segment, 0, target.encoder.components):
-        first, last = chunk.tables[0], chunk.tables[-1]
-        yield bytearray(chunk.data[first.position[0] : last.position[-1] + last.size_bytes[-1]])
 
 
 def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
@@ -482,9 +365,3 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
         raise OffsetsOutOfOrderError(
             f"the replacement of [{span.start}, {span.end}) of {span.log} does not cover {what}"
         )
-
-
-def _published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
-    """Return the result of a commit of segments with these manifest entries, which begin at offset ``start``."""
-    end = entries[-1].info.end_offset
-    return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))
