@@ -263,21 +263,19 @@ class CacheFolder:
     """
 
     def __init__(self, folder: str, chunk_bytes: int, index_bytes: int, env: Env) -> None:
-        self._files = env.files
-        if self._files.stat(folder) is None:
-            self._files.make_folder(folder)
-        self._lock_descriptor = self._files.lock(f"{folder}/{_LOCK_FILE}")
-        if self._lock_descriptor is None:
+        files = env.files
+        if files.stat(folder) is None:
+            files.make_folder(folder)
+        lock_descriptor = files.lock(f"{folder}/{_LOCK_FILE}")
+        if lock_descriptor is None:
             raise BlockingIOError(f"another process uses {folder}")
-        self._caches: list[DiskCache] = []
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.callback(files.close, lock_descriptor)
             self.chunks = DiskCache(f"{folder}/chunks", chunk_bytes, env)
-            self._caches.append(self.chunks)
+            opened.callback(self.chunks.close)
             self.indexes = DiskCache(f"{folder}/indexes", index_bytes, env)
-            self._caches.append(self.indexes)
-        except BaseException:
-            self.close()
-            raise
+            opened.callback(self.indexes.close)
+            self._opened = opened.pop_all()
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
@@ -292,11 +290,7 @@ class CacheFolder:
 
     def close(self) -> None:
         """Close the caches, and release the folder for other processes. A second call does nothing."""
-        for cache in self._caches:
-            cache.close()
-        if self._lock_descriptor is not None:
-            self._files.close(self._lock_descriptor)
-            self._lock_descriptor = None
+        self._opened.close()
 
 
 def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
