@@ -278,4 +278,4 @@ class _SameKeys:
         """Pass one object to the function ``put`` of the constructor, and return the result."""
         key = self.key(suffix)
         self._left.remove(key)
-        return dataclasses.replace(self._put(key, source), key=key)
+        return self._put(key, source)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from stratalog.env import Env
@@ -82,7 +81,7 @@ class SegmentSink:
         self.tried.append(key)
         info = self._store.put(key, source if self._put_objects is None else self._put_objects.hashed(key, source))
         self.sizes[key] = info.size_bytes
-        return dataclasses.replace(info, key=key)
+        return info
 
     def discard(self) -> None:
         """Delete the uploaded objects, because no root will name them, and accept no further object.
@@ -197,7 +196,7 @@ class SegmentUploader:
         given = GivenSegment(source)
         try:
             stored = self._layout.write(given.source, sink, self._section)
-            stored = dataclasses.replace(stored, layout=self._label)
+            stored = replace(stored, layout=self._label)
             given.check_claims(stored, sink.sizes, self._layout)
             if put_objects is not None:
                 self._read_back(given, stored, put_objects)
