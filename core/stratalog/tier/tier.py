@@ -83,11 +83,12 @@ class Tier(CheckedArguments, Closeable):
     Attributes:
         availability: state of the store: if it can be used, and if several writers may use it.
         read_only: True if changes raise ReadOnlyError.
+        fetcher: reads the bytes of segments in the tier.
     """
 
     def __init__(self, components: TierComponents) -> None:
         self.availability, self.read_only = components.availability, components.read_only
-        self._store, self._fetcher, self._components = components.store, components.fetcher, components
+        self._store, self.fetcher, self._components = components.store, components.fetcher, components
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
@@ -259,7 +260,7 @@ class Tier(CheckedArguments, Closeable):
             raise ConfigError(
                 f"{name.log} {name.topic_id} has a manifest, version {root.version}, so there is nothing to rebuild"
             )
-        rebuilder = Rebuilder(self._store, self._fetcher.layouts.all(), *name, progress)
+        rebuilder = Rebuilder(self._store, self.fetcher.layouts.all(), *name, progress)
         report = rebuilder.run()
         if not dry_run:
             for entries in rebuilder.batches():
@@ -280,18 +281,13 @@ class Tier(CheckedArguments, Closeable):
         if not first or is_own_key(first[0].key):
             return {}
         try:
-            reading = self._fetcher.layouts.by_name(layout)
+            reading = self.fetcher.layouts.by_name(layout)
         except UnknownComponentError:
             return {}
         found = dict[TierLogName, list[StoredSegment]]()
         for stored in reading.discover(list(self._store.list_all("")), self._store.read_exactly):
             found.setdefault(TierLogName(stored.info.log, stored.info.topic_id), []).append(stored)
         return found
-
-    @property
-    def fetcher(self) -> Fetcher:
-        """Reads the bytes of segments in the tier."""
-        return self._fetcher
 
     def _has_segments(self, prefix: str, start: int = 0) -> bool:
         """Return True if the log with this prefix has objects of segments at or above an offset; send one request.
@@ -347,13 +343,13 @@ class Tier(CheckedArguments, Closeable):
 
     def metrics(self) -> TierMetrics:
         """Return the counts of requests since the tier was opened, and the current state of its caches in memory."""
-        return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
+        return TierMetrics(self._store.metrics(), self.fetcher.chunk_metrics, self.fetcher.index_metrics)
 
     def close(self) -> None:
         """Stop prefetching, wait for the prefetches in progress, and close the store. A second call does nothing."""
         with self._lock:
             self._closed = True
-        self._fetcher.close()
+        self.fetcher.close()
         self._store.close()
 
 

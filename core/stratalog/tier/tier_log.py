@@ -53,7 +53,7 @@ class TierLog(TierLogReader):
             self.pages,
             self.env,
             limit_bytes=self._tier.limits.manifest_bytes,
-            shared=self._tier.availability.shared,
+            shared=self.availability.shared,
         )
         self.uploads = Uploads()
 
@@ -71,7 +71,7 @@ class TierLog(TierLogReader):
     def rejoin(self) -> Root | None:
         """Rejoin the tier as ``TierLogReader.rejoin``; later commits use single-writer mode if the store requires it now."""
         root = super().rejoin()
-        self._committer.shared = self._tier.availability.shared
+        self._committer.shared = self.availability.shared
         return root
 
     # --- for the publishers and duties of the log --------------------------------------------------------------------

@@ -60,13 +60,15 @@ class TierLogReader(CheckedArguments):
         fetcher: reads the bytes of segments in the tier.
         layouts: the installed layouts, which convert segments to objects and back.
         env: clock, files and random numbers of the tier.
+        availability: state of the tier's store.
         pages: reads and writes pages of the log's manifest.
     """
 
     def __init__(self, name: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         self.name, self.topic_id, self.prefix = name, topic_id, log_prefix(name, topic_id)
         self.objects, self.fetcher, self.env = components.store, components.fetcher, components.env
-        self.layouts, self._tier = components.fetcher.layouts, components
+        self.layouts, self.availability = components.fetcher.layouts, components.availability
+        self._tier = components
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._finder = self.new_finder()
         self.pages = self._pages_in(components.page_cache)
@@ -194,7 +196,7 @@ class TierLogReader(CheckedArguments):
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if the log may be opened without the tier (``assume``) after ``view`` raised ``error``."""
-        return self._tier.availability.may_open_without(error)
+        return self.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
         """Let the method ``view`` return ``view``, the last known state from local disk, until ``rejoin``."""
@@ -209,15 +211,7 @@ class TierLogReader(CheckedArguments):
     @property
     def is_here(self) -> bool:
         """True if the store is available and the log is not in the assumed state."""
-        return self._assumed is None and self._tier.availability.away is None
-
-    def reach(self) -> None:
-        """Test the store again if it was unavailable; raise the errors of ``TierAvailability.reach``."""
-        self._tier.availability.reach()
-
-    def unavailable(self) -> StoreError:
-        """Return the error to raise while the tier cannot be used: TierUnavailableError or StoreUntrustedError."""
-        return self._tier.availability.unavailable()
+        return self._assumed is None and self.availability.away is None
 
     def when_wanted(self, again: Callable[[], None]) -> None:
         """Set the function that ``wanted`` calls to make the log rejoin its tier."""
@@ -229,21 +223,21 @@ class TierLogReader(CheckedArguments):
         The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is
         not called while another thread tests the store.
         """
-        if self._again is not None and not self._tier.availability.is_trying:
+        if self._again is not None and not self.availability.is_trying:
             with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error
                 self._again()
-        return self.unavailable()
+        return self.availability.unavailable()
 
     def rejoin(self) -> Root | None:
         """Read the latest root and end the assumed state; return the root, or None if there is none.
 
-        Call ``reach`` before. The caller must check if another writer has taken over the log in the meantime.
+        Call ``availability.reach`` before. The caller must check if another writer has taken over the log in the meantime.
 
         Raises:
-            TierUnavailableError, StoreUntrustedError: the last ``reach`` failed.
+            TierUnavailableError, StoreUntrustedError: the last ``availability.reach`` failed.
             The other errors of ``refresh``.
         """
-        self._tier.availability.check()
+        self.availability.check()
         with self._lock:
             if self._assumed is not None:
                 head = self._finder.find()
@@ -308,7 +302,7 @@ class TierLogReader(CheckedArguments):
         )
 
     def _check_here(self) -> None:
-        """Raise the error of ``unavailable`` if the store is unavailable or the log is in the assumed state."""
-        self._tier.availability.check()
+        """Raise the error of ``availability.unavailable`` if the tier is offline, or the log is in the assumed state."""
+        self.availability.check()
         if self._assumed is not None:
-            raise self.unavailable()
+            raise self.availability.unavailable()

@@ -63,7 +63,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
     """
     if remote.is_here:
         return
-    remote.reach()
+    remote.availability.reach()
     root = remote.rejoin()
     try:
         log.maintenance.rejoin_remote(-1 if root is None else root.leader_epoch)

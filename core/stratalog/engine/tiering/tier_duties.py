@@ -186,7 +186,7 @@ class TierDuties:
     def _error_of(self, log: Log, remote: TierLog) -> str:
         with self._lock:
             known = self._errors.get(log.name, "")
-        return known if known or remote.is_here else str(remote.unavailable())
+        return known if known or remote.is_here else str(remote.availability.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
