@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from stratalog.env.threads import OwnThread, SharedWork
+from stratalog.env.threads import OwnThread, SharedWork, all_results
 
 _IDLE_S: Final = 10.0
 _MOST: Final = 16
@@ -86,9 +86,7 @@ class HelperThreads:
             shared.stop()
             for offer in offers:
                 offer.end()
-        if shared.ending is not None:
-            raise shared.ending
-        return list(_results(shared.found[index] for index in range(len(items))))
+        return all_results(shared.outcomes())
 
     def _offered(self, work: Callable[[], None]) -> _Offer:
         offer = _Offer(work)
@@ -121,10 +119,3 @@ class HelperThreads:
     def _count_down(self) -> None:
         with self._lock:
             self._count -= 1
-
-
-def _results(found: Iterable[R | Exception]) -> Iterator[R]:
-    for outcome in found:
-        if isinstance(outcome, Exception):
-            raise outcome
-        yield outcome

@@ -6,7 +6,7 @@ import contextvars
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from stratalog.env.forks import ends_with_fork
@@ -188,9 +188,17 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
         for thread in beside:
             if thread.ident is not None:
                 thread.join()
-    if batch.ending is not None:
-        raise batch.ending
-    return [batch.found[index] for index in range(len(items))]
+    return batch.outcomes()
+
+
+def all_results(found: Iterable[R | Exception]) -> list[R]:
+    """Return the results in ``found``, the outcomes of several items; raise the first exception instead if there is one."""
+    results = list[R]()
+    for outcome in found:
+        if isinstance(outcome, Exception):
+            raise outcome
+        results.append(outcome)
+    return results
 
 
 class SharedWork(Generic[T, R]):
@@ -200,18 +208,14 @@ class SharedWork(Generic[T, R]):
         items: items to work on, started in this order.
         work: function of one item; must be thread-safe.
         ends_on_error: True to start no further item after an error.
-
-    Attributes:
-        found: result or exception of each finished item, by the index of the item.
-        ending: exception that ended a call of ``run_beside``, such as KeyboardInterrupt; None if there was none.
     """
 
     def __init__(self, items: Sequence[T], work: Callable[[T], R], *, ends_on_error: bool = False) -> None:
         self._items, self._work, self._ends_on_error = items, work, ends_on_error
         self._left = queue.SimpleQueue[int]()
         self._stopping = threading.Event()
-        self.found: dict[int, R | Exception] = {}
-        self.ending: BaseException | None = None
+        self._found: dict[int, R | Exception] = {}  # by the index of the item
+        self._ending: BaseException | None = None  # ended a call of ``run_beside``, such as KeyboardInterrupt
         for index in range(len(items)):
             self._left.put(index)
 
@@ -223,20 +227,29 @@ class SharedWork(Generic[T, R]):
             except queue.Empty:
                 return
             try:
-                self.found[index] = self._work(self._items[index])
+                self._found[index] = self._work(self._items[index])
             except Exception as error:  # noqa: BLE001 - it is stored as the item's result
-                self.found[index] = error
+                self._found[index] = error
                 if self._ends_on_error:
                     self.stop()
 
     def run_beside(self) -> None:
-        """Call ``run``. If ``run`` raises an exception, store it in ``ending``, and call ``stop``."""
+        """Call ``run``. If ``run`` raises an exception, call ``stop``, and keep the exception for ``outcomes``."""
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            self.ending = error
+            self._ending = error
             self.stop()
 
     def stop(self) -> None:
         """Start no further item. Items in progress are finished."""
         self._stopping.set()
+
+    def outcomes(self) -> list[R | Exception]:
+        """Return the result or exception of each finished item, in the order of the items.
+
+        Raise the exception that ended a call of ``run_beside``, such as KeyboardInterrupt, if there is one.
+        """
+        if self._ending is not None:
+            raise self._ending
+        return [self._found[index] for index in sorted(self._found)]

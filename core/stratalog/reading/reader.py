@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.env.threads import outcomes
+from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, LogDirError, SystemLimitError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
@@ -251,11 +251,7 @@ class Reader(CheckedArguments, Closeable):
 
     def _in_parallel(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
         """Call ``work`` with each item, on several threads; raise the first error after all calls."""
-        found = outcomes(items, work, self._host.settings.engine.reader_threads, "stratalog-open")
-        for outcome in found:
-            if isinstance(outcome, Exception):
-                raise outcome
-        return cast(list[R], found)
+        return all_results(outcomes(items, work, self._host.settings.engine.reader_threads, "stratalog-open"))
 
     def topic(self, name: str) -> TopicReader:
         """Return a reader of all partitions of a topic.

@@ -18,7 +18,7 @@ from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
-from stratalog.env.threads import outcomes
+from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import (
     ConfigError,
     FencedEpochError,
@@ -117,9 +117,7 @@ class TierWriter(BulkWriter):
             remote = self._topics.listed(TopicPartition(topic, number))
             self._access.single_writer_epoch(remote.root or found.root)
 
-        for outcome in self._in_parallel(range(found.partitions), work, "stratalog-check"):
-            if isinstance(outcome, Exception):
-                raise outcome
+        all_results(self._in_parallel(range(found.partitions), work, "stratalog-check"))
 
     # --- staging -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, ge
 from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_note
 from stratalog.env import Env
 from stratalog.env.progress import Progress, counters
-from stratalog.env.threads import outcomes
+from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import AttachError, ConfigError
 from stratalog.log.change.truncate import batches_end
 from stratalog.log.folder.directory_state import read_topic_id
@@ -306,13 +306,8 @@ class _Restore:
             write_epochs_of(plan, files, only_epoch)
             return count
 
-        counts = list[int]()
         threads = self._host.settings.engine.copier_threads
-        for outcome in outcomes(plans, work, threads, "stratalog-restore"):
-            if isinstance(outcome, Exception):
-                raise outcome
-            counts.append(outcome)
-        return counts
+        return all_results(outcomes(plans, work, threads, "stratalog-restore"))
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
         """Open a copied log, truncate it after its last whole batch below the planned end, and return its result.

@@ -18,7 +18,7 @@ from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import moved_request
 from stratalog.env.progress import Progress, counters
-from stratalog.env.threads import outcomes
+from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import AttachError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
@@ -209,12 +209,7 @@ class Attacher:
         return self._in_parallel(remotes, work)
 
     def _in_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
-        results = list[R]()
-        for outcome in outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"):
-            if isinstance(outcome, Exception):
-                raise outcome
-            results.append(outcome)
-        return results
+        return all_results(outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"))
 
     def _entries(self, found: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
         return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_settings_age)}
