@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapreplace
-from typing import Final
+from typing import Final, TypeAlias
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
@@ -25,6 +25,10 @@ from stratalog.tier.upkeep.tier_check import TierLogCheck, is_missing
 _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, in bytes of a .log file
 
 
+_Item: TypeAlias = tuple[TopicPartition, TopicId, StoredSegment]
+"""A segment to check, with its log and the id of its topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """Segments of one or more logs that one task checks. Can be pickled; contains no secrets.
@@ -33,7 +37,7 @@ class Check:
     file and checks its hash and each batch.
     """
 
-    segments: tuple[tuple[TopicPartition, TopicId, StoredSegment], ...]
+    segments: tuple[_Item, ...]
     deep: bool
 
     @property
@@ -75,11 +79,7 @@ def plan_checks(
     """
     if not split_scheme(source.location)[0] or source.as_of is not None:
         raise ConfigError("checks need the current state of a tier: give its URI without as_of")
-    found, segments, logs = (
-        list[Finding](),
-        list[tuple[TopicPartition, TopicId, StoredSegment]](),
-        list[TopicPartition](),
-    )
+    found, segments, logs = list[Finding](), list[_Item](), list[TopicPartition]()
     with _opened(source) as (tier, components):
         for name in _chosen(tier, topics):
             logs.append(name.log)
@@ -114,7 +114,7 @@ def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list
 @contextmanager
 def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
     with (
-        open_host(source.settings(), (), None) as host,
+        open_host(source.settings()) as host,
         open_tier(host, source.location, source.tier_options, read_only=True) as tier,
     ):
         yield tier, host.components(TopicConfig())
@@ -131,13 +131,11 @@ def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
     return [name for name in there if name.log.topic in wanted]
 
 
-def _divided(
-    segments: Sequence[tuple[TopicPartition, TopicId, StoredSegment]], checks: int, *, deep: bool
-) -> Iterator[Check]:
+def _divided(segments: Sequence[_Item], checks: int, *, deep: bool) -> Iterator[Check]:
     """Return checks of about equal size: each segment, largest first, goes to the smallest check so far."""
     total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
     count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
-    groups: list[list[tuple[TopicPartition, TopicId, StoredSegment]]] = [[] for _ in range(count)]
+    groups: list[list[_Item]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(len(groups))]  # a heap
     for item in sorted(segments, key=lambda item: -item[2].info.size_bytes):
         load, least = loads[0]

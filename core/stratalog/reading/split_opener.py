@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from stratalog.config.settings_sources import Settings
@@ -42,12 +43,9 @@ class SplitOpener(Closeable):
         self._source = source
         self._settings = _suited(source.settings(), split)
         self._opened = ExitStack()
-        self._host = open_host(self._settings, (), None)
+        self._host = open_host(self._settings)
         self._opened.callback(self._host.close)
         self.components = self._host.components(TopicConfig())
-        self._store: SegmentStore | None = None
-        self._tier: Tier | None = None
-        self._reader: Reader | None = None
 
     @contextmanager
     def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
@@ -62,10 +60,10 @@ class SplitOpener(Closeable):
         """
         stored = piece.stored()
         if stored is not None:
-            yield RemoteSegment(stored, self._remote().log(piece.log, stored.info.topic_id).fetcher)
+            yield RemoteSegment(stored, self._tier.log(piece.log, stored.info.topic_id).fetcher)
             return
         assert isinstance(piece.place, str)  # the name of a local file
-        files = self._local().open_log(str(piece.log))
+        files = self._store.open_log(str(piece.log))
         topic_id = read_topic_id(files)
         if topic_id is not None and topic_id != piece.topic_id:
             raise SegmentGoneError(
@@ -92,26 +90,21 @@ class SplitOpener(Closeable):
         finally:
             segment.close()
 
+    @cached_property
     def reader(self) -> Reader:
-        """Return the reader of the whole source, which the first call opens; raise the errors of ``open_reader``."""
-        if self._reader is None:
-            self._reader = self._opened.enter_context(self._source.open())
-        return self._reader
+        """The reader of the whole source, opened at the first use; raises the errors of ``open_reader``."""
+        return self._opened.enter_context(self._source.open())
 
-    def _local(self) -> SegmentStore:
-        if self._store is None:
-            store = self._host.segment_store(self._source.location, read_only=True)
-            self._store = self._opened.enter_context(store)
-        return self._store
+    @cached_property
+    def _store(self) -> SegmentStore:
+        return self._opened.enter_context(self._host.segment_store(self._source.location, read_only=True))
 
-    def _remote(self) -> Tier:
-        if self._tier is None:
-            uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
-            if uri is None:
-                raise ConfigError("the plan names segments of a tier, but the source has no tier")
-            tier = open_tier(self._host, uri, self._source.tier_options, read_only=True)
-            self._tier = self._opened.enter_context(tier)
-        return self._tier
+    @cached_property
+    def _tier(self) -> Tier:
+        uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
+        if uri is None:
+            raise ConfigError("the plan names segments of a tier, but the source has no tier")
+        return self._opened.enter_context(open_tier(self._host, uri, self._source.tier_options, read_only=True))
 
     def close(self) -> None:
         """Close everything that was opened. A second call does nothing."""

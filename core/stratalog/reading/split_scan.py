@@ -198,7 +198,7 @@ class PieceReader:
 
     def _read_where_stored_now(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rest of a piece, whose segment is gone, from the log's current segments; report lost records."""
-        reader = self._place.reader()
+        reader = self._place.reader
         try:
             log = reader.log(*piece.log)
         except UnknownTopicError:
