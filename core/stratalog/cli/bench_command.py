@@ -289,7 +289,7 @@ def _prefix(place: TierPlace, name: str) -> Iterator[str]:
 
 
 def _empty(place: TierPlace) -> None:
-    with open_host(place.settings(), (), None) as host:
+    with open_host(place.settings()) as host:
         catalogue = host.registry.object_stores()
         provider = catalogue.by_scheme(split_scheme(place.uri)[0])
         context = host.opener.context(provider, location=place.uri, options=place.tier_options)

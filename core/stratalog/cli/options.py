@@ -180,7 +180,7 @@ class TierPlace:
     def opened(self, *, read_only: bool) -> Iterator[Tier]:
         """Return a context manager that yields the tier, opened without a reader or an engine, and closes it."""
         with (
-            open_host(self.settings(), (), None) as host,
+            open_host(self.settings()) as host,
             open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,
         ):
             yield tier

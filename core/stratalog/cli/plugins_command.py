@@ -47,7 +47,7 @@ def plugins(output: Output, config: str | None) -> int:
 
     The exit code is 1 if a plugin failed, or if something is quarantined.
     """
-    with open_host(read_settings(config, os.environ), (), None) as host:
+    with open_host(read_settings(config, os.environ)) as host:
         found, quarantined = host.registry.plugins(), host.opener.quarantined()
     rows = [_core_row(), *(row for plugin in found for row in _rows(plugin, quarantined))]
     output.table("plugins", _COLUMNS, rows)

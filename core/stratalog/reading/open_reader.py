@@ -174,7 +174,7 @@ def open_tier(
     )
 
 
-def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
+def open_host(settings: Settings, plugins: Sequence[object] = (), env: Env | None = None) -> ComponentHost:
     """Load the plugins and return a host that opens their components; the caller closes the host.
 
     ``env`` None means the clock, files and random numbers of the system.

@@ -35,7 +35,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
     Exit code: 0, 1 if something is wrong, 2 if nothing could be tried.
     """
     settings = TierPlace(place, config, tier_options).settings()
-    with open_host(settings, (), None) as host:
+    with open_host(settings) as host:
         checks = _store(host, place, tier_options) if is_tier(host, place) else _directory(host, Path(place))
         rows = list[tuple[str, str, str, str]]()
         for name, check in checks:

@@ -108,7 +108,7 @@ def dump(
     shows_values = values or chosen is not None
     wanted = None if kind is None else Kind(kind)
     failed: list[StorageError] = []
-    with open_host(Settings(), (), None) as host:
+    with open_host(Settings()) as host:
         context = Context(host, output, deep or shows_values, shows_values, chosen, limit)
         for number, path in enumerate(_paths(output, files, everything=wanted is not None)):
             if number:

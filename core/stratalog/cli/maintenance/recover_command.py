@@ -76,7 +76,7 @@ def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> 
 @contextmanager
 def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
     """Yield the components and the segment store of a directory, opened for reading only."""
-    with open_host(Settings(), (), None) as host, host.segment_store(str(directory), read_only=True) as store:
+    with open_host(Settings()) as host, host.segment_store(str(directory), read_only=True) as store:
         yield host, store
 
 

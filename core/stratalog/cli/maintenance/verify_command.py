@@ -102,7 +102,7 @@ def verify(
 
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     check_directory(path)
-    with open_host(Settings(), (), None) as host:
+    with open_host(Settings()) as host:
         single = _log_of(host, path.resolve())
         root = path.resolve().parent if single else path
         with host.segment_store(str(root), read_only=not repair) as store:

@@ -131,7 +131,7 @@ class TierCheck:
         state.load()
         settings = self.place.settings()
         with ExitStack() as opened:
-            host = opened.enter_context(open_host(settings, (), None))
+            host = opened.enter_context(open_host(settings))
             stores = []
             for directory in self.directories:
                 check_directory(Path(directory))

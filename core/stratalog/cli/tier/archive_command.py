@@ -94,7 +94,7 @@ def archive(
     """
     settings = place.settings()
     with ExitStack() as opened:
-        host = opened.enter_context(open_host(settings, (), None))
+        host = opened.enter_context(open_host(settings))
         stores = [opened.enter_context(_source(host, directory, place.uri)) for directory in directories]
         copied = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
