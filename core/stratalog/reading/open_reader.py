@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 
 from stratalog.config.settings_sources import Settings, read_settings
@@ -15,7 +16,6 @@ from stratalog.reading.directory_reader import DirectoryReader
 from stratalog.reading.reader import Reader
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
-from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.manifest.history import AsOf
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
@@ -107,25 +107,23 @@ def open_settled(
     host = open_host(settings, plugins, env)
 
     def opened() -> Reader:
-        opened_tier, stores = None, list[SegmentStore]()
-        try:
+        with ExitStack() as after_error:
+            after_error.enter_context(host)
             if is_tier(host, text):
-                opened_tier = open_tier(host, text, tier_options, read_only=True)
-                return BucketReader(text, host, opened_tier, as_of, topics)
-            if as_of is not None:
-                raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
-            if tier is not None:
-                opened_tier = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
-            paths = (text, *others)
-            stores.extend(host.segment_store(path, read_only=True) for path in paths)
-            return DirectoryReader(", ".join(paths), host, stores, opened_tier)
-        except BaseException:
-            for store in stores:
-                store.close()
-            if opened_tier is not None:
-                opened_tier.close()
-            host.close()
-            raise
+                found = after_error.enter_context(open_tier(host, text, tier_options, read_only=True))
+                reader: Reader = BucketReader(text, host, found, as_of, topics)
+            else:
+                if as_of is not None:
+                    raise ConfigError("as_of needs a tier without a directory: give the tier's URI")
+                behind = None
+                if tier is not None:
+                    behind = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
+                    after_error.enter_context(behind)
+                paths = (text, *others)
+                stores = [after_error.enter_context(host.segment_store(path, read_only=True)) for path in paths]
+                reader = DirectoryReader(", ".join(paths), host, stores, behind)
+            after_error.pop_all()  # the reader closes everything
+            return reader
 
     return host.opened_in_time(opened, Reader.close)
 
