@@ -11,8 +11,6 @@ them. The hash of each fetched part is checked before the part is decoded.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -112,8 +110,7 @@ class ParquetLayout(WholeLayout):
     ) -> None:
         self._codecs, self._limit_bytes, self._kernels = codecs, limit_bytes, kernels
         self._settings, self._directories = settings or ParquetSection(), RecentlyUsed[OpenDirectory]()
-        self._lock = threading.Lock()
-        self._rebuilt: OrderedDict[tuple[bytes, bytes], memoryview] = OrderedDict()  # under _lock, the latest last
+        self._rebuilt = RecentlyUsed[memoryview](_REBUILT_BYTES, len)
 
     @property
     def takes_uncompressed(self) -> bool:
@@ -251,26 +248,17 @@ class ParquetLayout(WholeLayout):
         group = found.directory.groups[number]
         stored = _stored_rows(found, number, place, fetch)
         frames = checked_part(fetch, place, found.frames_range(number), group.frames_sha256)
-        name = (group.sha256, group.frames_sha256)
-        with self._lock:
-            known = self._rebuilt.get(name)
-            if known is not None:
-                self._rebuilt.move_to_end(name)
-                return known
-        limit_bytes = 2 * group.log_bytes + _CHUNK_BYTES
-        rows = _read_rows(found, number, stored, place, REBUILT_COLUMNS) if group.rows else None
-        try:
-            data = self._kernels.rebuild_pieces(
-                unpacked(frames, limit_bytes, place), row_buffers(rows), 0, group.log_bytes
-            )
-        except ValueError as error:
-            raise CorruptObjectError(f"group {number} is damaged: {error}", place.key) from error
-        made = memoryview(data).toreadonly()
-        with self._lock:
-            self._rebuilt[name] = made
-            while len(self._rebuilt) > 1 and sum(map(len, self._rebuilt.values())) > _REBUILT_BYTES:
-                self._rebuilt.popitem(last=False)
-        return made
+
+        def rebuild() -> memoryview:
+            pieces = unpacked(frames, 2 * group.log_bytes + _CHUNK_BYTES, place)
+            rows = _read_rows(found, number, stored, place, REBUILT_COLUMNS) if group.rows else None
+            try:
+                data = self._kernels.rebuild_pieces(pieces, row_buffers(rows), 0, group.log_bytes)
+            except ValueError as error:
+                raise CorruptObjectError(f"group {number} is damaged: {error}", place.key) from error
+            return memoryview(data).toreadonly()
+
+        return self._rebuilt.get_or_load((group.sha256, group.frames_sha256), rebuild)
 
 
 def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> bytes:

@@ -154,10 +154,15 @@ def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> by
 
 
 class RecentlyUsed(Generic[T]):
-    """Cache of the ``at_most`` most recently used values, by key. Thread-safe."""
+    """Cache of the most recently used values, by key. Thread-safe.
 
-    def __init__(self, at_most: int = 64) -> None:
-        self._at_most, self._lock = at_most, threading.Lock()
+    Args:
+        at_most: limit of the sum of all sizes. The last loaded value is cached even if it is larger.
+        size_of: size of a value; by default 1, so that ``at_most`` is the number of values.
+    """
+
+    def __init__(self, at_most: int = 64, size_of: Callable[[T], int] = lambda _: 1) -> None:
+        self._at_most, self._size_of, self._lock = at_most, size_of, threading.Lock()
         self._known: OrderedDict[Hashable, T] = OrderedDict()  # under _lock; most recently used last
 
     def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
@@ -170,6 +175,6 @@ class RecentlyUsed(Generic[T]):
         found = load()
         with self._lock:
             self._known[key] = found
-            if len(self._known) > self._at_most:
+            while len(self._known) > 1 and sum(map(self._size_of, self._known.values())) > self._at_most:
                 self._known.popitem(last=False)
         return found
