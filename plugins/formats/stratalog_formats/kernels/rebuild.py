@@ -9,24 +9,16 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from stratalog.spi import TIMESTAMP_TYPE_BIT, Buffer
-from stratalog_formats.kernels.layout import (
-    BATCH_CHECKED_FROM,
-    BATCH_CRC_POSITION,
-    BATCH_HEADER_BYTES,
-    INT32,
-    INT64,
-    OVERHEAD_BYTES,
-)
+from stratalog_formats.kernels.layout import BATCH_HEADER, BATCH_HEADER_BYTES, INT32, OVERHEAD_BYTES
+from stratalog_formats.kernels.scan import put_crc
 from stratalog_formats.kernels.varint import SMALL, varint
 
 BATCH_PIECE: Final = 0  # stored in objects, as BYTES_PIECE: never change them
 BYTES_PIECE: Final = 1
 BYTES_HEAD: Final = Struct("<BII")  # kind, size, rows
 _NULL: Final = varint(-1)
-_ATTRIBUTES_POSITION, _BASE_TIMESTAMP_POSITION, _COUNT_POSITION = 22, 27, 57
+_SIZE_POSITION: Final = 8
 
 
 class RowBuffers(NamedTuple):
@@ -124,14 +116,14 @@ class _Rows:
 
         Raise ValueError if there are too few rows, or if ``out`` would exceed ``log_bytes``.
         """
-        (base_offset,), (base_ms,) = INT64.unpack_from(header), INT64.unpack_from(header, _BASE_TIMESTAMP_POSITION)
-        count: int = INT32.unpack_from(header, _COUNT_POSITION)[0]
+        base_offset, _, _, _, _, attributes, _, base_ms, *_, count = BATCH_HEADER.unpack(header)
         if not 0 < count <= self._count - row:
             raise ValueError(f"a batch of {count} rows, {self._count - row} are left")
-        stamps = self._producer_stamps if header[_ATTRIBUTES_POSITION] & TIMESTAMP_TYPE_BIT else self._stamps
+        end: int = row + count
+        stamps = self._producer_stamps if attributes & TIMESTAMP_TYPE_BIT else self._stamps
         start = len(out)
         out += header
-        for index in range(row, row + count):
+        for index in range(row, end):
             parts: list[Buffer] = [b"\0", varint(stamps[index] - base_ms), varint(self._offsets[index] - base_offset)]
             parts += [*self._keys.field(index), *self._values.field(index), *self._headers(index)]
             size = sum(map(len, parts))
@@ -139,10 +131,9 @@ class _Rows:
             out += b"".join(parts)
             if len(out) > log_bytes:
                 raise ValueError(f"the pieces make more than {log_bytes} bytes")
-        out[start + 8 : start + OVERHEAD_BYTES] = (len(out) - start - OVERHEAD_BYTES).to_bytes(4, "big")
-        crc = crc32c(bytes(out[start + BATCH_CHECKED_FROM :]))
-        out[start + BATCH_CRC_POSITION : start + BATCH_CHECKED_FROM] = crc.to_bytes(4, "big")
-        return row + count
+        INT32.pack_into(out, start + _SIZE_POSITION, len(out) - start - OVERHEAD_BYTES)
+        put_crc(out, start, len(out))
+        return end
 
     def _headers(self, index: int) -> Iterator[Buffer]:
         first, last = self._header_ends[index], self._header_ends[index + 1]

@@ -147,7 +147,7 @@ def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int
         if data[at + _ATTRIBUTES_POSITION + 1] != attributes or not is_stamped:
             data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big")
             INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, stamp)
-            _put_crc(data, at, at + batch.size_bytes)
+            put_crc(data, at, at + batch.size_bytes)
         base_offset += batch.last_offset - batch.base_offset + 1
     end = table.position[-1] + table.size_bytes[-1]
     batches.replace_table(scan_batches(data, table.position[0], end, False))
@@ -184,10 +184,11 @@ def seal_batch(
         base_sequence,
         record_count,
     )
-    _put_crc(buffer, 0, len(buffer))
+    put_crc(buffer, 0, len(buffer))
 
 
-def _put_crc(buffer: bytearray, start: int, end: int) -> None:
+def put_crc(buffer: bytearray, start: int, end: int) -> None:
+    """Compute the CRC of the batch in [start, end) of ``buffer``, and write it into the header of the batch."""
     with memoryview(buffer) as view:
         crc = crc32c(view[start + BATCH_CHECKED_FROM : end])
     buffer[start + BATCH_CRC_POSITION : start + BATCH_CHECKED_FROM] = crc.to_bytes(4, "big")
