@@ -55,7 +55,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.tier.manifest.entry_tree.walk",
         "stratalog.log.read.batch_lookup.find_batches",
         "stratalog.tier.read.fetcher.Fetcher.read_index",
-        "stratalog_formats.layouts.single.WholeLayout.read_index",
+        "stratalog_formats.layouts.pieces.HashedLayout.read_index",
         "stratalog.tier.store.store.TierStore.read_exactly",
         "stratalog_s3.file.FileStore.read",
         "stratalog.tier.read.chunk_reader.ChunkReader.read",

@@ -32,7 +32,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
-from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, cut, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, cut, exactly, place_of
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
@@ -89,20 +89,6 @@ class ChunkedLayout(WholeLayout):
                 "index_sha256": hashlib.sha256(index).hexdigest(),
             }
             return put_whole(LABEL, source, spool, sink, {"chunks": notes})
-
-    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one piece for each chunk.
-
-        If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
-
-        Raises:
-            ConfigError: the range is not inside the file.
-            CorruptObjectError: a chunk or the chunk index is damaged, the hash is wrong, or the entry contradicts
-                itself.
-        """
-        place = place_of(segment, FileKind.LOG)
-        check_range(start, end, segment.info.size_bytes, place.key)
-        return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ from stratalog_formats.layouts.parquet_rows import (
     row_buffers,
     rows_between,
 )
-from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
@@ -137,20 +137,6 @@ class ParquetLayout(WholeLayout):
             spool.sha256 = log.sha256
             notes = directory_notes(stored)
             return put_whole(LABEL, source, spool, sink, notes, suffix=SUFFIX, tail=directory.footer)
-
-    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one piece for each stored group (a row group and its frames).
-
-        If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
-
-        Raises:
-            ConfigError: the range is not inside the file.
-            CorruptObjectError: a part of the object is damaged, the hash is wrong, or the entry contradicts itself.
-            PluginImportError: pyarrow is not installed.
-        """
-        place = place_of(segment, FileKind.LOG)
-        check_range(start, end, segment.info.size_bytes, place.key)
-        return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader

@@ -1,15 +1,16 @@
-"""Common parts of the layouts: reads of slices, small files with hashes, checks of the log's hash, and a cache."""
+"""Common parts of the layouts: reads of slices, small files, checks of hashes, and a cache."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from stratalog.errors import ConfigError, CorruptObjectError
-from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment
+from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment, TierLayout
 
 # in their order in an object
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
@@ -62,12 +63,6 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
     return place
 
 
-def check_range(start: int, end: int, size_bytes: int, key: str) -> None:
-    """Raise ConfigError if the bytes [start, end) are not inside a log of ``size_bytes``; ``key`` is for the error."""
-    if not 0 <= start <= end <= size_bytes:
-        raise ConfigError(f"bytes [{start}, {end}) are not inside the {size_bytes} bytes of key={key}")
-
-
 def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
     """Return bytes [start, end) of a slice. An empty range needs no request.
 
@@ -91,66 +86,75 @@ def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -
     return data
 
 
-def read_as_is(
+class HashedLayout(TierLayout):
+    """Base class of the layouts that store the hash of the log, and the small files unchanged with their hashes."""
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """Yield bytes [start, end) of the ``.log`` file.
+
+        If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
+
+        Raises:
+            ConfigError: the range is not inside the file.
+            CorruptObjectError: a stored part is damaged, the hash is wrong, or the entry contradicts itself.
+            PluginImportError: a library that the layout needs is not installed.
+        """
+        place = place_of(segment, FileKind.LOG)
+        if not 0 <= start <= end <= segment.info.size_bytes:
+            raise ConfigError(
+                f"bytes [{start}, {end}) are not inside the {segment.info.size_bytes} bytes of key={place.key}"
+            )
+        pieces = self._pieces(segment, start, end, fetch)
+        return _hashed(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
+        place = segment.slices.get(kind)
+        if place is None:
+            return None
+        data = exactly(fetch, place, 0, place.size_bytes)
+        hashes = segment.extra.get(FILE_HASHES)
+        expected = hashes.get(kind) if isinstance(hashes, Mapping) else None
+        if expected != hashlib.sha256(data).hexdigest():
+            raise CorruptObjectError(f"the hash of the {kind} file is wrong", place.key, place.position)
+        return data
+
+    @abstractmethod
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """Return bytes [start, end) of the log in pieces of any size. The range is inside the log, and may be empty."""
+
+
+def _hashed(pieces: Iterator[memoryview], segment: StoredSegment, place: ObjectSlice) -> Iterator[memoryview]:
+    """Yield the pieces of a whole log; raise CorruptObjectError instead of the last one if the log's hash is wrong."""
+    digest, position = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        position += len(piece)
+        if position >= segment.info.size_bytes and digest.hexdigest() != segment.sha256:
+            raise CorruptObjectError("the hash of the log file is wrong", place.key, place.position)
+        yield piece
+
+
+def unchanged_pieces(
     segment: StoredSegment, start: int, end: int, piece_bytes: int, fetch: RangeReader
 ) -> Iterator[memoryview]:
-    """Return an iterator over bytes [start, end) of a ``.log`` file that is stored unchanged.
+    """Return bytes [start, end) of a log that is stored unchanged, in pieces of at most ``piece_bytes``.
 
-    Each piece has at most ``piece_bytes``, and needs one request. If the range is the whole file, its hash is checked,
-    and the last piece is yielded only if the hash is right.
+    Each piece needs one request.
 
     Raises:
-        ConfigError: the range is not inside the file.
-        CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts itself.
+        CorruptObjectError: the entry contradicts itself or, during the iteration, the store returned more or fewer
+            bytes.
     """
     place = place_of(segment, FileKind.LOG)
     if place.size_bytes != segment.info.size_bytes:
         raise CorruptObjectError(
             f"the entry stores {place.size_bytes} bytes, but the log has {segment.info.size_bytes}", place.key
         )
-    check_range(start, end, place.size_bytes, place.key)
-    pieces = (
+    return (
         memoryview(seen_exactly(fetch, place, first, min(end, first + piece_bytes)))
         for first in range(start, end, piece_bytes)
     )
-    return hashed_pieces(pieces, segment, start, end, place)
-
-
-def hashed_pieces(
-    pieces: Iterator[memoryview], segment: StoredSegment, start: int, end: int, place: ObjectSlice
-) -> Iterator[memoryview]:
-    """Yield the pieces of bytes [start, end). If the range is the whole log, check its hash before the last piece.
-
-    Raises:
-        CorruptObjectError: the hash is wrong.
-    """
-    if end - start != segment.info.size_bytes:
-        yield from pieces
-        return
-    digest, position = hashlib.sha256(), start
-    for piece in pieces:
-        digest.update(piece)
-        position += len(piece)
-        if position >= end and digest.hexdigest() != segment.sha256:
-            raise CorruptObjectError("the hash of the log file is wrong", place.key, place.position)
-        yield piece
-
-
-def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-    """Return a small file that is stored unchanged, after a check of its hash; None if the segment has no such file.
-
-    Raises:
-        CorruptObjectError: the store returned more or fewer bytes, or the entry has another hash or none.
-    """
-    place = segment.slices.get(kind)
-    if place is None:
-        return None
-    data = exactly(fetch, place, 0, place.size_bytes)
-    hashes = segment.extra.get(FILE_HASHES)
-    expected = hashes.get(kind) if isinstance(hashes, Mapping) else None
-    if expected != hashlib.sha256(data).hexdigest():
-        raise CorruptObjectError(f"the hash of the {kind} file is wrong", place.key, place.position)
-    return data
 
 
 class RecentlyUsed(Generic[T]):

@@ -23,10 +23,9 @@ from stratalog.spi import (
     Section,
     SegmentSource,
     StoredSegment,
-    TierLayout,
 )
 from stratalog_formats.layouts.footer import encode_footer
-from stratalog_formats.layouts.pieces import FILE_HASHES, file_hashes, read_as_is, read_small, small_files
+from stratalog_formats.layouts.pieces import FILE_HASHES, HashedLayout, file_hashes, small_files, unchanged_pieces
 from stratalog_formats.layouts.single import check_copy, is_of, read_footer
 
 NAME: Final = "plain"
@@ -44,7 +43,7 @@ SUFFIXES: Final = {  # suffixes of the keys: never change them
 ENTRY_SUFFIX: Final = "entry"
 
 
-class PlainLayout(TierLayout):
+class PlainLayout(HashedLayout):
     """Tier layout that stores each file of a segment as an object of its own.
 
     Args:
@@ -77,22 +76,6 @@ class PlainLayout(TierLayout):
         sink.put(BytesSource(encode_footer(stored)), ENTRY_SUFFIX)
         return dataclasses.replace(stored, layout="")
 
-    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
-
-        If the range is the whole file, its hash is checked.
-
-        Raises:
-            ConfigError: the range is not inside the file.
-            CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts
-                itself.
-        """
-        return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
-
-    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
-        return read_small(segment, kind, fetch)
-
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Check the object with the copy of the entry ``segment``.
 
@@ -123,3 +106,6 @@ class PlainLayout(TierLayout):
             if start or any(placed) or FileKind.LOG not in stored.slices or (info.key and named != [info.key]):
                 raise CorruptObjectError("the entry does not describe this segment", info.key, start)
             yield stored
+
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        return unchanged_pieces(segment, start, end, self._fetch_chunk_bytes, fetch)

@@ -29,17 +29,16 @@ from stratalog.spi import (
     Section,
     SegmentSource,
     StoredSegment,
-    TierLayout,
 )
 from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
 from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
+    HashedLayout,
     LogBody,
     exactly,
     file_hashes,
-    read_as_is,
-    read_small,
     small_files,
+    unchanged_pieces,
 )
 
 NAME: Final = "single"
@@ -47,7 +46,7 @@ VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
 
 
-class WholeLayout(TierLayout):
+class WholeLayout(HashedLayout):
     """Base class of the layouts that store a segment as one object, by ``put_whole``.
 
     Attributes:
@@ -55,10 +54,6 @@ class WholeLayout(TierLayout):
     """
 
     label: ClassVar[str]
-
-    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
-        return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
@@ -114,17 +109,8 @@ class SingleLayout(WholeLayout):
         del section  # this layout has no settings
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 
-    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
-
-        If the range is the whole file, its hash is checked.
-
-        Raises:
-            ConfigError: the range is not inside the file.
-            CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts
-                itself.
-        """
-        return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        return unchanged_pieces(segment, start, end, self._fetch_chunk_bytes, fetch)
 
 
 def put_whole(
