@@ -43,7 +43,8 @@ def _first_offset(source: Source) -> int:
 
 class _LogDump:
     def __init__(self, context: Context, source: Source, base_offset: int, topic: str) -> None:
-        self._context, self._segment = context, LogSource(source, base_offset)
+        self._context = context
+        self._segment = LogSource(source.label, source.size_bytes, source.fetch, base_offset)
         self._table = Table(context.output, _COLUMNS, optional=("crc", "epoch"))
         self._decoder: RecordDecoder | None = decoder_of(topic, context.decoder) if context.values else None
 
@@ -162,7 +163,7 @@ class _LogDump:
     def _damage(self, error: CorruptBatchError) -> None:
         """Show the header of a damaged batch if it can be read, and report how many bytes are not shown."""
         more: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
-        if zeros_from(self._segment.source) <= error.position:
+        if zeros_from(self._segment) <= error.position:
             error.add_note(
                 f"all {more['bytes_not_shown']} bytes from here to the end are zero: preallocated, or lost in a crash"
             )

@@ -1,4 +1,4 @@
-"""Byte sources of a dump: files, parts of objects, and bytes in memory."""
+"""Byte sources of a dump: files, and parts of objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from stratalog.env.vfs import Vfs
 from stratalog.errors import ConfigError, LogDirError
@@ -17,89 +17,33 @@ PIECE_BYTES: Final = 1 << 20
 _ANY_END: Final = (1 << 63) - 1
 
 
-class Source(Protocol):
-    """File, or part of an object that is read like a file."""
-
-    @property
-    def label(self) -> str:
-        """Path, for output and error texts."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes that can be read from position 0 on."""
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``; return fewer bytes at the end of the source."""
-
-
 @dataclass(frozen=True, slots=True)
-class FileSource:
-    """Open file, as a ``Source``."""
+class Source:
+    """File, or part of an object that is read like a file.
 
-    label: str
-    size_bytes: int
-    files: Vfs
-    descriptor: int
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``; raise LogDirError if the file cannot be read."""
-        with _naming_file(self.label):
-            return memoryview(self.files.read(self.descriptor, position, size_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySource:
-    """Bytes in memory, as a ``Source``."""
-
-    label: str
-    data: bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes of ``data``."""
-        return len(self.data)
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``."""
-        return memoryview(self.data)[position : position + size_bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class RangeSource:
-    """Source over a function: ``fetch(start, end)`` returns bytes [start, end)."""
+    Attributes:
+        label: path, for output and error texts.
+        size_bytes: number of bytes that can be read from position 0 on.
+        fetch: function that returns the bytes [start, end).
+    """
 
     label: str
     size_bytes: int
     fetch: Callable[[int, int], Buffer]
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``."""
-        return memoryview(self.fetch(position, min(position + size_bytes, self.size_bytes)))
+        """Read up to ``size_bytes`` from ``position``; return fewer bytes at the end of the source."""
+        return memoryview(self.fetch(position, max(position, min(position + size_bytes, self.size_bytes))))
 
 
 @dataclass(frozen=True, slots=True)
-class LogSource:
+class LogSource(Source):
     """``.log`` file alone, as a segment without indexes."""
 
-    source: Source
     base_offset: int
     end_offset: int = _ANY_END
     max_timestamp_ms: int = -1
     age_from_ms: int = -1
-
-    @property
-    def label(self) -> str:
-        """Path of the file."""
-        return self.source.label
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the file in bytes."""
-        return self.source.size_bytes
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``."""
-        return self.source.read(position, size_bytes)
 
     def forget(self) -> bool:
         """Do nothing, because nothing is cached; return False."""
@@ -112,7 +56,7 @@ class LogSource:
 
 
 @contextmanager
-def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
+def opened(files: Vfs, path: Path) -> Iterator[Source]:
     """Return a context manager that yields an open file, and closes it when the ``with`` block ends.
 
     Raises:
@@ -123,8 +67,13 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
         raise ConfigError(f"there is no file {path}")
     with _naming_file(str(path)):
         descriptor = files.open(str(path.resolve()))  # Vfs.open follows no symbolic links
+
+    def fetch(start: int, end: int) -> bytes:
+        with _naming_file(str(path)):
+            return files.read(descriptor, start, end - start)
+
     try:
-        yield FileSource(str(path), files.size_bytes(descriptor), files, descriptor)
+        yield Source(str(path), files.size_bytes(descriptor), fetch)
     finally:
         files.close(descriptor)
 

@@ -12,7 +12,7 @@ from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.section_dump import dump_extras
-from stratalog.cli.dump.source import MemorySource, RangeSource, Source, whole
+from stratalog.cli.dump.source import Source, whole
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
@@ -139,11 +139,12 @@ class _ObjectDump:
     def _dump(self, kind: FileKind) -> None:
         label, base_offset = f"{self._source.label}#{kind}", self._stored.info.base_offset
         if kind is FileKind.LOG:
-            source = RangeSource(label, self._stored.info.size_bytes, self._log_bytes)
+            source = Source(label, self._stored.info.size_bytes, self._log_bytes)
             self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
             dump_log(self._context, source, base_offset, self._stored.info.log.topic)
             return
-        data = MemorySource(label, self._layout.read_index(self._stored, kind, self._fetch) or b"")
+        content = self._layout.read_index(self._stored, kind, self._fetch) or b""
+        data = Source(label, len(content), lambda start, end: content[start:end])
         if kind in _INDEXES:
             dump_index(self._context, data, _INDEXES[kind], base_offset)
         elif kind is FileKind.SNAPSHOT:
