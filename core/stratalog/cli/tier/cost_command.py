@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
 
 import click
 
@@ -12,6 +12,7 @@ from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
 from stratalog.cli.parameters import NumberRange, split_setting
 from stratalog.cli.tier.pricing import log_bill, price_options, upload_part_bytes
+from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.registry.registry import Registry
@@ -47,7 +48,18 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @config_option
 @tier_option
 @json_option
-def show_cost(output: Output, **options: Any) -> int:
+def show_cost(
+    output: Output,
+    uri: str | None,
+    topic: str | None,
+    *,
+    write_rate: float | None,
+    partitions: int,
+    settings: tuple[str, ...],
+    prices: Prices,
+    config: str | None,
+    tier_options: Mapping[str, object],
+) -> int:
     """Estimate a topic's cost for a month on S3 from its settings, or compute the cost of the tier at URI.
 
     For an existing tier, `writes` counts the requests that uploaded its segments, computed from the sizes of their
@@ -57,10 +69,19 @@ def show_cost(output: Output, **options: Any) -> int:
     A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
     1 if segments are so small that requests cost much more than storage.
     """
-    wanted = _CostOptions(**options)
-    if wanted.uri is not None:
-        return _show_tier(output, wanted)
-    found = wanted.estimate()
+    if (uri is None) == (write_rate is None):
+        raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
+    if uri is not None:
+        if settings or partitions != 1:
+            raise click.UsageError("--set and --partitions are for an estimate: leave them out with a URI")
+        return _show_tier(output, TierPlace(uri, config, tier_options), topic, prices)
+    if tier_options:
+        raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
+    assert write_rate is not None
+    known = read_settings(config, os.environ)
+    plain = TopicConfig(sections=Registry.of(known).topic_sections())
+    wanted = plain.replaced({**known.topic_defaults, **dict(map(split_setting, settings))}, "--set")
+    found = estimate(wanted, write_rate, partitions=partitions, part_bytes=upload_part_bytes(known), prices=prices)
     if output.as_json:
         output.item({field.name: getattr(found, field.name) for field in fields(Estimate)})
     else:
@@ -68,56 +89,13 @@ def show_cost(output: Output, **options: Any) -> int:
     return 1 if found.warning else 0
 
 
-@dataclass(frozen=True)
-class _CostOptions:
-    """Arguments and options of the command; the constructor raises UsageError if they exclude each other."""
-
-    uri: str | None
-    topic: str | None
-    write_rate: float | None
-    partitions: int
-    settings: tuple[str, ...]
-    prices: Prices
-    config: str | None
-    tier_options: Mapping[str, object]
-
-    def __post_init__(self) -> None:
-        if (self.uri is None) == (self.write_rate is None):
-            raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
-        if self.uri is not None and (self.settings or self.partitions != 1):
-            raise click.UsageError("--set and --partitions are for an estimate: leave them out with a URI")
-        if self.uri is None and self.tier_options:
-            raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
-
-    @property
-    def place(self) -> TierPlace:
-        """Place of the tier. Without a URI, its ``uri`` is "", and only its settings can be used."""
-        return TierPlace(self.uri or "", self.config, self.tier_options)
-
-    @property
-    def part_bytes(self) -> int:
-        """Size (bytes) of a part of a multipart upload, from the settings."""
-        return upload_part_bytes(self.place.settings())
-
-    def estimate(self) -> Estimate:
-        """Return the estimated cost of a topic with the settings and the write rate of the options."""
-        settings = self.place.settings()
-        plain = TopicConfig(sections=Registry.of(settings).topic_sections())
-        values = {**settings.topic_defaults, **dict(split_setting(text) for text in self.settings)}
-        config = plain.replaced(values, "--set")
-        assert self.write_rate is not None
-        return estimate(
-            config, self.write_rate, partitions=self.partitions, part_bytes=self.part_bytes, prices=self.prices
-        )
-
-
-def _show_tier(output: Output, options: _CostOptions) -> int:
+def _show_tier(output: Output, place: TierPlace, topic: str | None, prices: Prices) -> int:
     """Print a row for each log; the last column has the error of a log that cannot be read."""
-    part_bytes, prices = options.part_bytes, options.prices
-    with options.place.reader() as reader:
+    part_bytes = upload_part_bytes(place.settings())
+    with place.reader() as reader:
         rows = [
             {"topic": found.name.topic, "partition": found.name.partition, **_costs(found, part_bytes, prices)}
-            for found in tier_logs(reader, options.topic, None)
+            for found in tier_logs(reader, topic, None)
         ]
     if output.as_json:
         for row in rows:
