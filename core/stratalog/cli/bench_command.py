@@ -21,16 +21,15 @@ from stratalog.cli.output import Output
 from stratalog.cli.signal_handlers import interrupted_by_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
-from stratalog.env import Clock, Env
-from stratalog.errors import ConfigError, DiskFullError, StoreError
+from stratalog.env import Env
+from stratalog.errors import ConfigError, DiskFullError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
 from stratalog.model.records import Record
 from stratalog.reading.component_host import split_scheme
-from stratalog.reading.open_reader import open_host, open_settled
+from stratalog.reading.open_reader import open_host, open_settled, open_tier_store
 from stratalog.reading.reader import Reader
-from stratalog.spi.objects import ObjectStore
 
 _TOPIC: Final = "bench"
 _COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -38,7 +37,6 @@ _RECORDS_A_CALL: Final = 1000
 _FETCH_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 4096
 _ENOUGH_NS: Final = 1_000_000_000  # time to measure a mean of many calls
-_DELETE_AT_ONCE: Final = 1000
 _SPARE: Final = 3  # the disk needs this multiple of the data: for the log and for data in progress
 _COLUMNS: Final = ("what", "figure", "unit", "slowest_1_percent", "detail")
 
@@ -289,25 +287,10 @@ def _prefix(place: TierPlace, name: str) -> Iterator[str]:
 
 
 def _empty(place: TierPlace) -> None:
-    with open_host(place.settings()) as host:
-        catalogue = host.registry.object_stores()
-        provider = catalogue.by_scheme(split_scheme(place.uri)[0])
-        context = host.opener.context(provider, location=place.uri, options=place.tier_options)
-        with contextlib.closing(catalogue.open(provider, context)) as store:
-            delete_all(store, host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000)
-
-
-def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:
-    """Delete every object of a store in one pass, page by page.
-
-    Raises:
-        StoreError: an object could not be deleted, or the store does not list its keys in ascending order.
-    """
-    after = ""
-    while found := store.list("", after=after, limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):
-        if found[-1].key <= after:
-            raise StoreError(f"the store lists {found[-1].key!r} for a request of keys above {after!r}", "")
-        after = found[-1].key
-        left = store.delete([item.key for item in found], deadline_ns=clock.monotonic_ns() + patience_ns)
-        for error in left.values():
+    """Delete every object of a store; raise StoreError if an object could not be deleted."""
+    with (
+        open_host(place.settings()) as host,
+        contextlib.closing(open_tier_store(host, place.uri, place.tier_options, read_only=False)) as store,
+    ):
+        for error in store.delete([item.key for item in store.list_all("")]).values():
             raise error

@@ -154,22 +154,29 @@ def open_tier(
         PluginError: no installed plugin supports the scheme (UnknownComponentError), or the store cannot be opened.
         StoreError: the store refused or failed.
     """
+    store = open_tier_store(host, uri, options, read_only=read_only)
+    return Tier.open(
+        store,
+        host.layouts,
+        env=host.env,
+        limits=host.settings.limits,
+        config=host.settings.engine,
+        read_only=read_only,
+        allow_offline=allow_offline,
+    )
+
+
+def open_tier_store(
+    host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool
+) -> TierStore:
+    """Return the object store at a URI; the caller closes it. Errors are those of ``open_tier``."""
     scheme, _ = split_scheme(uri)
     if not scheme:
         raise ConfigError(f"tier {uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(scheme)
     store = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=read_only))
-    limits, config = host.settings.limits, host.settings.engine
-    return Tier.open(
-        TierStore(store, host.env, config, limits, catalogue.guard(provider)),
-        host.layouts,
-        env=host.env,
-        limits=limits,
-        config=config,
-        read_only=read_only,
-        allow_offline=allow_offline,
-    )
+    return TierStore(store, host.env, host.settings.engine, host.settings.limits, catalogue.guard(provider))
 
 
 def open_host(settings: Settings, plugins: Sequence[object] = (), env: Env | None = None) -> ComponentHost:

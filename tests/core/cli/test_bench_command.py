@@ -11,17 +11,14 @@ from pathlib import Path
 import pytest
 
 from command_runs import printed_items
-from sim_objects import SimObjectStore
 from stratalog.cli import bench_command
 from stratalog.cli.app import run
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
-from stratalog.env.clock import ManualClock
-from stratalog.errors import StorageError, StoreError
+from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open_reader import open_settled
 from stratalog.reading.reader import Reader
-from stratalog.spi import ObjectInfo
 
 LOCAL = {
     "write 4 KiB and fsync": "ms",
@@ -118,36 +115,6 @@ def test_nothing_is_measured_without_free_space(
 def test_wrong_arguments_are_reported(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", *wrong]) == 2
     assert capsys.readouterr().err
-
-
-class UndeletingStore(SimObjectStore):
-    """Object store that reports deletions as successful and deletes nothing."""
-
-    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        del keys, deadline_ns
-        return {}
-
-
-class RepeatedPageStore(UndeletingStore):
-    """Object store that also returns the first page for each list request."""
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        del after
-        return super().list(prefix, limit=limit, deadline_ns=deadline_ns)
-
-
-def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
-    keeping, same = UndeletingStore(), RepeatedPageStore()
-    for store in (keeping, same):
-        for number in range(1500):
-            store.bucket.write(f"{number:05d}", b"")
-    bench_command.delete_all(keeping, ManualClock(), 1)
-    with pytest.raises(StoreError, match="for a request of keys above"):
-        bench_command.delete_all(same, ManualClock(), 1)
-    emptied = SimObjectStore()
-    emptied.bucket.write("a", b"")
-    bench_command.delete_all(emptied, ManualClock(), 1)
-    assert emptied.bucket.keys("") == []
 
 
 def test_nothing_is_left_after_sigterm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

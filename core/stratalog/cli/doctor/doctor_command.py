@@ -15,9 +15,8 @@ from stratalog.cli.options import TierPlace, check_directory, json_option
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.reading.component_host import ComponentHost
-from stratalog.reading.open_reader import is_tier, open_host
+from stratalog.reading.open_reader import is_tier, open_host, open_tier_store
 from stratalog.spi.commands import config_option, tier_option
-from stratalog.tier.store.store import TierStore
 
 
 @click.command()
@@ -46,11 +45,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
 
 
 def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[tuple[str, Diagnosis]]:
-    catalogue = host.registry.object_stores()
-    provider = catalogue.by_scheme(uri.partition("://")[0])
-    opened = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=False))
-    settings = host.settings
-    store = TierStore(opened, host.env, settings.engine, settings.limits, catalogue.guard(provider))
+    store = open_tier_store(host, uri, options, read_only=False)
     with contextlib.closing(store), contextlib.closing(StoreChecks(store, host.env)) as checks:
         yield from checks.run()
 
