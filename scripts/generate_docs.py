@@ -211,7 +211,7 @@ the same condition. Commands print the text and end with exit code 2; with `--js
 def errors_page() -> str:
     """Return the page with the reference of all error classes. Errors with an example are raised to get their texts."""
     kinds: list[type[errors.StorageError]] = [
-        getattr(errors, name) for name in errors.__all__ if name.endswith("Error")
+        getattr(errors, name) for name in sorted(errors.__all__) if name.endswith("Error")
     ]
     return "\n\n".join([_ERRORS_INTRO, *map(_error_section, kinds)]) + "\n"
 

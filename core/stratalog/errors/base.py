@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+__all__ = [
+    "AttachError",
+    "ConfigError",
+    "InvalidTopicError",
+    "PluginClashError",
+    "PluginError",
+    "PluginImportError",
+    "PolicyViolationError",
+    "StorageError",
+    "TopicExistsError",
+    "UnknownComponentError",
+    "UnknownSettingError",
+    "UnknownTopicError",
+    "WrongTypeError",
+]
+
 
 class StorageError(Exception):
     """Base class of all errors that stratalog raises.

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from stratalog.errors.base import StorageError
 
+__all__ = [
+    "CorruptBatchError",
+    "CorruptCheckpointError",
+    "CorruptIndexError",
+    "CorruptManifestError",
+    "CorruptObjectError",
+    "CorruptSnapshotError",
+    "CorruptionError",
+    "DecompressedSizeError",
+    "TamperedManifestError",
+]
+
 
 class CorruptionError(StorageError):
     """Stored bytes are damaged, at ``position`` (bytes) in ``file`` (a path or an object key). Never retry."""

@@ -4,6 +4,30 @@ from __future__ import annotations
 
 from stratalog.errors.base import StorageError
 
+__all__ = [
+    "BucketNotFoundError",
+    "DiskFullError",
+    "FileReplacedError",
+    "LocalLimitError",
+    "LogDirError",
+    "LogDirLockedError",
+    "LogDirNotFoundError",
+    "LogDirOfflineError",
+    "LogDirPermissionError",
+    "NotAFileError",
+    "ObjectNotFoundError",
+    "OutOfResourcesError",
+    "ReadOnlyError",
+    "SegmentGoneError",
+    "StoreError",
+    "StorePermissionError",
+    "StoreThrottledError",
+    "StoreTimeoutError",
+    "StoreUntrustedError",
+    "SystemLimitError",
+    "TierUnavailableError",
+]
+
 
 class LogDirError(StorageError):
     """A log directory cannot be used. ``path`` is the directory or a file in it."""

@@ -4,6 +4,30 @@ from __future__ import annotations
 
 from stratalog.errors.base import StorageError
 
+__all__ = [
+    "ConcurrentTransactionsError",
+    "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "InvalidTxnStateError",
+    "NoOffsetError",
+    "OffsetOutOfRangeError",
+    "OffsetsExhaustedError",
+    "OffsetsOutOfOrderError",
+    "OutOfOrderSequenceError",
+    "ProducerFencedError",
+    "RecordBatchTooLargeError",
+    "RecordError",
+    "RecordTooLargeError",
+    "SerializationError",
+    "TransactionAbortedError",
+    "TransactionCoordinatorFencedError",
+    "UnexpectedAppendOffsetError",
+    "UnsupportedCompressionError",
+    "UnsupportedForMessageFormatError",
+]
+
 
 class RecordError(StorageError):
     """The appended records are refused; nothing was written."""

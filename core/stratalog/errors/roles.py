@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from stratalog.errors.base import StorageError
 
+__all__ = [
+    "ClosedError",
+    "EngineAheadError",
+    "EpochsExhaustedError",
+    "FencedEpochError",
+    "LogInUseError",
+    "NotLeaderOrFollowerError",
+    "OffsetInTierError",
+    "ReplicaError",
+    "StaleLeaderEpochError",
+    "UnknownLeaderEpochError",
+]
+
 
 class FencedEpochError(StorageError):
     """Another writer has taken over the log's tier, or the tier's records differ from this directory's. Never retry."""
