@@ -18,7 +18,8 @@ def signal_handler(number: int, handler: Callable[[int, FrameType | None], objec
     if current_thread() is not main_thread():
         yield
         return
-    before = signal.signal(number, handler)
+    # None: a handler that Python did not set, and cannot restore
+    before = signal.signal(number, handler) or signal.SIG_DFL
     try:
         yield
     finally:
@@ -31,7 +32,7 @@ def interrupted_by_sigterm() -> AbstractContextManager[None]:
     It is for commands that remove their files and objects at the end. In a thread other than the main thread, it does
     nothing.
     """
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(number, before)
