@@ -14,17 +14,7 @@ from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import typed_bytes
 
-_SEGMENTS = (
-    "topic",
-    "partition",
-    "part",
-    "base_offset",
-    "end_offset",
-    "records",
-    "bytes_before",
-    "bytes_after",
-    "sha256_after",
-)
+_OF_SEGMENTS = ("part", "base_offset", "end_offset", "records", "bytes_before", "bytes_after", "sha256_after")
 _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 
 
@@ -68,20 +58,9 @@ def erase(
 
 def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> None:
     segments = [
-        (
-            *result.log,
-            one.part,
-            one.base_offset,
-            one.end_offset,
-            one.records,
-            one.bytes_before,
-            one.bytes_after,
-            one.sha256_after,
-        )
-        for result in results
-        for one in result.segments
+        (*result.log, *(getattr(one, name) for name in _OF_SEGMENTS)) for result in results for one in result.segments
     ]
-    output.table("would be rewritten" if dry_run else "rewritten", _SEGMENTS, segments)
+    output.table("would be rewritten" if dry_run else "rewritten", ("topic", "partition", *_OF_SEGMENTS), segments)
     remnants = [(*result.log, *dataclasses.astuple(one)) for result in results for one in result.remnants]
     output.table("may still hold the key", _REMNANTS, remnants)
     for result in results:
@@ -96,11 +75,7 @@ def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextI
     with place.engine() as engine:
         checks = [engine.check_erasure(found, key) for found in proofs]
     rows = [
-        *(
-            (one.topic, one.partition, found.kind, found.where, found.until_ms, found.reason)
-            for one in checks
-            for found in one.remnants
-        ),
+        *((one.topic, one.partition, *dataclasses.astuple(found)) for one in checks for found in one.remnants),
         *(
             (one.topic, one.partition, "segment", label, -1, "a segment holds the key: run stratalog erase again")
             for one in checks

@@ -7,17 +7,27 @@ from typing import Final
 import click
 
 from stratalog.cli.options import LogPlace, json_option, view_options
-from stratalog.cli.output import Output, TitledTable, moment, size_text
+from stratalog.cli.output import Columns, Output, TitledTable, moment, size_text
 from stratalog.cli.parameters import NumberRange
-from stratalog.cli.views.activity import Activity, ActivitySample
+from stratalog.cli.views.activity import Activity, ActivitySample, TopicActivity
 from stratalog.env.clock import SystemClock
 from stratalog.spi.commands import stop_event
 
-_TOPICS: Final = ("topic", "parts", "rate/s", "HW", "log end", "local", "tier", "tier lag", "next")
+_TOPICS: Final[Columns[TopicActivity]] = {
+    "topic": lambda topic: topic.topic,
+    "parts": lambda topic: topic.partitions,
+    "rate/s": lambda topic: topic.rate,
+    "HW": lambda topic: topic.high_watermark,
+    "log end": lambda topic: topic.log_end,
+    "local": lambda topic: size_text(topic.local_bytes),
+    "tier": lambda topic: size_text(topic.tier_bytes),
+    "tier lag": lambda topic: size_text(topic.tier_lag_bytes),
+    "next": lambda topic: f"cannot be read: {topic.error}" if topic.error else topic.next,
+}
 _GROUPS: Final = ("group", "topic", "lag")
 # characters of a terminal, and the columns that fit into it
 _WIDTHS: Final = (
-    (110, _TOPICS),
+    (110, tuple(_TOPICS)),
     (80, ("topic", "rate/s", "HW", "local", "tier", "tier lag", "next")),
     (0, ("topic", "rate/s", "HW", "tier lag")),
 )
@@ -68,24 +78,10 @@ def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
     The topics with the highest rates are first, and Kafka's internal topics are last.
     """
     topics = sorted(sample.topics, key=lambda topic: (topic.topic.startswith("__"), -(topic.rate or 0), topic.topic))
-    rows = [
-        (
-            topic.topic,
-            topic.partitions,
-            topic.rate,
-            topic.high_watermark,
-            topic.log_end,
-            size_text(topic.local_bytes),
-            size_text(topic.tier_bytes),
-            size_text(topic.tier_lag_bytes),
-            f"cannot be read: {topic.error}" if topic.error else topic.next,
-        )
-        for topic in topics
-    ]
     groups = sorted(sample.groups, key=lambda group: (-(group.lag or 0), group.group, group.topic))
     columns = next(columns for least, columns in _WIDTHS if width >= least)
-    fitting = [[row[_TOPICS.index(column)] for column in columns] for row in rows]
-    tables: list[TitledTable] = [("topics", columns, fitting)]
+    rows = [[_TOPICS[column](topic) for column in columns] for topic in topics]
+    tables: list[TitledTable] = [("topics", columns, rows)]
     if groups:
         lags = [(group.group, group.topic, group.lag) for group in groups]
         tables.append(("groups", _GROUPS, lags))
