@@ -103,7 +103,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
         stack.enter_context(interrupted_by_sigterm())
         folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
         if not keep:
-            stack.callback(_remove, folder)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
         uri, options = tier, tier_options
         if uri is None:
             if options:
@@ -314,7 +314,3 @@ def _make_bucket(folder: Path) -> None:
         folder.mkdir()
     except OSError as error:
         raise BucketNotFoundError(f"folder {folder} cannot be created: {error.strerror}", str(folder.parent)) from error
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

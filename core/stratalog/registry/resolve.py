@@ -90,7 +90,7 @@ class OfferTable(Generic[P]):
         """
         found = [offer for offer in self._offers if offer.provider.name == name]
         if not found:
-            raise self._unknown(f"no {self.title} {name!r} is installed", self.names())
+            raise _unknown(f"no {self.title} {name!r} is installed", self.names(), self.absent)
         self._refuse_clash(found, f"{self.title} {name!r}", "add all but one to plugins.block")
         return found[0].provider
 
@@ -104,9 +104,6 @@ class OfferTable(Generic[P]):
 
     def __contains__(self, name: object) -> bool:
         return any(offer.provider.name == name for offer in self._offers)
-
-    def _unknown(self, reason: str, there: Iterable[str]) -> UnknownComponentError:
-        return _unknown(reason, there, self.absent)
 
     @staticmethod
     def _refuse_clash(found: Sequence[Offer[P]], what: str, advice: str) -> None:
@@ -160,9 +157,9 @@ class Catalogue(OfferTable[Provider[C]]):
             claims = [offer for offer in claims if offer.provider.name == preferred]
             if not claims:
                 reason = f"plugins.prefer names {preferred!r} for {wanted}://, which it does not serve"
-                raise self._unknown(reason, there)
+                raise _unknown(reason, there, self.absent)
         if not claims:
-            raise self._unknown(f"no {self.title} for {wanted}:// is installed", self.schemes())
+            raise _unknown(f"no {self.title} for {wanted}:// is installed", self.schemes(), self.absent)
         advice = f'choose one with plugins.prefer = ["{wanted}={claims[0].provider.name}"]'
         self._refuse_clash(claims, f"{self.title} for {wanted}://", advice)
         return claims[0].provider
