@@ -123,6 +123,32 @@ def test_a_folder_of_other_files_is_refused_and_not_written_to(
     assert [path.name for path in (tmp_path / "documents").iterdir()] == ["letter.txt"]
 
 
+@pytest.mark.parametrize("command", [*READING, *WRITING, ["verify"]], ids=label)
+def test_a_file_or_a_missing_directory_is_no_log_directory(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, missing = tmp_path / "records.txt", tmp_path / "missing"
+    file.write_text("a record\n")
+    assert f"not a directory path={file}: check the path" in refused(complete(command, str(file)), capsys)
+    assert file.read_text() == "a record\n"
+    said = refused(complete(command, str(missing)), capsys)
+    assert "no such " in said
+    assert f"path={missing}: " in said
+    assert not missing.exists()
+
+
+def test_an_engine_advises_to_begin_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new logs"
+    assert f"mkdir '{path}'" in refused(["retention", "--dir", str(path)], capsys)
+
+
+def test_no_topic_is_created_among_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    said = refused(["topics", "create", "orders", "--dir", str(tmp_path)], capsys)
+    assert "the directory contains other files, and no logs" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize("command", WRITING, ids=label)
 def test_a_directory_in_use_is_refused(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(data):
