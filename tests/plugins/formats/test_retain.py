@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from stratalog import Record, TimestampType
-from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.errors import CorruptBatchError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.spi import BatchHeader, BatchTable, Codec, CodecTable, Fields, RecordBatch, RecordFormat, Verdict
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec
 from stratalog_formats.codecs.zstd import ZstdCodec
-from stratalog_formats.kernels.dispatch import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS, PYTHON
 from stratalog_formats.records.batches import BatchFormat
 from stratalog_formats.records.messages_v0 import MessageFormatV0
 from stratalog_formats.records.messages_v1 import MessageFormatV1
-from stratalog_formats.records.retain import PlainRetainer, retain_batches
 from vectors import VECTORS as CHECKED
 
 CODECS: dict[str, Codec] = {"gzip": GzipCodec(), "snappy": SnappyCodec(), "lz4": Lz4Codec(), "zstd": ZstdCodec()}
 TABLE = CodecTable(CODECS.items())
 V0, V1, V2 = MessageFormatV0(TABLE), MessageFormatV1(TABLE), BatchFormat(TABLE)
+TWINS = [BatchFormat(TABLE, kernels) for kernels in (KERNELS, PYTHON)]
 VECTORS = CHECKED["vectors"]
 LIMIT_BYTES = 1 << 24
 START_MS = 1_700_000_000_000
@@ -60,8 +60,8 @@ def cleaned(
     table = V2.scan(data, 0, len(data), check_crc=True)
     verdicts = [bytes(word) for word in words]
     found = {
-        b"".join(retain_batches(V2, TABLE, twin, data, table, verdicts, horizon_ms, empty, LIMIT_BYTES))
-        for twin in {KERNELS.retain_plain, None}
+        b"".join(twin.retain(data, table, verdicts, horizon_ms, retain_empty=empty, limit_bytes=LIMIT_BYTES))
+        for twin in TWINS
     }
     (same,) = found
     return same
@@ -209,14 +209,21 @@ def test_the_time_of_the_append_stays_the_largest(codec: str | None) -> None:
     assert (emptied.timestamp_type, emptied.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS + 77)
 
 
-def test_neighbours_that_lose_nothing_are_one_piece_of_the_input() -> None:
-    pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 10, 2)]
-    data = b"".join(pieces)
+@pytest.mark.parametrize("codec", CODECS)
+def test_only_compressed_batches_that_keep_changed_records_are_decompressed(codec: str) -> None:
+    """The codec refuses every batch. A batch that stays, is left out or keeps only its header needs no codec."""
+    first, second, third = (
+        bytes(V2.encode(some(2), BatchHeader(base_offset=offset), CODECS[codec], None)) for offset in (0, 2, 4)
+    )
+    data, without = first + second + third, BatchFormat(CodecTable([]))
     table = V2.scan(data, 0, len(data), check_crc=True)
-    words = [bytes([KEEP, KEEP])] * 2 + [bytes([DROP, DROP])] + [bytes([KEEP, KEEP])] * 2
-    found = list(retain_batches(V2, TABLE, None, data, table, words, None, None, LIMIT_BYTES))
-    assert [bytes(piece) for piece in found] == [pieces[0] + pieces[1], pieces[3] + pieces[4]]
-    assert all(isinstance(piece, memoryview) and piece.obj is data for piece in found)
+    words = [bytes([KEEP, AT_HORIZON]), bytes([DROP, DROP]), bytes([DROP, DROP])]
+    empty = [False, True, False]
+    found = b"".join(without.retain(data, table, words, None, retain_empty=empty, limit_bytes=LIMIT_BYTES))
+    assert (found[: len(first)], len(found)) == (first, len(first) + 61)
+    for wrong, horizon_ms in (([KEEP, DROP], None), ([KEEP, AT_HORIZON], HORIZON_MS)):
+        with pytest.raises(UnsupportedCompressionError):
+            list(without.retain(data, table, [bytes(wrong), *words[1:]], horizon_ms, limit_bytes=LIMIT_BYTES))
 
 
 def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
@@ -224,8 +231,9 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
     pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 6, 2)]
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
-    kept = retain_batches(V2, TABLE, None, data, table, [bytes(2)] * 2, None, None, LIMIT_BYTES)
-    assert b"".join(kept) == pieces[0] + pieces[2]
+    for twin in TWINS:
+        kept = twin.retain(data, table, [bytes(2)] * 2, None, limit_bytes=LIMIT_BYTES)
+        assert b"".join(kept) == pieces[0] + pieces[2]
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
@@ -237,9 +245,10 @@ def test_inconsistent_records_are_corrupt_at_their_batch(codec: str | None) -> N
     data = first + second
     table = V2.scan(data, 0, len(data), check_crc=False)
     words = [bytes([KEEP, KEEP]), bytes([DROP, KEEP, KEEP])]
-    with pytest.raises(CorruptBatchError) as caught:
-        list(retain_batches(V2, TABLE, None, data, table, words, None, None, LIMIT_BYTES))
-    assert (caught.value.file, caught.value.position) == ("", len(first))
+    for twin in TWINS:
+        with pytest.raises(CorruptBatchError) as caught:
+            list(twin.retain(data, table, words, None, limit_bytes=LIMIT_BYTES))
+        assert (caught.value.file, caught.value.position) == ("", len(first))
 
 
 # --- messages ----------------------------------------------------------------------------------------------------
@@ -281,7 +290,7 @@ def test_twins_refuse_the_same_damage() -> None:
             damaged = bytearray(data)
             damaged[at] = value
             table = V2.scan(damaged, 0, len(damaged), check_crc=False)
-            found = [outcome_of(twin, damaged, table, words) for twin in (KERNELS.retain_plain, None)]
+            found = [outcome_of(twin, damaged, table, words) for twin in TWINS]
             assert found[0] == found[1], (at, value)
             outcomes.add(type(found[0]))
     assert outcomes == {bytes, str}
@@ -291,8 +300,8 @@ def replace_headers(record: Record) -> Record:
     return Record(timestamp_ms=record.timestamp_ms, key=record.key, value=record.value, headers=(("h", b"x"),))
 
 
-def outcome_of(twin: PlainRetainer | None, data: bytearray, table: BatchTable, words: Sequence[bytes]) -> bytes | str:
+def outcome_of(twin: BatchFormat, data: bytearray, table: BatchTable, words: Sequence[bytes]) -> bytes | str:
     try:
-        return b"".join(retain_batches(V2, TABLE, twin, data, table, words, HORIZON_MS, None, LIMIT_BYTES))
+        return b"".join(twin.retain(data, table, words, HORIZON_MS, limit_bytes=LIMIT_BYTES))
     except CorruptBatchError as error:
         return f"{error.position}"

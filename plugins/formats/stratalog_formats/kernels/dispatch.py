@@ -19,7 +19,7 @@ from stratalog.spi import (
     Rules,
     extension,
 )
-from stratalog_formats.kernels import EXTENSIONS, bloom, buffers, decode, encode, entries, rebuild, scan, search
+from stratalog_formats.kernels import EXTENSIONS, bloom, buffers, decode, encode, entries, rebuild, retain, scan, search
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.rebuild import RowBuffers
 
@@ -56,11 +56,9 @@ class Kernels:
     distinct: Callable[[Buffer], bytes]
     fill_filter: Callable[[Buffer, int, int], bytearray]
     may_hold: Callable[[Buffer, bytes, int], bool]
+    retain_plain: Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray]
     expand_batches: Callable[[BatchTable, int, Callable[..., Any]], ArrowBuffers | None] | None = None
     select: Callable[..., tuple[int, int, int] | None] | None = None
-    retain_plain: (
-        Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
-    ) = None
     prepare_batches: Callable[[Buffer, Rules, int], PreparedBatches | None] | None = None
     prepare_records: Callable[[Sequence[Record], Rules, int], PreparedBatches | None] | None = None
 
@@ -86,6 +84,7 @@ PYTHON: Final = Kernels(
     distinct=bloom.distinct,
     fill_filter=bloom.fill_filter,
     may_hold=bloom.may_hold,
+    retain_plain=retain.retain_plain,
 )
 
 

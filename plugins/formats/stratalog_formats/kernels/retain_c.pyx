@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Removal of records from uncompressed batches, as compiled code: many batches in one call, unlike ``records.retain``.
+"""Removal of records from uncompressed batches, as compiled code. ``retain`` is the same code in pure Python.
 
 If a batch loses records, all its records are checked as a decoder checks them. Kept records are copied. If the base
 timestamp of the batch changes, the kept records get new timestamp deltas.
@@ -168,10 +168,7 @@ cdef uint8_t* retain_one(
 
 
 def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
-    """Return the kept parts of uncompressed batches, concatenated.
-
-    ``RecordFormat.retain`` documents the arguments and the errors.
-    """
+    """Return the kept parts of batches, concatenated; see ``retain.retain_plain``."""
     cdef int64_t rows = len(batches), row, records = 0, total = 0
     view = flat(data)
     cdef Cursor start = start_of(view)

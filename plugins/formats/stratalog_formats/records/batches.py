@@ -14,6 +14,7 @@ from stratalog.errors import CorruptBatchError, UnsupportedCompressionError
 from stratalog.spi import (
     CODEC_MASK,
     CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     ArrowBuffers,
@@ -26,12 +27,13 @@ from stratalog.spi import (
     PreparedBatches,
     RecordBatch,
     RecordFormat,
+    Verdict,
     arrow_batches,
 )
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
-from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
-from stratalog_formats.records.retain import retain_batches
+from stratalog_formats.kernels.layout import BATCH_HEADER, BATCH_HEADER_BYTES, MAX_ARENA_BYTES
+from stratalog_formats.kernels.retain import check_lengths
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - used only as a type
@@ -250,17 +252,49 @@ class BatchFormat(RecordFormat):
         Offsets, producer, sequence number and flags of a batch do not change. If a batch loses records or gets a delete
         horizon, its base timestamp, largest timestamp, record count and delete horizon are updated.
         """
-        return retain_batches(
-            self,
-            self._codecs,
-            self._kernels.retain_plain,
-            data,
-            batches,
-            verdicts,
-            horizon_ms,
-            retain_empty,
-            limit_bytes,
-        )
+        check_lengths(batches, verdicts, retain_empty)
+        retained, start = self._kernels.retain_plain, 0
+        for row in [*_to_decompress(batches, verdicts, horizon_ms), len(batches)]:
+            if start < row:
+                rows = batches if row - start == len(batches) else batches.take(start, row)
+                empty = None if retain_empty is None else retain_empty[start:row]
+                yield retained(data, rows, verdicts[start:row], horizon_ms, empty)
+            if row < len(batches):
+                yield self._recompressed(data, batches.take(row, row + 1), verdicts[row], horizon_ms, limit_bytes)
+            start = row + 1
+
+    def _recompressed(
+        self, data: Buffer, table: BatchTable, verdict: Buffer, horizon_ms: int | None, limit_bytes: int
+    ) -> bytearray:
+        """Return the only batch of ``table``, which is compressed, without the dropped records. Some records stay."""
+        batch = table[0]
+        packed = memoryview(data)[batch.position : batch.position + batch.size_bytes]
+        records = decompressed(self._codecs, batch, packed[BATCH_HEADER_BYTES:], limit_bytes)
+        plain = b"".join((packed[:BATCH_HEADER_BYTES], records))
+        place = [memoryview(array("q", (number,))) for number in (0, len(plain))]  # columns position and size_bytes
+        row = BatchTable(self.magic, [*place, *table.columns[2:]], table.stop, len(plain))
+        try:
+            kept = self._kernels.retain_plain(plain, row, [verdict], horizon_ms, None)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(error.reason, "", batch.position) from error
+        codec, out = self._codecs.by_id(batch.codec_id), kept[:BATCH_HEADER_BYTES]
+        out += codec.compress(memoryview(kept)[BATCH_HEADER_BYTES:], level=None, magic=self.magic)
+        base_offset, _, leader_epoch, _, _, attributes, *others = BATCH_HEADER.unpack_from(kept)
+        self._kernels.seal_batch(out, base_offset, leader_epoch, attributes | codec.id, *others)
+        return out
+
+
+def _to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None) -> Iterator[int]:
+    """Yield the rows of compressed batches that keep some records, and lose records or get a delete horizon."""
+    if not any(map(CODEC_MASK.__and__, batches.attributes)):
+        return  # a fast path: most batches are uncompressed
+    for row, attributes in enumerate(batches.attributes):
+        if attributes & CODEC_MASK:
+            verdict = bytes(verdicts[row])
+            dropped = verdict.count(Verdict.DROP)
+            has_horizon = horizon_ms is None or attributes & DELETE_HORIZON_BIT
+            if dropped < len(verdict) and (dropped or (Verdict.DROP_AT_HORIZON in verdict and not has_horizon)):
+                yield row
 
 
 def _joined(pieces: list[memoryview]) -> Buffer:

@@ -48,9 +48,9 @@ from stratalog_formats.kernels.layout import (
     MESSAGE_CRC_POSITION,
     MESSAGE_HEADER_BYTES,
 )
+from stratalog_formats.kernels.retain import check_lengths, wrong_count
 from stratalog_formats.records.batches import decompressed
 from stratalog_formats.records.message_set import add_fields, distance_in, messages_in
-from stratalog_formats.records.retain import kept_pieces, wrong_count
 
 ZSTD_ID: Final = 4  # Kafka supports zstd only for magic 2
 LIMIT_BYTES: Final = 1 << 28
@@ -343,7 +343,7 @@ class MessageFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the kept uncompressed messages, and the wrappers without the dropped messages.
+        """Yield the kept uncompressed messages, and the wrappers without the dropped messages, all in one piece.
 
         A rewritten wrapper gets the offset of its last kept message. A wrapper that keeps all messages is not
         decompressed. ``horizon_ms`` is ignored, because messages cannot store a delete horizon.
@@ -354,17 +354,19 @@ class MessageFormat(RecordFormat):
             CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``decode``.
         """
         del horizon_ms
-
-        def rewrite(batch: RecordBatch, verdict: bytes, empty: bool) -> Buffer | None:  # noqa: FBT001 - by position
+        check_lengths(batches, verdicts, retain_empty)
+        view, out = memoryview(data), bytearray()
+        for row, batch in enumerate(batches):
+            verdict = bytes(verdicts[row])
             if batch.record_count >= 0 and len(verdict) != batch.record_count:
                 raise wrong_count(len(verdict), batch.record_count, batch.position)
-            if verdict.count(Verdict.DROP) < len(verdict):
-                return self._rewritten(data, batch, verdict, limit_bytes) if Verdict.DROP in verdict else None
-            if empty:
+            dropped = verdict.count(Verdict.DROP)
+            if dropped < len(verdict):
+                whole = view[batch.position : batch.position + batch.size_bytes]
+                out += self._rewritten(data, batch, verdict, limit_bytes) if dropped else whole
+            elif retain_empty is not None and retain_empty[row]:
                 raise InvalidRecordError(f"magic {self.magic} does not support empty batches position={batch.position}")
-            return b""
-
-        return kept_pieces(data, batches, verdicts, retain_empty, rewrite)
+        yield out
 
     def _rewritten(self, data: Buffer, wrapper: RecordBatch, verdict: bytes, limit_bytes: int) -> bytearray:
         columns = self._decode_wrapper(data, wrapper, Fields.ALL, limit_bytes)
