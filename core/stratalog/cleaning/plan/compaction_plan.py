@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.cleaning.plan.log_summary import summarise, summarise_for_rewrite
-from stratalog.cleaning.plan.policy_actions import actions_of, check_filter, check_rewrite, rewriters
+from stratalog.cleaning.plan.policy_actions import actions_of, check_filter, check_rewrite, check_values, rewriters
 from stratalog.cleaning.plan.retention import deleted_to
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.load.tier_producers import stable_end
@@ -121,9 +121,11 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
 def _actions(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> dict[str, tuple[Action, ...]]:
-    """Return the actions of each policy; raise PluginError if a policy fails or plans a wrong Rewrite."""
+    """Return the actions of each policy; raise PluginError if a policy fails or plans a wrong Keep or Rewrite."""
 
     def check(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
+        if isinstance(action, Keep | Rewrite):  # the retention pass checks and reports all other actions
+            check_values(action)
         if isinstance(action, Rewrite):
             check_filter(policy, action)
             check_rewrite(summary, action)

@@ -51,20 +51,31 @@ def check_each(
     for action in actions:
         try:
             check(policy, summary, action)
-        except Exception as error:  # also TypeError, if an offset of the action is not an integer
+        except Exception as error:  # such as the TypeError of ``check_values``
             owner = guard_of(policy) or f"cleanup policy {name}"
             reason = error if isinstance(error, PluginError) else f"{error!r} in the check of {action!r}"
             raise PluginError(f"{owner} is wrong about {summary.log}: {reason}") from error
 
 
 def check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
-    """Raise PluginError if ``action`` is not an action, is a wrong deletion, or is a rewrite without a filter."""
+    """Raise an error if ``action`` is no action or has wrong values, or if it is a rewrite without a filter."""
+    if isinstance(action, Action):
+        check_values(action)
     if isinstance(action, DeletePrefix):
         check_prefix(summary, action)
     elif isinstance(action, Rewrite):
         check_filter(policy, action)
     elif not isinstance(action, Keep):
         raise PluginError(f"{action!r} is not an action: return Keep, DeletePrefix and Rewrite values")
+
+
+def check_values(action: Action) -> None:
+    """Raise TypeError unless the offsets of an action are integers, and its reason is a text."""
+    offsets = [action.start, action.end]
+    if isinstance(action, Rewrite):
+        offsets.append(action.dirty_start)
+    if not all(isinstance(offset, int) for offset in offsets) or not isinstance(action.reason, str):
+        raise TypeError("offsets must be integers, and the reason must be a text")
 
 
 def has_filter(policy: CleanupPolicy) -> bool:

@@ -27,6 +27,7 @@ from stratalog.spi import (
     Action,
     CleanupPolicy,
     DeletePrefix,
+    Keep,
     LogCleaned,
     LogSummary,
     LogUncleanable,
@@ -123,6 +124,21 @@ class MistypedPolicy(EndlessPolicy):
         return [Rewrite(cast(int, "0"), 2, 0, "always")]
 
 
+class MistypedKeepPolicy(EndlessPolicy):
+    """Policy that keeps records from an offset that is not an integer."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        return [Keep(cast(int, "0"), 2, "always")]
+
+
+class UnexplainedPolicy(EndlessPolicy):
+    """Policy that gives no text as the reason of a rewrite."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        return [replace(action, reason=cast(str, None)) for action in super().plan(log, config, now_ms)]
+
+
 class MistypedDeletionPolicy(CleanupPolicy):
     """Policy that plans a deletion up to an offset that is not an integer."""
 
@@ -138,7 +154,9 @@ class Broken:
             BrokenPolicy(),
             EndlessPolicy(),
             MistypedDeletionPolicy(),
+            MistypedKeepPolicy(),
             MistypedPolicy(),
+            UnexplainedPolicy(),
             UnfilteredPolicy(),
             UnopenedPolicy(),
             WanderingPolicy(),
@@ -339,7 +357,15 @@ def test_memory_that_is_too_small_for_one_round_needs_more(tmp_path: Path) -> No
         assert offsets(log) == list(range(200, 300))
 
 
-@pytest.mark.parametrize(("policy", "reason"), [("broken", "bug over bad-0"), ("mistyped", "TypeError")])
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("broken", "bug over bad-0"),
+        ("mistyped", "TypeError"),
+        ("mistypedkeep", "offsets must be integers"),
+        ("unexplained", "the reason must be a text"),
+    ],
+)
 def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn(
     engine: Engine, listener: Listener, policy: str, reason: str
 ) -> None:
@@ -424,6 +450,14 @@ def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable
     assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
     assert len(offsets(log)) == 10
     assert engine.run_cleaner() == ()
+
+
+@pytest.mark.parametrize("policy", ["mistypedkeep", "unexplained"])
+def test_retention_notices_an_action_with_a_value_of_a_wrong_type(engine: Engine, policy: str) -> None:
+    log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
+    with pytest.raises(PluginError, match=r"is wrong about t-0: TypeError"):
+        engine.apply_retention()
+    assert "TypeError" in log.maintenance.cleaning.uncleanable
 
 
 def test_retention_notices_a_deletion_with_an_offset_that_is_not_an_integer(engine: Engine) -> None:
