@@ -151,8 +151,10 @@ class Engine(EngineDuties):
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was created.
             LogDirOfflineError: a log directory is unavailable and may contain the topic; nothing was created.
-            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed. Or
-                committed offsets of a deleted topic with this name cannot be deleted; nothing was created.
+            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed. If the
+                disk does not allow that, the remaining partitions are listed, and ``log`` raises an error until the
+                engine is opened again or the topic is deleted. Or committed offsets of a deleted topic with this name
+                cannot be deleted; nothing was created.
         """
         return self._logs.create(name, partitions, config or {})
 
@@ -171,7 +173,7 @@ class Engine(EngineDuties):
             ConfigError: ``partitions`` is not above the present number, or is above ``limits.topic.partitions``.
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
             StorageError: the first partition could not be opened. Or the creation failed, for example with
-                DiskFullError; all new partitions were removed.
+                DiskFullError; the new partitions were removed as after an error of ``create_topic``.
         """
         return self._logs.create_partitions(name, partitions)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,54 @@ def test_a_topic_that_cannot_be_made_leaves_nothing(
     assert files.open_paths == []
     with open_engine(folder) as engine:
         assert engine.topics()["new"].partitions == (0, 1, 2)
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_partitions_that_a_read_only_disk_keeps_are_listed_before_and_after_a_restart(
+    tmp_path: Path, kept: int
+) -> None:
+    def read_only(operation: str, path: str) -> None:
+        if is_read_only or (operation == "make folder" and path.endswith(f"new-{kept + 1}")):
+            is_read_only.append(True)
+            if operation not in {"read", "open"}:
+                raise OSError(errno.EROFS, "read-only file system")
+
+    folder, files, is_read_only = tmp_path / "data", FaultyVfs(), list[bool]()
+    with open_engine(folder, env=Env(files=files)) as engine:
+        if kept:
+            engine.create_topic("new", partitions=kept)
+        files.rule = read_only
+        create = (
+            partial(engine.create_partitions, "new", 4) if kept else partial(engine.create_topic, "new", partitions=2)
+        )
+        with pytest.raises(LogDirError):
+            create()
+        assert engine.topics()["new"].partitions == tuple(range(kept + 1))
+        with pytest.raises(LogDirError, match="open the engine again to use the partition"):
+            engine.log("new", kept)
+        files.rule = None
+    with open_engine(folder) as engine:
+        assert engine.topics()["new"].partitions == tuple(range(kept + 1))
+        assert engine.log("new", kept).offsets().log_end == 0
+        engine.delete_topic("new")
+        assert engine.topics() == {}
+
+
+def test_a_topic_whose_folders_cannot_be_removed_can_be_deleted(tmp_path: Path) -> None:
+    def full(operation: str, path: str) -> None:
+        if (operation, path.rpartition("/")[2]) in {("make folder", "new-1"), ("remove folder", "new-0")}:
+            raise OSError(errno.ENOSPC, "no space")
+
+    files = FaultyVfs()
+    with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
+        files.rule = full
+        with pytest.raises(DiskFullError):
+            engine.create_topic("new", partitions=2)
+        files.rule = None
+        with pytest.raises(TopicExistsError):
+            engine.create_topic("new", partitions=2)
+        engine.delete_topic("new")
+        assert engine.create_topic("new", partitions=2).partitions == (0, 1)
 
 
 def test_an_interrupted_topic_is_removed_too(tmp_path: Path) -> None:

@@ -223,10 +223,16 @@ class LogDir:
         store_topic_id(files, topic_id)
 
     def discard(self, log: TopicPartition) -> None:
-        """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""
-        folder = self.folders.pop(log, None)
+        """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist.
+
+        If an error is raised, the partition is still in ``folders``.
+        """
+        folder = self.folders.get(log)
         if folder is not None:
-            self.store.remove_log(folder)
+            with contextlib.suppress(LogDirNotFoundError):  # the creation failed before the folder existed
+                self.store.open_log(folder)
+                self.store.remove_log(folder)
+            del self.folders[log]
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
         """Rename the folder of a closed log to ``-delete``, durable on return. A missing folder is no error.

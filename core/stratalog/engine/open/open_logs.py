@@ -20,7 +20,8 @@ class OpenLogs:
         logs: open logs. A change replaces the mapping; therefore reads need no lock.
         failed: errors of logs that could not be opened, moved or deleted. A change replaces the mapping; therefore reads
             need no lock.
-        half_deleted: names of logs in ``failed`` whose deletion has failed. It is repeated only on local disk.
+        half_deleted: names of logs in ``failed`` whose deletion has failed, or their removal after a failed creation.
+            Only their folders are still to be deleted.
         unreached: errors of log directories that could not be opened, by path.
         lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """

@@ -17,6 +17,7 @@ from stratalog.engine.topics.move_log import close_log, copy_log, finish_move, h
 from stratalog.errors import (
     ClosedError,
     ConfigError,
+    LogDirError,
     NotAFileError,
     StorageError,
     SystemLimitError,
@@ -147,13 +148,19 @@ class TopicChanges:
             raise ConfigError(NO_TIER)
 
     def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Close and remove new partitions after an error. Further errors are ignored."""
+        """Close and remove new partitions after an error. A partition that cannot be removed counts as failed."""
         for name, (directory, log) in made.items():
             with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:
                     log.close()
-            with contextlib.suppress(StorageError):
+            try:
                 directory.discard(name)
+            except StorageError as error:  # for example on a disk that is read-only now
+                left = "the creation of the partition failed, and then the removal of its folder"
+                advice = "open the engine again to use the partition, or delete the topic"
+                path = directory.store.path(directory.folders[name])
+                self._open_logs.fail(name, LogDirError(f"{left}, {error.reason}", path).advised(advice))
+                self._open_logs.half_deleted.add(name)
 
     def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
         """Change a topic's settings, or only check them; see ``Engine.alter_topic``."""
