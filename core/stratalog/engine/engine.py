@@ -424,7 +424,7 @@ class Engine(EngineDuties):
         return self._services.named(name)
 
     def close(self) -> None:
-        """Stop the services, and close producers and logs. Idempotent.
+        """Stop the services, and close producers and logs. A further call does nothing, even if the first one failed.
 
         A directory whose logs were all opened and closed without an error gets a clean-shutdown marker, as after a
         clean stop of Kafka. The next start of an engine or a broker then needs no recovery there.

@@ -52,6 +52,7 @@ class DeadlineCalls:
         self._hurried = threading.Condition(self._lock)
         self._running: dict[object, float] = {}  # calls without a deadline, and when they began; each change is atomic
         self._closing: _Call[None] | None = None
+        self._is_close_reported = False  # True if a caller got the result of _closing
         self.has_strangers = False
         ends_with_fork(self)
 
@@ -118,7 +119,8 @@ class DeadlineCalls:
 
         If ``entered`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
         thread, and continues there if the caller stops waiting. Later calls of this method then ignore their argument
-        ``work``: they wait for the first ``work``, and raise its exception.
+        ``work``, and wait for the first ``work``. Only the first call that reaches the end of ``work`` raises its
+        exception.
 
         Args:
             work: function to run.
@@ -134,7 +136,10 @@ class DeadlineCalls:
                 return
             self._closing = self._started(work, "close")
         self._await(self._closing, wait_s)
-        self._closing.result()
+        with self._lock:
+            is_reported, self._is_close_reported = self._is_close_reported, True
+        if not is_reported:
+            self._closing.result()
 
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
         """Return the result of ``work``, and stop waiting for it if a call registered by ``entered`` takes too long.

@@ -97,6 +97,21 @@ def test_a_clean_directory_that_was_never_checked_stays_clean(tmp_path: Path) ->
     assert (tmp_path / "clean" / MARKER).exists()
 
 
+# --- closing -----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_first_close_raises_the_error_of_the_disk(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    engine = open_engine(tmp_path, env=Env(files=files))
+    engine.create_topic("orders")
+    engine.log("orders").append([Record(value=b"v")])
+    files.rule = failing("write", errno.ENOSPC, path="offset-checkpoint.tmp")
+    with pytest.raises(DiskFullError):
+        engine.close()
+    assert files.open_paths == []
+    engine.close()
+
+
 # --- incomplete topics -------------------------------------------------------------------------------------------
 
 

@@ -100,6 +100,22 @@ def test_a_call_that_is_under_way_is_not_waited_for_when_the_engine_closes(gate:
     assert len(errors) == 1
 
 
+def test_the_error_of_a_close_is_raised_once(gate: threading.Event) -> None:
+    def close() -> None:
+        gate.wait()
+        raise ZeroDivisionError
+
+    calls = DeadlineCalls()
+    calls.entered("a plugin")
+    with pytest.raises(OverdueError, match="a plugin did not return"):
+        calls.run_unless_stuck(close, 0.0)
+    gate.set()
+    calls.left("a plugin")
+    with pytest.raises(ZeroDivisionError):
+        calls.run_unless_stuck(lambda: None, LONG_S)
+    calls.run_unless_stuck(lambda: pytest.fail("closed twice"), LONG_S)
+
+
 def test_an_opening_that_does_not_end_is_not_waited_for_and_its_result_is_closed(gate: threading.Event) -> None:
     calls, closed = DeadlineCalls(), Queue[int]()
 
