@@ -194,12 +194,14 @@ class Engine(EngineDuties):
                 cannot be stored; nothing was changed. If the tier fails while ``remote.storage.enable`` is being
                 disabled, some logs may have no segments in the tier any more. If a log cannot begin a new segment,
                 which a change of ``record.version`` requires, the settings are stored, but later logs use the earlier
-                settings. Repeat the call in both cases.
+                settings. If the checkpoints cannot be stored after a change of ``record.version``, the settings apply.
+                Repeat the call in these cases.
         """
         found = self._logs.alter(name, config, only_check=only_check)
-        if not only_check and ("record.version" in config or "cleanup.policy" in config):
-            # recovery begins after the batches of the earlier format; a new policy compacts the log from its start
+        if not only_check and "record.version" in config:  # recovery begins after the batches of the earlier format
             self._duties.write_checkpoints()
+        elif not only_check and "cleanup.policy" in config:  # a new policy compacts the log from its start
+            self._write_checkpoints_later_if_full()
         return found
 
     def delete_topic(self, name: str) -> None:
@@ -217,7 +219,11 @@ class Engine(EngineDuties):
                 partitions are deleted, but committed offsets of the topic are not.
         """
         self._logs.delete(name)
-        with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
+        self._write_checkpoints_later_if_full()
+
+    def _write_checkpoints_later_if_full(self) -> None:
+        """Store the checkpoints after a change of a topic that cannot fail any more; on a full disk, a duty does it."""
+        with contextlib.suppress(OutOfResourcesError):
             self._duties.write_checkpoints()
 
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
