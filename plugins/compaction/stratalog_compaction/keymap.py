@@ -15,7 +15,7 @@ import mmap
 import sys
 from array import array
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 from stratalog import RecordColumns
 from stratalog.spi import Verdict, extension
@@ -29,43 +29,10 @@ _HASH_BYTES: Final = 16
 _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)), bytes((Verdict.DROP_AT_HORIZON,))
 
 
-class KeyMap(Protocol):
-    """Map from each key to its latest offset. ``judge`` drops records with a lower offset. Not thread-safe.
+class KeyMap:
+    """Map from each key to its latest offset, in pure Python: open addressing over one array. Not thread-safe.
 
-    Attributes:
-        hash_name: name of the hash function of the map and its digests.
-    """
-
-    hash_name: str
-
-    def __len__(self) -> int:
-        """Return the number of keys."""
-
-    def observe(self, records: RecordColumns) -> int:
-        """Store the latest offset of each key. Return the number of processed records.
-
-        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the next
-        record that has a key, even if the map contains the key.
-        """
-
-    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if it has no key, or an offset below the offset in the map for its key.
-
-        A tombstone that is not dropped gets DROP_AT_HORIZON.
-        """
-
-    def digest(self, *, end: bool) -> list[bytes]:
-        """Remove and return the finished digest sections of the keys of records that ``judge`` kept.
-
-        At the ``end`` of a segment, add the incomplete section. Without ``sums_up``, the result is [].
-        """
-
-    def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if the map may contain a key of the digest section; False if it certainly contains none."""
-
-
-class PythonKeyMap:
-    """Key map in pure Python: open addressing over one array.
+    ``CompiledKeyMap`` of ``keymap_c`` has the same methods.
 
     Args:
         slots: number of slots.
@@ -73,6 +40,9 @@ class PythonKeyMap:
         secret: 16 random bytes, unknown to writers.
         sums_up: True if ``judge`` keeps the hashes of kept keys for ``digest``. They use up to 2 MiB, and finished
             sections use memory until ``digest`` returns them.
+
+    Attributes:
+        hash_name: name of the hash function of the map and its digests.
     """
 
     hash_name = "blake2b"
@@ -84,10 +54,15 @@ class PythonKeyMap:
         self._words, self._count = array("Q", bytes(slots * SLOT_BYTES)), 0
 
     def __len__(self) -> int:
+        """Return the number of keys."""
         return self._count
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the offset of each key. Return the number of processed records. See ``KeyMap.observe``."""
+        """Store the latest offset of each key. Return the number of processed records.
+
+        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the next
+        record that has a key, even if the map contains the key.
+        """
         words = self._words
         for row, (key, offset) in enumerate(zip(records.keys(), records.offset, strict=True)):
             if key is None:
@@ -102,7 +77,10 @@ class PythonKeyMap:
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record. See ``KeyMap.judge``."""
+        """Write one verdict per record: DROP if it has no key, or an offset below the offset in the map for its key.
+
+        A tombstone that is not dropped gets DROP_AT_HORIZON.
+        """
         made = [
             self._verdict(key, offset, size)
             for key, offset, size in zip(records.keys(), records.offset, records.value_size, strict=True)
@@ -121,11 +99,14 @@ class PythonKeyMap:
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Remove and return the finished digest sections; at the ``end`` of a segment, also the incomplete section."""
+        """Remove and return the finished digest sections of the keys of records that ``judge`` kept.
+
+        At the ``end`` of a segment, add the incomplete section. Without ``sums_up``, the result is [].
+        """
         return [] if self._kept is None else self._kept.take(end=end)
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if the digest section may contain a key of the map, or if the section is malformed."""
+        """Return True if the map may contain a key of the digest section, or if the section is malformed."""
         words = self._words
         return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
 
@@ -168,13 +149,13 @@ def table_memory(size_bytes: int) -> mmap.mmap:
 
 
 def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
-    """Return a key map: the compiled one if the extension is available, else a PythonKeyMap.
+    """Return a key map: a ``CompiledKeyMap`` if the extension is available, otherwise a ``KeyMap``.
 
     The compiled map has a bit for each offset of ``marked``. The bit is set if a later record has the key of the record
     at the offset. ``judge`` drops such a record without a search in the map.
     """
     twin = extension(EXTENSIONS[0])
     if twin is None:
-        return PythonKeyMap(slots, usable, secret, sums_up=sums_up)
+        return KeyMap(slots, usable, secret, sums_up=sums_up)
     made: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up, marked=marked)
     return made

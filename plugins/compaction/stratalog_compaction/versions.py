@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 from stratalog import RecordColumns
 from stratalog.spi import Verdict, extension
@@ -20,33 +20,10 @@ EXTENSIONS: Final = ("stratalog_compaction.versions_c",)
 _HASH_BYTES: Final = 16
 
 
-class VersionMap(Protocol):
-    """Map from each key to its greatest version. ``judge`` drops records with a lower version. Not thread-safe."""
+class VersionMap:
+    """Map from each key to its greatest version, in pure Python: open addressing over two arrays, with linear probing.
 
-    def __len__(self) -> int:
-        """Return the number of keys."""
-
-    def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Store the greatest version of each key. Return the number of processed records.
-
-        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the first
-        record whose key is not in the map.
-
-        Args:
-            records: records with offsets and keys.
-            numbers: for each record, the number of its version; a column of int64.
-        """
-
-    def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if it has no key, or a version below the version in the map for its key.
-
-        A tombstone that is not dropped gets DROP_AT_HORIZON. A record's version replaces a lower version in the map. A
-        key that is not in the map is not added.
-        """
-
-
-class PythonVersionMap:
-    """Version map in pure Python: open addressing over two arrays, with linear probing.
+    Not thread-safe. ``CompiledVersionMap`` of ``versions_c`` has the same methods.
 
     Args:
         slots: number of slots.
@@ -62,17 +39,30 @@ class PythonVersionMap:
         self._count = 0
 
     def __len__(self) -> int:
+        """Return the number of keys."""
         return self._count
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Store the greatest version of each key. Return the number of processed records. See ``VersionMap``."""
+        """Store the greatest version of each key. Return the number of processed records.
+
+        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the first
+        record whose key is not in the map.
+
+        Args:
+            records: records with offsets and keys.
+            numbers: for each record, the number of its version; a column of int64.
+        """
         for row, (key, number, offset) in enumerate(zip(records.keys(), numbers, records.offset, strict=True)):
             if key is not None and not self._raise_to(key, (number, offset)):
                 return row
         return records.count
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record. See ``VersionMap.judge``."""
+        """Write one verdict per record: DROP if it has no key, or a version below the version in the map for its key.
+
+        A tombstone that is not dropped gets DROP_AT_HORIZON. A record's version replaces a lower version in the map. A
+        key that is not in the map is not added.
+        """
         rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
         verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
 
@@ -112,9 +102,9 @@ class PythonVersionMap:
 
 
 def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
-    """Return a version map: the compiled one if the extension is available, else a PythonVersionMap."""
+    """Return a version map: a ``CompiledVersionMap`` if the extension is available, otherwise a ``VersionMap``."""
     twin = extension(EXTENSIONS[0])
     if twin is None:
-        return PythonVersionMap(slots, usable, secret)
+        return VersionMap(slots, usable, secret)
     made: VersionMap = twin.CompiledVersionMap(slots, usable, secret)
     return made

@@ -12,7 +12,7 @@ from stratalog import Record, RecordColumns
 from stratalog.extensions import extension
 from stratalog.spi import Verdict
 from stratalog_compaction.keydigest import HEAD, SECTION_KEYS, holds_any, section_of
-from stratalog_compaction.keymap import EXTENSIONS, KeyMap, PythonKeyMap
+from stratalog_compaction.keymap import EXTENSIONS, KeyMap
 
 SECRET = bytes(range(16))
 hashes = st.lists(st.integers(0, (1 << 64) - 1), max_size=200)
@@ -25,21 +25,21 @@ def columns(keys: list[bytes | None], start: int = 0) -> RecordColumns:
 
 
 @pytest.fixture(params=["python", "compiled"])
-def twin(request: pytest.FixtureRequest) -> type[PythonKeyMap]:
+def twin(request: pytest.FixtureRequest) -> type[KeyMap]:
     if request.param == "python":
-        return PythonKeyMap
+        return KeyMap
     compiled = compiled_twin(EXTENSIONS[0])
-    made: type[PythonKeyMap] = compiled.CompiledKeyMap
+    made: type[KeyMap] = compiled.CompiledKeyMap
     return made
 
 
-def summed_up(twin: type[PythonKeyMap], keys: list[bytes | None]) -> list[bytes]:
+def summed_up(twin: type[KeyMap], keys: list[bytes | None]) -> list[bytes]:
     found = twin(4, 3, SECRET, sums_up=True)
     found.judge(columns(keys), bytearray(len(keys)))
     return list(found.digest(end=True))
 
 
-def knowing(twin: type[PythonKeyMap], keys: list[bytes | None]) -> KeyMap:
+def knowing(twin: type[KeyMap], keys: list[bytes | None]) -> KeyMap:
     made = twin(len(keys) + 2, len(keys) + 1, SECRET)
     made.observe(columns(keys))
     return made
@@ -52,7 +52,7 @@ def test_a_key_in_a_section_is_found(listed: list[int]) -> None:
         assert holds_any(section, [found])
 
 
-def test_a_section_contains_exactly_the_keys_that_stay(twin: type[PythonKeyMap]) -> None:
+def test_a_section_contains_exactly_the_keys_that_stay(twin: type[KeyMap]) -> None:
     keys: list[bytes | None] = [b"key-%d" % number for number in range(1000)]
     (section,) = summed_up(twin, [*keys, None])
     view = memoryview(section)
@@ -61,7 +61,7 @@ def test_a_section_contains_exactly_the_keys_that_stay(twin: type[PythonKeyMap])
     assert not knowing(twin, [None]).holds_any_of(view)
 
 
-def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -> None:
+def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[KeyMap]) -> None:
     found = twin(10, 9, SECRET, sums_up=True)
     found.observe(columns([b"a"], start=5))
     words = bytearray(3)
@@ -73,7 +73,7 @@ def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -
 
 
 @pytest.mark.long
-def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
+def test_a_digest_grows_by_sections(twin: type[KeyMap]) -> None:
     """The digest is returned in sections, so that only a small part is in memory. Each section is returned once."""
     found = twin(4, 3, SECRET, sums_up=True)
     keys: list[bytes | None] = [b"%d" % number for number in range(SECTION_KEYS + 500)]
@@ -90,14 +90,14 @@ def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
         assert sum(knowing(twin, [key]).holds_any_of(memoryview(section)) for section in sections) == 1
 
 
-def test_a_segment_without_records_has_a_section_too(twin: type[PythonKeyMap]) -> None:
+def test_a_segment_without_records_has_a_section_too(twin: type[KeyMap]) -> None:
     found = twin(4, 3, SECRET, sums_up=True)
     (section,) = found.digest(end=True)
     assert not knowing(twin, [b"k"]).holds_any_of(memoryview(section))
     assert len(found.digest(end=True)) == 1
 
 
-def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[PythonKeyMap]) -> None:
+def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[KeyMap]) -> None:
     found = twin(4, 3, SECRET)
     found.judge(columns([b"k"]), bytearray(1))
     assert found.digest(end=True) == []
@@ -106,7 +106,7 @@ def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[PythonKeyMap]) ->
 @given(st.binary(max_size=60))
 @settings(max_examples=300)
 def test_bytes_that_are_no_section_exclude_no_key_and_never_crash(data: bytes) -> None:
-    for made in (PythonKeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", PythonKeyMap)):
+    for made in (KeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", KeyMap)):
         found = knowing(made, [b"a", b"b"])
         told = found.holds_any_of(memoryview(data))
         # Fmt: skip.
@@ -116,7 +116,7 @@ def test_bytes_that_are_no_section_exclude_no_key_and_never_crash(data: bytes) -
         assert told or is_section
 
 
-def test_starts_that_lead_outside_are_not_followed(twin: type[PythonKeyMap]) -> None:
+def test_starts_that_lead_outside_are_not_followed(twin: type[KeyMap]) -> None:
     chance = random.Random(1)  # noqa: S311 - the same in every run
     good = bytearray(section_of(chance.getrandbits(64) for _ in range(100)))
     found = knowing(twin, [b"%d" % number for number in range(1000)])

@@ -12,7 +12,7 @@ from compiled_twin import compiled_twin
 from stratalog import Record, RecordColumns
 from stratalog.spi import Verdict
 from stratalog_compaction.keydigest import HEAD
-from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, PythonKeyMap, open_key_map
+from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, open_key_map
 
 SECRET = bytes(range(16))
 KEEP, DROP, AT_HORIZON = Verdict.KEEP, Verdict.DROP, Verdict.DROP_AT_HORIZON
@@ -25,7 +25,7 @@ values = st.sampled_from([None, b"", b"v"])
 @pytest.fixture(params=["python", "compiled"])
 def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "python":
-        return PythonKeyMap
+        return KeyMap
     twin = compiled_twin(EXTENSIONS[0])
     made: Opener = twin.CompiledKeyMap
     return made
@@ -80,7 +80,7 @@ def test_all_slots_except_one_can_be_filled(opener: Opener) -> None:
 def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int, chance: random.Random) -> None:
     records, usable = columns(listed), chance.randrange(1, slots)
     marked = range(chance.randrange(20), chance.randrange(20, 320))
-    maps = [PythonKeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16), marked=marked)]
+    maps = [KeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16), marked=marked)]
     taken = {found.observe(records) for found in maps}
     assert len(taken) == 1
     assert len({len(found) for found in maps}) == 1
@@ -90,7 +90,7 @@ def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=200))
 def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]) -> None:
     records = RecordColumns.from_records(Record(offset=offset, key=b"%d" % key, value=b"") for key, offset in listed)
-    maps = [PythonKeyMap(50, 49, SECRET), open_key_map(50, 49, SECRET, marked=range(5, 40))]
+    maps = [KeyMap(50, 49, SECRET), open_key_map(50, 49, SECRET, marked=range(5, 40))]
     assert [found.observe(records) for found in maps] == [len(listed)] * 2
     assert verdicts(maps[0], records) == verdicts(maps[1], records)
 

@@ -11,7 +11,7 @@ from compiled_twin import compiled_twin
 from stratalog import Record, RecordColumns
 from stratalog.model.records import int64_column
 from stratalog.spi import Verdict
-from stratalog_compaction.versions import EXTENSIONS, SLOT_BYTES, PythonVersionMap, VersionMap, open_version_map
+from stratalog_compaction.versions import EXTENSIONS, SLOT_BYTES, VersionMap, open_version_map
 
 SECRET = bytes(range(16))
 KEEP, DROP, AT_HORIZON = Verdict.KEEP, Verdict.DROP, Verdict.DROP_AT_HORIZON
@@ -25,7 +25,7 @@ rows = st.tuples(keys, st.sampled_from([None, b"", b"v"]), st.integers(-(1 << 63
 @pytest.fixture(params=["python", "compiled"])
 def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "python":
-        return PythonVersionMap
+        return VersionMap
     twin = compiled_twin(EXTENSIONS[0])
     made: Opener = twin.CompiledVersionMap
     return made
@@ -75,7 +75,7 @@ def test_a_full_map_takes_what_it_knows_and_nothing_else(opener: Opener) -> None
 @settings(max_examples=60)
 def test_twins_agree(listed: list[Row], slots: int, chance: random.Random) -> None:
     usable = chance.randrange(1, slots)
-    maps: list[VersionMap] = [PythonVersionMap(slots, usable, SECRET), open_version_map(slots, usable, SECRET[::-1])]
+    maps: list[VersionMap] = [VersionMap(slots, usable, SECRET), open_version_map(slots, usable, SECRET[::-1])]
     shown = listed[chance.randrange(len(listed) + 1) :]
     start = len(listed) - len(shown)
     taken = {found.observe(*columns(shown, start)) for found in maps}
