@@ -16,9 +16,12 @@ from typing import Any, NoReturn
 
 import pytest
 
+import stratalog_spark
 from requirement import Requirement, missing
 from stratalog.errors import PluginImportError
-from tier_jobs import without_spark
+
+# modules of tests that do not import pyspark
+NEEDS_NO_SPARK = ("test_public_names.py",)
 
 
 def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
@@ -26,11 +29,18 @@ def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
     missing(Requirement.SPARK, f"{what}: {how}")
 
 
-@pytest.fixture(scope="session")
-def has_spark() -> None:
-    """Skip the test if pyspark is not installed."""
-    if find_spec("pyspark") is None:
+class ModuleWithoutSpark(pytest.Module):
+    """A module of tests that is not imported, because pyspark is not installed."""
+
+    def collect(self) -> NoReturn:
         absent("pyspark is not installed")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip the modules that import pyspark if it is not installed."""
+    if find_spec("pyspark") is not None or module_path.name in NEEDS_NO_SPARK:
+        return None
+    return ModuleWithoutSpark.from_parent(parent, path=module_path)
 
 
 @pytest.fixture(scope="session")
@@ -48,12 +58,10 @@ def has_bundled_java() -> None:
 
 
 @pytest.fixture(scope="session")
-def has_catalog(has_spark: None) -> None:  # noqa: ARG001 - skips
+def has_catalog() -> None:
     """Skip the test if the jar with the catalog was not built."""
-    from stratalog_spark import catalog_jar  # noqa: PLC0415 - needs pyspark
-
     try:
-        catalog_jar()
+        stratalog_spark.catalog_jar()
     except PluginImportError:
         absent("the jar with the catalog was not built", "mvn -f plugins/spark/jvm package")
 
@@ -117,13 +125,11 @@ def spark_settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skip
+def spark(has_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skip
     """Yield a local session that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
-    from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
-
     folder = tmp_path_factory.mktemp("spark")
     (folder / "events").mkdir()
-    session = local_session(
+    session = stratalog_spark.local_session(
         "local[2]",
         **SETTINGS,
         spark_eventLog_enabled="true",
@@ -137,6 +143,8 @@ def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def jobs(has_spark: None, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ARG001 - skips
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the jobs that replace segments, which run their tasks in this process instead of on Spark."""
+    from tier_jobs import without_spark  # noqa: PLC0415 - needs pyspark
+
     return without_spark(monkeypatch)

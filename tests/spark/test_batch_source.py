@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 import stratalog_spark
+from pyspark_stratalog import DefaultSource
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import StorageError
 from stratalog.reading import ReadSource
 from stratalog.testing.s3 import LocalS3
+from stratalog_spark import map_in_arrow
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.source import BatchReader, StratalogSource
 
 Read = Callable[..., Any]
-
-pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 def fill(folder: Path, *, topics: tuple[str, ...] = ("orders",), tier: str | None = None, options: Any = None) -> None:
@@ -57,8 +61,6 @@ def read(spark: Any) -> Read:
 
 @pytest.fixture
 def mapped(spark: Any) -> Read:
-    from stratalog_spark import map_in_arrow  # noqa: PLC0415 - needs pyspark
-
     def load(path: object, function: Any, schema: str, **options: object) -> Any:
         given = {name: str(value) for name, value in options.items()}
         return map_in_arrow(spark, str(path), function, schema, options=given)
@@ -78,9 +80,6 @@ def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]
 
     Calls the source without Spark's processes, because a query takes seconds.
     """
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
-
     source = StratalogSource({"path": str(path), **{name: str(value) for name, value in options.items()}})
     assert source.schema()
     reader = BatchReader(Options(source.options), ("topic", "partition", "offset"))
@@ -205,8 +204,6 @@ def test_a_wrong_option_is_named_in_the_error(data: Path, options: dict[str, obj
 def test_options_of_the_kafka_source_are_accepted_with_one_warning_that_has_no_values(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from stratalog_spark.source import StratalogSource  # noqa: PLC0415 - needs pyspark
-
     kafka = {
         "kafka.bootstrap.servers": "x:9092",
         "kafka.sasl.jaas.config": "canary-5d1f",
@@ -221,7 +218,6 @@ def test_options_of_the_kafka_source_are_accepted_with_one_warning_that_has_no_v
     }
     source = StratalogSource({"path": str(data), "subscribe": "orders", **kafka})
     assert source.schema()
-    from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - needs pyspark
 
     reader = source.reader(StructType().add("offset", LongType()))
     read = [batch.num_rows for task in reader.partitions() for batch in reader.read(task)]
@@ -245,9 +241,6 @@ def test_internal_topics_are_read_by_name_and_match_no_pattern(tmp_path: Path) -
 
 @pytest.mark.parametrize("limit", [1, 7, 10, 33, 1_000])
 def test_no_task_has_more_than_the_wanted_number_of_records(data: Path, limit: int) -> None:
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
-
     options = {"path": str(data), "subscribe": "orders", "maxRecordsPerPartition": str(limit)}
     reader = BatchReader(Options(options), ("partition", "offset"))
     tasks = [[row for batch in reader.read(task) for row in batch.to_pylist()] for task in reader.partitions()]
@@ -328,8 +321,6 @@ def counting() -> Any:
     """
 
     def count(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - in the worker
-
         columns = ["partition", "key"]
         tables = [pa.Table.from_batches([batch]).select(columns) for batch in batches]
         if tables:
@@ -477,9 +468,6 @@ def test_credentials_reach_the_tasks_and_show_nowhere(
 
 
 def test_spark_finds_the_source_by_itself(spark: Any, data: Path) -> None:
-    from pyspark_stratalog import DefaultSource  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark import StratalogSource  # noqa: PLC0415 - the same
-
     assert DefaultSource is StratalogSource
     other = spark.newSession()
     assert other.read.format("stratalog").option("subscribe", "orders").load(str(data)).count() == 400

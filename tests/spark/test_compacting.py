@@ -6,21 +6,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, FencedEpochError, StorageError, UnknownTopicError
 from stratalog.extensions import extension
+from stratalog_spark.jobs import compact, packing, runs
+from stratalog_spark.jobs.packing import parted
+from stratalog_spark.keys import newest
+from stratalog_spark.keys.newest import Newest
 from tier_jobs import COMPACTED, Frame, fill, read, run_here, some, versions
-
-pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 @pytest.fixture(params=["a task a log", "tasks that tell each other keys"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Select how logs are compacted: as small logs, one task for each, or as larger ones, with several tasks."""
-    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
-
     if request.param != "a task a log":
         monkeypatch.setattr(compact, "ALONE_RECORDS", 0)
     return str(request.param)
@@ -30,8 +31,6 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int | None
 ) -> None:
-    from stratalog_spark.jobs import compact, runs  # noqa: PLC0415 - needs pyspark
-
     monkeypatch.setattr(compact, "ALONE_RECORDS", 600 if held is None else 0)
     monkeypatch.setattr(compact, "_HELD_RECORDS", held)
     monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 10_000)
@@ -66,8 +65,6 @@ def test_compaction_of_what_is_compact_changes_no_record(jobs: Any, tmp_path: Pa
 def test_tombstones_stay_until_they_were_seen_for_long(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
-
     def rows(_: int) -> Iterable[Record]:
         for number in range(200):
             yield Record(timestamp_ms=number, key=b"k%d" % (number % 20), value=None if number > 189 else b"v")
@@ -125,8 +122,6 @@ def test_nothing_is_compacted_that_should_not_be(jobs: Any, tmp_path: Path) -> N
 def test_an_engine_that_writes_meanwhile_is_not_overwritten(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
-
     uri = fill(tmp_path, some, COMPACTED)
     whole: Callable[..., Any] = vars(compact)["publish"]
 
@@ -149,8 +144,6 @@ def test_small_logs_and_large_ones_are_compacted_together(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each log has one commit, and only after all tasks have ended."""
-    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
-
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
     uri = fill(tmp_path, lambda partition: list(some(partition))[: 600 if partition else 300], COMPACTED)
     before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
@@ -172,11 +165,6 @@ def test_small_logs_and_large_ones_are_compacted_together(
 
 
 def test_messages_between_the_passes_lose_nothing() -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.jobs import packing  # noqa: PLC0415 - the same
-    from stratalog_spark.keys.newest import Newest  # noqa: PLC0415 - the same
-
     for start, gaps in ((0, [0]), (5, [1, 200, 3]), (9, [70_000, 1]), (1, [1 << 33, 2]), (7, [])):
         offsets = np.cumsum(np.array(gaps, np.int64)) + start
         assert packing.unpack_offsets(packing.pack_offsets(offsets, start), start).tolist() == offsets.tolist()
@@ -191,11 +179,6 @@ def test_messages_between_the_passes_lose_nothing() -> None:
 
 @pytest.mark.parametrize("bits", [0, 1, 3, 17])
 def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.jobs.packing import parted  # noqa: PLC0415 - the same
-    from stratalog_spark.keys.newest import Newest  # noqa: PLC0415 - the same
-
     hashes = np.random.default_rng(1).integers(1, 1 << 63, (500, 2), np.uint64, endpoint=True) * np.uint64(2)
     parts = parted(Newest(hashes, np.arange(500)), bits)
     assert len(parts) == 1 << bits
@@ -208,16 +191,12 @@ def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None
 @pytest.fixture(params=["SortedKeys", "HashedKeys"])
 def table(request: pytest.FixtureRequest) -> Any:
     """Return an empty table of keys in Python, or the compiled one if it was built."""
-    from stratalog_spark.keys import newest  # noqa: PLC0415 - needs numpy
-
     if request.param == "HashedKeys" and extension("stratalog_spark.keys.newest_c") is None:
         pytest.skip("there is no compiled code here")
     return getattr(newest, request.param)()
 
 
 def test_of_each_key_the_greatest_offset_stays_however_many_come(table: Any) -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
     assert table.rows().offsets.tolist() == []
     chance, expected = np.random.default_rng(5), dict[tuple[int, int], int]()
     for count in (0, 1, 9_000, 3, 200_000, 70_000):
@@ -234,8 +213,6 @@ def test_of_each_key_the_greatest_offset_stays_however_many_come(table: Any) -> 
 
 
 def test_keys_that_agree_in_half_of_their_hash_are_two(table: Any) -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
     hashes = np.array([[1, 1], [1, 2], [1, 1], [0, 2], [1, 2], [1, 0], [0, 0]], np.uint64)
     for order in ([0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0]):
         table.add(hashes[order], np.array(order))

@@ -5,6 +5,7 @@ Tasks run in this process, not on Spark.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
@@ -12,12 +13,23 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations import local
+from fsspec.implementations.local import LocalFileSystem
 
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.errors import ConfigError, CorruptCheckpointError, OffsetOutOfRangeError, StorageError
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark import IcebergTable
+from stratalog_spark.exporting import export as exporting
+from stratalog_spark.exporting import imports, ledger
+from stratalog_spark.exporting.imports import in_order
+from stratalog_spark.exporting.ledger import Ledger, Target
+from stratalog_spark.parquet import parquet_files
+from stratalog_spark.parquet.values import AvroValues, JsonValues
+from stratalog_spark.tasks.run_tasks import ByteCount
 
 HOUR_MS = 3_600_000
 Export = Callable[..., Any]
@@ -33,17 +45,16 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Export:
 
     Tasks and results are packed and unpacked as messages, as if they were sent to a worker.
     """
-    from stratalog_spark.exporting import export as module  # noqa: PLC0415 - needs pyspark
 
     def run_tasks(
         _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
     ) -> list[Any]:
         return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
 
-    monkeypatch.setattr(module, "run_tasks", run_tasks)
+    monkeypatch.setattr(exporting, "run_tasks", run_tasks)
 
     def call(source: Path, target: object, **arguments: Any) -> Any:
-        return module.export(None, str(source), str(target), **arguments)
+        return exporting.export(None, str(source), str(target), **arguments)
 
     return call
 
@@ -67,8 +78,6 @@ def append(engine: Engine, numbers: range, value: Callable[[int], bytes | None] 
 
 def rows(target: Path) -> list[tuple[int, int, bytes | None]]:
     """Return partition, offset and value of all rows, as readers of Parquet find them."""
-    import pyarrow.dataset as ds  # noqa: PLC0415 - comes with Spark
-
     table = ds.dataset(target, partitioning="hive").to_table(columns=["partition", "offset", "value"])
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
@@ -123,8 +132,6 @@ def test_records_without_a_time_have_a_folder_of_their_own(export: Export, tmp_p
 def test_a_killed_run_is_repeated_over_the_same_files(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, after: int
 ) -> None:
-    from stratalog_spark.exporting import ledger  # noqa: PLC0415 - needs fsspec alone
-
     owner, name = where.split(".")
     whole, calls = getattr(getattr(ledger, owner), name), list[int]()
 
@@ -157,10 +164,6 @@ def test_a_killed_run_is_repeated_over_the_same_files(
 def test_a_run_whose_done_file_is_not_complete_is_repeated(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fsspec.implementations import local  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.exporting.ledger import Ledger, Target  # noqa: PLC0415 - needs fsspec alone
-
     finish, target = Ledger.finish, tmp_path / "out"
 
     def fail(*_: object, **__: object) -> None:
@@ -184,8 +187,6 @@ def test_a_run_whose_done_file_is_not_complete_is_repeated(
 def test_two_runs_at_once_carry_out_one_plan(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.exporting.ledger import Ledger  # noqa: PLC0415 - needs fsspec alone
-
     target, begin = tmp_path / "out", Ledger.begin
 
     def late(self: Ledger, plan: Any) -> Any:
@@ -201,9 +202,6 @@ def test_two_runs_at_once_carry_out_one_plan(
 
 
 def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, tmp_path: Path) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-    import pyarrow.parquet as pq  # noqa: PLC0415 - the same
-
     odd = {3: None, 4: b"nonsense", 5: b"", 6: b'{"user": 7}', 7: b'{"user":\n"u7"}', 8: b'{"more": 1}'}
 
     def value(number: int) -> bytes | None:
@@ -241,10 +239,6 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
     ],
 )
 def test_a_json_value_is_one_object(values: Sequence[bytes | None], bad: Sequence[int]) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.parquet.values import JsonValues  # noqa: PLC0415 - needs pyarrow
-
     found, refused = JsonValues(pa.schema([pa.field("user", pa.string())])).parse(pa.array(values, pa.binary()))
     assert refused == bad
     assert found.to_pylist() == [
@@ -266,9 +260,6 @@ AVRO_2 = {
 
 def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, tmp_path: Path) -> None:
     fastavro = pytest.importorskip("fastavro")
-    import io  # noqa: PLC0415 - of this test alone
-
-    import pyarrow.parquet as pq  # noqa: PLC0415 - comes with Spark
 
     def written(number: int) -> bytes:
         out, schema = io.BytesIO(), AVRO_1 if number < 5 else AVRO_2
@@ -302,11 +293,6 @@ def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, t
 )
 def test_an_avro_logical_type_is_a_column(kind: dict[str, object], value: object, expected: object) -> None:
     fastavro = pytest.importorskip("fastavro")
-    import io  # noqa: PLC0415 - of this test alone
-
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.parquet.values import AvroValues  # noqa: PLC0415 - needs pyarrow
 
     def schema(kind: object) -> dict[str, object]:
         return {
@@ -324,11 +310,6 @@ def test_an_avro_logical_type_is_a_column(kind: dict[str, object], value: object
 
 def test_an_avro_decimal_is_referenced_by_its_name() -> None:
     fastavro = pytest.importorskip("fastavro")
-    import io  # noqa: PLC0415 - of this test alone
-
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.parquet.values import AvroValues  # noqa: PLC0415 - needs pyarrow
 
     kind = {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 10, "scale": 2}
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}, {"name": "y", "type": "D"}]}
@@ -360,7 +341,6 @@ def test_avro_that_can_be_no_columns_is_refused(export: Export, data: Path, tmp_
 
 def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path, tmp_path: Path) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
-    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
 
     properties = {
         "type": "sql",
@@ -396,7 +376,6 @@ def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
     export: Export, data: Path, tmp_path: Path
 ) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
-    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
 
     properties = {
         "type": "sql",
@@ -413,7 +392,6 @@ def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
 
 def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export, data: Path, tmp_path: Path) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
-    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
 
     properties = {
         "type": "sql",
@@ -467,8 +445,6 @@ def test_records_that_went_before_are_an_error_or_counted(export: Export, data: 
 def test_an_incomplete_run_of_a_topic_that_was_created_again_is_refused(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
-
     def die(*_: object) -> None:
         raise KilledError
 
@@ -514,9 +490,6 @@ def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> Non
 def test_exported_rows_become_records_again_each_once(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
-
     monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     (tmp_path / "new").mkdir()
     target = str(tmp_path / "new") if kind == "directory" else (tmp_path / "new").as_uri()
@@ -542,10 +515,6 @@ def test_exported_rows_become_records_again_each_once(
 
 def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
     """pyarrow joins at most 2 GiB of values, and compressed segments may contain more."""
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
-
-    from stratalog_spark.exporting.imports import in_order  # noqa: PLC0415 - needs pyspark
-
     value = pa.array([bytes(64 << 20)], pa.binary())  # all rows share it
 
     def table(offsets: Sequence[int]) -> Any:
@@ -569,10 +538,6 @@ def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
 
 
 def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
-
-    from stratalog_spark.exporting.imports import in_order  # noqa: PLC0415 - needs pyspark
-
     large, count = 8, 20_000
     table = pa.table(
         {
@@ -591,9 +556,6 @@ def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
 def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
-
     monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     target = str(tmp_path / "new")
     (tmp_path / "new").mkdir()
@@ -615,9 +577,6 @@ def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
 def test_topics_that_are_renamed_to_one_name_are_imported_each_once(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: Sequence[Sequence[str]]
 ) -> None:
-    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
-
     monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     data, target = tmp_path / "data", str(tmp_path / "new")
     (tmp_path / "new").mkdir()
@@ -636,9 +595,6 @@ def test_topics_that_are_renamed_to_one_name_are_imported_each_once(
 def test_an_imported_topic_has_the_partitions_without_records_too(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
-
     monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     data, target = tmp_path / "data", str(tmp_path / "new")
     (tmp_path / "new").mkdir()
@@ -662,10 +618,6 @@ def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two tasks put files with the same local name into one folder at the same time."""
-    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
-
-    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
-
     for task in ("one", "two"):
         (tmp_path / task).mkdir()
         (tmp_path / task / "0.parquet").write_text(task)
@@ -685,10 +637,6 @@ def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
 
 
 def test_a_file_that_cannot_be_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
-
-    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
-
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
@@ -700,14 +648,10 @@ def test_a_file_that_cannot_be_put_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_credentials_of_the_destination_are_not_shown() -> None:
-    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
-
     assert "canary" not in repr(Target("s3://bucket/out", (("secret", "canary"),)))
 
 
 def test_progress_counts_the_bytes_of_tasks(export: Export, tmp_path: Path) -> None:
-    from stratalog_spark.tasks.run_tasks import ByteCount  # noqa: PLC0415 - needs pyspark
-
     told = list[tuple[int, int]]()
     count = ByteCount(lambda done, total: told.append((done, total)))
     for sizes in ([10, 20, 5], [7]):
@@ -728,8 +672,6 @@ def test_progress_counts_the_bytes_of_tasks(export: Export, tmp_path: Path) -> N
 
 
 def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark.parquet import parquet_files  # noqa: PLC0415 - needs pyarrow
-
     monkeypatch.setattr(parquet_files, "_OPEN_FILES", 3)
     monkeypatch.setattr(parquet_files, "_HELD_BYTES", 2_000)
     with open_engine(tmp_path / "data") as engine:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import golden_data
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.source import BatchReader
 
 TYPES = {None: -1, "CreateTime": 0, "LogAppendTime": 1}
 COLUMNS = "key,value,offset,timestamp,timestampType,headers"
@@ -27,9 +27,6 @@ def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of one log, from the source without Spark's processes, because a query takes seconds."""
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
-
     topic, partition = log.rsplit("-", 1)
     assigned = json.dumps({topic: [int(partition)]})
     options = Options({"path": str(logs), "assign": assigned, "isolation": f"read_{isolation}", "columns": COLUMNS})

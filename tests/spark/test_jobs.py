@@ -13,8 +13,9 @@ import stratalog_spark as jobs
 from command_runs import printed_items
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import UnknownTopicError
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark import session
+from stratalog_spark.jobs import compact
+from stratalog_spark.jobs.packing import partition_keys
 
 
 @pytest.fixture
@@ -53,7 +54,6 @@ def damage(folder: Path) -> Path:
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that runs ``stratalog spark`` on the session of the tests. A new JVM would take 10 s."""
     from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
-    from stratalog_spark import session  # noqa: PLC0415 - needs Spark
 
     monkeypatch.setattr(session, "open_session", lambda *_: spark)
     monkeypatch.setattr("pyspark.sql.SparkSession.stop", lambda _: None)
@@ -110,8 +110,6 @@ def test_export_writes_what_is_new_as_parquet(
 def test_a_topic_is_compacted_erased_and_converted(
     tier: Path, capsys: pytest.CaptureFixture[str], command: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
-
     uri = tier.as_uri()
     assert command("compact", uri, "-t", "orders", "--any-policy") == 2
     assert "take-over option" in capsys.readouterr().err
@@ -142,8 +140,6 @@ def test_a_topic_is_compacted_erased_and_converted(
 
 
 def test_partition_keys_are_those_of_sparks_hash(spark: Any) -> None:
-    from stratalog_spark.jobs.packing import partition_keys  # noqa: PLC0415 - needs numpy
-
     keys = partition_keys(13)
     rows = spark.createDataFrame([(key,) for key in keys], "key int").selectExpr("pmod(hash(key), 13) AS place")
     assert [row["place"] for row in rows.collect()] == list(range(13))

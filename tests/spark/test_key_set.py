@@ -6,22 +6,19 @@ import pickle
 import tracemalloc
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from stratalog.errors import StorageError
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.keys.hashes import KIND
+from stratalog_spark.keys.key_set import KeySet
 
 
 def sets(keys: Any, memory_bytes: int = 1 << 20) -> list[Any]:
-    from stratalog_spark.keys.key_set import KeySet  # noqa: PLC0415 - needs numpy
-
     return list(KeySet.in_memory(keys, memory_bytes))
 
 
 def contained(made: Any, keys: list[bytes | None]) -> list[bool]:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
     found: list[bool] = made.contains(pa.array(keys, pa.binary())).tolist()
     return found
 
@@ -51,8 +48,6 @@ def test_each_set_has_as_many_keys_as_its_memory_holds() -> None:
 
 
 def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
-    from stratalog_spark.keys.key_set import KeySet  # noqa: PLC0415 - needs numpy
-
     limit = 8 << 20
     sets([b"first"])  # imports modules before the measurement
     tracemalloc.start()
@@ -68,8 +63,6 @@ def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
 
 
 def test_a_set_of_other_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark.keys.hashes import KIND  # noqa: PLC0415 - needs numpy
-
     [made] = sets([b"a"])
     monkeypatch.setattr("stratalog_spark.keys.key_set.KIND", 1 - KIND)
     with pytest.raises(StorageError, match="install the same wheel on all"):

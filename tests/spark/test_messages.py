@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StructType
 
 from stratalog import Isolation, Record, TopicPartition, open_engine
 from stratalog.errors import CorruptBatchError
@@ -24,8 +25,12 @@ from stratalog.reading import Split
 from stratalog.reading.split import PackedSegment, Piece
 from stratalog.spi.layouts import StoredSegment
 from stratalog.writing import StagedSegment, WriteMark
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.exporting.imports import STAGED
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.source import BatchReader
+from stratalog_spark.tasks.messages import SPLIT, Message, MessageError
+from stratalog_spark.write.sink import BatchWriter, Written
 
 TOPIC_ID = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 LOG = TopicPartition("orders", 3)
@@ -79,22 +84,13 @@ values = st.builds(
 )
 
 
-def message(kind: str, hint: Any) -> Any:
-    from stratalog_spark.tasks.messages import Message  # noqa: PLC0415 - comes with the plugin
-
-    return Message(kind, hint)
-
-
 @given(values)
 def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
-    kind = message("value", Value)
+    kind = Message[Value]("value", Value)
     assert kind.unpack(kind.pack(value)) == value
 
 
 def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
-    from stratalog_spark.exporting.imports import STAGED  # noqa: PLC0415 - comes with the plugin
-    from stratalog_spark.tasks.messages import SPLIT, MessageError  # noqa: PLC0415 - comes with the plugin
-
     place = PackedSegment.of(STORED)
     piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, place, aborted=(AbortedTransaction(1, 5, 6, 7),))
     cut = Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", is_active=True, damage=DAMAGE)
@@ -132,16 +128,12 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     ],
 )
 def test_bytes_that_are_no_message_of_the_kind_raise_a_typed_error(text: str) -> None:
-    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
-
     with pytest.raises(MessageError, match="same release"):
-        message("pair", Pair).unpack(text)
+        Message[Pair]("pair", Pair).unpack(text)
 
 
 def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None:
-    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
-
-    marks = message("mark", WriteMark)
+    marks = Message[WriteMark]("mark", WriteMark)
     body = json.loads(marks.pack(WriteMark("query", 3)))
     body["value"]["more"] = 1
     with pytest.raises(MessageError, match="more"):
@@ -149,11 +141,9 @@ def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None
 
 
 def test_a_value_of_another_type_than_declared_is_not_sent() -> None:
-    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
-
     for hint, value in ((int, True), (bytes, "text"), (Pair, None), (str | None, 7), (object, {1: 2}), (Kind, "one")):
         with pytest.raises(MessageError, match="cannot be sent"):
-            message("value", hint).pack(value)
+            Message[Any]("value", hint).pack(value)
 
 
 class Recording(pickle.Unpickler):
@@ -169,13 +159,6 @@ class Recording(pickle.Unpickler):
 
 
 def test_the_pickles_that_spark_makes_hold_text_and_the_options_alone(tmp_path: Path) -> None:
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
-
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
-    from stratalog_spark.write.sink import BatchWriter, Written  # noqa: PLC0415 - the same
-
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders")
         engine.log("orders", 0).append([Record(value=b"v")])

@@ -15,8 +15,10 @@ from entry_parts import seal
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError
 from stratalog.spi import BatchHeader
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.columns.kafka_columns import TYPES
+from stratalog_spark.columns.pushdown import parsed
+from stratalog_spark.options.table_options import SPARK_TYPES
+from stratalog_spark.source import StratalogSource
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -81,9 +83,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(path: str, columns: str = "topic partition offset timestamp", **options: str) -> Any:
     """Return the rows of the source, by the calls that Spark makes, without Spark's processes."""
     types: Any = pytest.importorskip("pyspark.sql.types")
-    from stratalog_spark.columns.kafka_columns import TYPES  # noqa: PLC0415 - the same
-    from stratalog_spark.options.table_options import SPARK_TYPES  # noqa: PLC0415 - the same
-    from stratalog_spark.source import StratalogSource  # noqa: PLC0415 - needs pyspark
 
     source = StratalogSource({"path": path, "subscribe": "orders,payments", **options})
     schema = types.StructType()
@@ -330,8 +329,6 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
     ],
 )
 def test_text_that_is_no_predicate_is_refused(text: str) -> None:
-    from stratalog_spark.columns.pushdown import parsed  # noqa: PLC0415 - needs pyspark
-
     with pytest.raises(ConfigError, match="no predicate"):
         parsed("pushedFilter", text)
 

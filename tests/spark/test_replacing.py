@@ -11,9 +11,9 @@ import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, FencedEpochError, StorageError
+from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog_spark.jobs import erase, merge
 from tier_jobs import fill, read, run_here, some, versions
-
-pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> None:
@@ -35,8 +35,6 @@ def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> Non
 def test_keys_that_exceed_the_memory_are_erased_in_rounds(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import erase  # noqa: PLC0415 - needs pyspark
-
     uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
     before = [read(uri, partition) for partition in (0, 1)]
     wanted = sorted({row.key for rows in before for row in rows if row.key is not None})[::2]
@@ -102,8 +100,6 @@ def test_keys_below_the_log_start_are_erased(jobs: Any, tmp_path: Path) -> None:
 def test_an_erasure_fails_if_segments_with_its_keys_were_merged_meanwhile(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import erase  # noqa: PLC0415 - needs pyspark
-
     def rows(_: int) -> Iterable[Record]:
         return (Record(timestamp_ms=n, key=b"gone" if n == 300 else b"k", value=bytes(30)) for n in range(500))
 
@@ -190,8 +186,6 @@ def test_another_codec_and_layout_lose_nothing(jobs: Any, tmp_path: Path) -> Non
 def test_small_segments_become_fewer_and_no_byte_changes(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs import merge  # noqa: PLC0415 - needs pyspark
-
     monkeypatch.setattr(merge, "SMALLEST_RUN_BYTES", 20_000)
     uri = fill(tmp_path, some, {"segment.bytes": 1_500, "retention.ms": -1}, later={"segment.bytes": 15_000})
     with pytest.raises(FencedEpochError, match="take-over option"):
@@ -261,8 +255,6 @@ def magics(uri: str) -> set[int]:
 
 
 def layouts(uri: str) -> set[str]:
-    from stratalog.tier.read.remote_segment import RemoteSegment  # noqa: PLC0415 - of this helper alone
-
     with open_reader(uri) as reader:
         remote = reader.log("orders", 0).view().remote
         assert remote is not None

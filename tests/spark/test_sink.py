@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from stratalog import Record, open_engine, open_reader
-
-pytestmark = pytest.mark.usefixtures("has_spark")
 
 ROWS = 600
 
@@ -119,8 +118,6 @@ def stream(spark: Any, source: Path, place: str, checkpoint: Path, **options: st
 
 
 def test_a_batch_is_appended_and_read_back(spark: Any, tmp_path: Path) -> None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there
-
     (tmp_path / "tier").mkdir()
     place = (tmp_path / "tier").as_uri()
     frame = spark.range(0, ROWS, 1, 3).selectExpr(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sim_objects import SimBucket, SimObjectStore, SimRequest
@@ -25,8 +26,11 @@ from stratalog.tier.tier import Tier
 from stratalog.writing import BulkWriter, WriteMark, WriteTarget
 from stratalog.writing.merge_segments import FAN_IN
 from stratalog.writing.tier_writer import TierWriter
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.write.open_writers import close_kept
+from stratalog_spark.write.sink import publish, stage
 
-pytestmark = [pytest.mark.usefixtures("has_spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 PARTITIONS = 3
 ROWS = 30
@@ -40,12 +44,6 @@ def round_of(number: int) -> list[dict[str, Any]]:
 
 def run_round(number: int, location: str) -> None:
     """Stage the rows of a round in two tasks, publish them, and merge. A restarted driver repeats the whole round."""
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
-
-    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - the same
-    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.write.sink import publish, stage  # noqa: PLC0415 - the same
-
     options, mark, rows = (
         SinkOptions({"path": location, "topic": "orders"}),
         WriteMark("query", number),

@@ -9,22 +9,28 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, StorageError, UnknownTopicError
 from stratalog.tier.store.requests import Requests
 from stratalog.writing import WriteMark, WriteTarget
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.columns import row_columns
+from stratalog_spark.columns.row_columns import check_schema, columns_of, partitions_of
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.write import open_writers
+from stratalog_spark.write import sink as sinks
+from stratalog_spark.write.open_writers import close_kept, merger_of
+from stratalog_spark.write.sink import BatchWriter, StreamWriter, Written, as_arrow
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def arrow(rows: Sequence[dict[str, Any]], *, large: bool = False) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
-
     text, binary = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
     kinds = {
         "key": binary,
@@ -52,9 +58,8 @@ def made_rows(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def _no_writer_stays_open(has_spark: None) -> Iterator[None]:  # noqa: ARG001 - skips
+def _no_writer_stays_open() -> Iterator[None]:
     yield
-    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
 
     close_kept()
 
@@ -68,8 +73,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def sink(place: str, **options: object) -> Any:
-    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - needs pyspark
-
     given = {"path": place, "topic": "orders", **{name: str(value) for name, value in options.items()}}
     return SinkOptions({name: value for name, value in given.items() if value})
 
@@ -91,20 +94,14 @@ def read(place: str, topic: str = "orders") -> list[Record]:
 
 
 def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -> Any:
-    from stratalog_spark.write.sink import stage as carried_out  # noqa: PLC0415 - needs pyspark
-
-    return carried_out(options, batches, mark)
+    return sinks.stage(options, batches, mark)
 
 
 def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **chosen: bool) -> Any:
-    from stratalog_spark.write.sink import publish as carried_out  # noqa: PLC0415 - needs pyspark
-
-    return carried_out(options, messages, mark, **chosen)
+    return sinks.publish(options, messages, mark, **chosen)
 
 
 def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
-    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
-
     chance = random.Random(1)  # noqa: S311 - the same in every run
     keys = [chance.randbytes(chance.randrange(24)) for _ in range(500)]
     for large in (False, True):
@@ -115,8 +112,6 @@ def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
 
 
 def test_a_row_without_a_key_is_placed_by_its_value_each_time() -> None:
-    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
-
     rows = [{"key": None, "value": b"%d" % number} for number in range(100)]
     shuffled = random.Random(2).sample(rows, 100)  # noqa: S311 - the same in every run
     first, second = (
@@ -129,8 +124,6 @@ def test_a_row_without_a_key_is_placed_by_its_value_each_time() -> None:
 
 
 def test_a_partition_that_a_row_names_is_taken() -> None:
-    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
-
     rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
     assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
     for wrong in (3, -1, -2):
@@ -139,8 +132,6 @@ def test_a_partition_that_a_row_names_is_taken() -> None:
 
 
 def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark.columns import row_columns  # noqa: PLC0415 - needs pyspark
-
     keys = [bytes([number % 251]) * size for size in (0, 3, 7, 100) for number in range(40)]
     monkeypatch.setattr(row_columns, "_HASHED_BYTES", 64)
     found = row_columns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
@@ -148,16 +139,12 @@ def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_header_without_a_key_is_refused() -> None:
-    from stratalog_spark.columns.row_columns import columns_of  # noqa: PLC0415 - needs pyspark
-
     for header in ({"key": None, "value": b"v"}, None):
         with pytest.raises(InvalidRecordError, match="header"):
             columns_of(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
 
 
 def test_only_null_and_the_time_of_sparks_kafka_source_are_no_timestamp() -> None:
-    from stratalog_spark.columns.row_columns import columns_of  # noqa: PLC0415 - needs pyspark
-
     start = datetime(1970, 1, 1, tzinfo=UTC)
     times = [None, start - timedelta(milliseconds=1), start - timedelta(microseconds=1001), start]
     found = columns_of(arrow([{"value": b"v", "timestamp": time} for time in times]))
@@ -227,8 +214,6 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies between two commits. It repeats the round with the rows in another order."""
-    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
-
     options, mark, rows = sink(place), WriteMark("query", 4), made_rows(300)
     first = [stage(options, iter([arrow(rows[:100])]), mark), stage(options, iter([arrow(rows[100:])]), mark)]
     close_kept()
@@ -310,8 +295,6 @@ def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
 
     Merges run in one thread, and each log is merged once, up to the size that was requested last.
     """
-    from stratalog_spark.write.open_writers import merger_of  # noqa: PLC0415 - needs pyspark
-
     (tmp_path / "tier").mkdir()
     place = (tmp_path / "tier").as_uri()
     options = sink(place)
@@ -344,8 +327,6 @@ def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_merges_continue_after_an_unexpected_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark.write import open_writers  # noqa: PLC0415 - needs pyspark
-
     (tmp_path / "tier").mkdir()
     merger, merged = open_writers.Merger(sink((tmp_path / "tier").as_uri()).target), list[TopicPartition]()
 
@@ -366,10 +347,6 @@ def test_a_round_requests_only_partitions_that_it_writes_to(tmp_path: Path, monk
 
     Only the first round of a process also reads the manifests.
     """
-    from pyspark.sql.types import BinaryType, IntegerType, StructType  # noqa: PLC0415 - may not be there
-
-    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
-
     (tmp_path / "tier").mkdir()
     options = sink((tmp_path / "tier").as_uri(), mergeBytes=0)
     schema = StructType().add("value", BinaryType()).add("partition", IntegerType())
@@ -435,18 +412,6 @@ def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path, m
 
 
 def test_schemas_that_cannot_be_written_are_refused() -> None:
-    from pyspark.sql.types import (  # noqa: PLC0415 - may not be there
-        ArrayType,
-        BinaryType,
-        IntegerType,
-        LongType,
-        StringType,
-        StructType,
-        TimestampType,
-    )
-
-    from stratalog_spark.columns.row_columns import check_schema  # noqa: PLC0415 - needs pyspark
-
     header = StructType().add("key", StringType()).add("value", BinaryType())
     good = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
     check_schema(good.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
@@ -494,10 +459,6 @@ def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -
     ],
 )
 def test_the_driver_refuses_what_every_task_would_fail_with(place: str, options: dict[str, str], message: str) -> None:
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
-
-    from stratalog_spark.write.sink import BatchWriter, StreamWriter  # noqa: PLC0415 - needs pyspark
-
     schema = StructType().add("value", BinaryType())
     for writer in (BatchWriter, StreamWriter):
         writer(sink(place), schema)
@@ -506,10 +467,6 @@ def test_the_driver_refuses_what_every_task_would_fail_with(place: str, options:
 
 
 def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_names_the_take_over_option(tmp_path: Path) -> None:
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
-
-    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
-
     (tmp_path / "tier").mkdir()
     place, schema = (tmp_path / "tier").as_uri(), StructType().add("value", BinaryType())
     with open_engine(tmp_path / "data", tier=place) as engine:
@@ -523,11 +480,6 @@ def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_names_the_take_ov
 def test_columns_have_names_in_any_case_and_others_are_left_out_with_a_warning(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - may not be there
-    from pyspark.sql.types import BinaryType, LongType, StringType, StructType  # noqa: PLC0415 - the same
-
-    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
-
     options = sink(
         place, **{"kafka.bootstrap.servers": "x", "kafka.compression.type": "gzip", "includeHeaders": "true"}
     )
@@ -546,11 +498,6 @@ def test_columns_have_names_in_any_case_and_others_are_left_out_with_a_warning(
 
 
 def test_rows_of_an_older_spark_become_arrow() -> None:
-    from pyspark.sql import Row  # noqa: PLC0415 - may not be there
-    from pyspark.sql.types import BinaryType, StructType, TimestampType  # noqa: PLC0415 - the same
-
-    from stratalog_spark.write.sink import as_arrow  # noqa: PLC0415 - needs pyspark
-
     schema = StructType().add("value", BinaryType()).add("timestamp", TimestampType())
     moment = datetime(2026, 11, 21, 12, tzinfo=UTC)
     local = moment.astimezone().replace(tzinfo=None)  # the form in which Spark passes timestamps
@@ -575,10 +522,6 @@ def test_records_staged_by_another_attempt_of_a_task_are_not_published(place: st
 
 def test_a_stream_publishes_the_results_of_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks know the query and the batch, the driver knows only the batch. Messages of another batch are refused."""
-    import pyspark  # noqa: PLC0415 - may not be there
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - the same
-
-    from stratalog_spark.write import sink as module  # noqa: PLC0415 - needs pyspark
 
     class Context:
         @staticmethod
@@ -589,12 +532,11 @@ def test_a_stream_publishes_the_results_of_its_tasks(tmp_path: Path, monkeypatch
         def getLocalProperty(name: str) -> str:  # noqa: N802 - Spark's name
             return {"sql.streaming.queryId": "a query", "streaming.sql.batchId": "3"}[name]
 
-    assert pyspark.TaskContext is not Context
-    monkeypatch.setattr(module, "TaskContext", Context)
+    monkeypatch.setattr(sinks, "TaskContext", Context)
     options = sink(str(tmp_path / "data"), partitions=2)
-    writer = module.StreamWriter(options, StructType().add("value", BinaryType()))
+    writer = StreamWriter(options, StructType().add("value", BinaryType()))
     message = writer.write(iter([arrow([{"value": b"v"}])]))
-    assert isinstance(message, module.Written)
+    assert isinstance(message, Written)
     assert message.mark == WriteMark("a query", 3)
     with pytest.raises(ConfigError, match="batch 4"):
         writer.commit([message], 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.usefixtures("has_spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: Any) -> None:

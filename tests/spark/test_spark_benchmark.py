@@ -8,7 +8,7 @@ import pytest
 
 from quick_run import quick_run
 
-pytestmark = pytest.mark.usefixtures("has_spark", "has_java", "has_lakes", "has_catalog")
+pytestmark = pytest.mark.usefixtures("has_java", "has_lakes", "has_catalog")
 
 CASES = ("read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "segments")
 

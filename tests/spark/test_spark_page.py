@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import stratalog_spark
 from stratalog import Record, open_engine
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -43,8 +44,6 @@ def run(source: str, places: dict[str, str], names: dict[str, Any]) -> dict[str,
 def test_the_examples_run(
     spark: Any, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    import stratalog_spark  # noqa: PLC0415 - needs pyspark
-
     monkeypatch.setattr(stratalog_spark, "local_session", lambda _: spark)
     reading, in_arrow, streaming, watching, jobs, _ = BLOCKS
     names = run(reading, places, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,14 +16,12 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownSettingError, UnknownTopicError
 from stratalog.model.records import RecordColumns
 from stratalog.writing import WriteTarget
-
-if TYPE_CHECKING:
-    from stratalog_spark.read.stream import Offsets, Planner
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.rows import read_split
+from stratalog_spark.read.stream import Offsets, PlainStreamReader, Planner, from_json, to_json
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
-Plan = Callable[..., "Planner"]
+Plan = Callable[..., Planner]
 
 
 @pytest.fixture
@@ -52,9 +50,6 @@ def offload(engine: Engine) -> None:
 
 @pytest.fixture(params=["directory", "tier"])
 def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iterator[Plan]:
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.read.stream import Planner  # noqa: PLC0415 - the same
-
     made: list[Planner] = []
     path = tmp_path / "data" if request.param == "directory" else (tmp_path / "tier").as_uri()
     offload(engine)
@@ -71,8 +66,6 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
 
 
 def rows(planner: Planner, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
-    from stratalog_spark.read.rows import read_split  # noqa: PLC0415 - needs pyspark
-
     options = planner.options
     batches = [
         batch
@@ -177,8 +170,6 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(plan: Plan, engin
 
 
 def test_new_partitions_are_read_from_their_beginning(plan: Plan) -> None:
-    from stratalog_spark.read.stream import from_json  # noqa: PLC0415 - needs pyspark
-
     planner, start = plan(), from_json({"orders": {"0": 30}})  # offsets from before partition 1 was added
     end = planner.next(start, None)
     assert end == {P0: 30, P1: 10}
@@ -243,8 +234,6 @@ def test_a_topic_that_was_created_again_is_reported_or_read_from_its_beginning(p
 
 def restarted(offsets: Offsets) -> Offsets:
     """Return the offsets as read from a checkpoint."""
-    from stratalog_spark.read.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
-
     return from_json(json.loads(json.dumps(to_json(offsets))))
 
 
@@ -260,8 +249,6 @@ def test_the_checkpoint_of_another_topic_is_refused(plan: Plan, engine: Engine, 
 
 
 def test_a_checkpoint_of_a_kafka_source_is_read(plan: Plan) -> None:
-    from stratalog_spark.read.stream import from_json  # noqa: PLC0415 - needs pyspark
-
     start = from_json({"orders": {"0": 28, "1": 10}})
     planner = plan()
     assert rows(planner, start, planner.next(start, None)) == expected((0, 28, 30))
@@ -322,8 +309,6 @@ def test_records_that_a_writer_hides_for_now_are_not_lost(plan: Plan, tmp_path: 
 
 @pytest.mark.parametrize("plan", ["tier"], indirect=True)
 def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Path) -> None:
-    from stratalog_spark.read.rows import read_split  # noqa: PLC0415 - needs pyspark
-
     planner = plan(startingOffsets="earliest")
     start = planner.first()
     splits = planner.splits(start, planner.next(start, None))
@@ -336,9 +321,6 @@ def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Pa
 
 
 def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) -> None:
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.read.stream import Planner  # noqa: PLC0415 - the same
-
     count = 500
     (tmp_path / "tier").mkdir()
     target = WriteTarget((tmp_path / "tier").as_uri())
@@ -367,9 +349,6 @@ def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) ->
 
 def group_stream(location: str, **options: str) -> Any:
     """Return the source of a stream that commits the offsets of the group ``billing``."""
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
-
     given = {"path": location, "subscribe": "orders", "kafka.group.id": "billing", **options}
     return PlainStreamReader(Options(given, streaming=True), ("value",))
 
@@ -405,8 +384,6 @@ def test_a_stream_without_a_group_is_refused() -> None:
 
 
 def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
-    from stratalog_spark.read.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
-
     offsets = {TopicPartition("b", 10): 5, TopicPartition("b", 2): 1, TopicPartition("a", 0): 7}
     assert to_json(offsets) == {"a": {"0": 7}, "b": {"2": 1, "10": 5}}
     assert from_json(to_json(offsets)) == offsets
@@ -424,16 +401,12 @@ def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], streaming: bool, message: str) -> None:  # noqa: FBT001 - a parameter of the test
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises((ConfigError, UnknownSettingError), match=message):
         Options({"path": "/nowhere", "subscribe": "orders", **options}, streaming=streaming)
 
 
 def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
-
     assert engine.partitions()
     given = {"path": str(tmp_path / "data"), "subscribe": "orders", "startingOffsets": "earliest"}
     reader: Any = PlainStreamReader(Options(given, streaming=True), ["offset"])
@@ -448,9 +421,6 @@ def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
 
 
 def plain_reader(folder: Path, **options: str) -> Any:
-    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
-
     given = {"path": str(folder), "subscribe": "orders", "startingOffsets": "earliest", **options}
     return PlainStreamReader(Options(given, streaming=True), ["offset"])
 

@@ -9,31 +9,32 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from compiled_twin import compiled_twin
 from stratalog import TopicPartition
 from stratalog.extensions import absence
+from stratalog_spark.jobs.sketch import BINS, KEYS_ERROR, KeySketch, TimeSketch
+from stratalog_spark.jobs.stats import PartitionStats
+from stratalog_spark.jobs.stats_chart import stats_chart
+from stratalog_spark.keys import hashes as key_hashes
+from stratalog_spark.keys.hashes import hash_keys
 
 SECRET = bytes(range(16))
-
-pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 @pytest.fixture(params=["python", "compiled"])
 def hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    from stratalog_spark.keys import hashes as module  # noqa: PLC0415 - needs numpy
-
     if request.param == "python":
-        monkeypatch.setattr(module, "_twin", None)
-    elif absence(module.EXTENSIONS[0]):
-        pytest.skip(absence(module.EXTENSIONS[0]))
-    return module
+        monkeypatch.setattr(key_hashes, "_twin", None)
+    elif absence(key_hashes.EXTENSIONS[0]):
+        pytest.skip(absence(key_hashes.EXTENSIONS[0]))
+    return key_hashes
 
 
 def binary(items: Sequence[bytes | None]) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
     return pa.array(items, pa.binary())
 
 
@@ -86,9 +87,6 @@ def test_a_secret_of_another_size_is_refused(hashes: ModuleType) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 100, 20_000])
 def test_keys_are_counted_within_five_standard_errors(count: int) -> None:
-    from stratalog_spark.jobs.sketch import KEYS_ERROR, KeySketch  # noqa: PLC0415 - the same
-    from stratalog_spark.keys.hashes import hash_keys  # noqa: PLC0415 - needs numpy
-
     keys = [b"key-%d" % number for number in range(count)]
     one, other = KeySketch(), KeySketch()
     one.add(hash_keys(binary(keys[: count // 2]), SECRET))
@@ -98,10 +96,6 @@ def test_keys_are_counted_within_five_standard_errors(count: int) -> None:
 
 
 def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.jobs.sketch import BINS, TimeSketch  # noqa: PLC0415 - the same
-
     chance, total = random.Random(5), TimeSketch()  # noqa: S311 - the same in every run
     times: list[int] = []
     for scale in (10**3, 10**5, 10**9, 10**14):
@@ -118,11 +112,6 @@ def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
 
 
 def test_the_picture_shows_each_partition_and_escapes_names() -> None:
-    import numpy as np  # noqa: PLC0415 - comes with Spark
-
-    from stratalog_spark.jobs.stats import PartitionStats  # noqa: PLC0415 - the same
-    from stratalog_spark.jobs.stats_chart import stats_chart  # noqa: PLC0415 - needs Spark
-
     some = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
     some.times.add(np.array([0, 4_000, 9_000], np.int64))
     drawn = stats_chart([some, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")

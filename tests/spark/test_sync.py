@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,21 @@ import pytest
 
 from lake import HOUR_MS, START_MS, TOPIC, Lake, prefixed, record
 from stratalog import Record, open_engine
+from stratalog.errors import ConfigError, CorruptBatchError
+from stratalog_spark import Maintenance
+from stratalog_spark.lake import syncer as micro_batches
+from stratalog_spark.lake.protobuf import compiled
+from stratalog_spark.lake.table import TableConflictError
 from tier_jobs import run_here
 
-pytestmark = pytest.mark.usefixtures("has_spark", "has_lakes")
+pytestmark = pytest.mark.usefixtures("has_lakes")
 
 PLACES = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
 @pytest.fixture(params=["iceberg", "delta"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
-
-    monkeypatch.setattr(module, "run_tasks", run_here)
+    monkeypatch.setattr(micro_batches, "run_tasks", run_here)
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
         yield Lake(tmp_path, engine, request.param)
@@ -62,8 +67,6 @@ def test_rows_are_in_the_partition_of_their_day(lake: Lake) -> None:
 
 @pytest.mark.parametrize("partition_by", ["day", "none"])
 def test_a_timestamp_after_the_year_9999_is_null(lake: Lake, partition_by: str) -> None:
-    from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
-
     last_ms = int(datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC).timestamp()) * 1000
     syncer = lake.syncer(partition_by=partition_by, maintenance=Maintenance(small_files=2))
     for timestamp_ms in (last_ms, 1_000 * START_MS):  # a producer that sends microseconds sets the second one
@@ -97,8 +100,6 @@ AVRO_2 = {
 
 
 def avro(schema: object, value: object) -> bytes:
-    import io  # noqa: PLC0415 - with fastavro
-
     import fastavro  # noqa: PLC0415 - an extra
 
     body = io.BytesIO()
@@ -164,8 +165,6 @@ def test_a_timestamp_after_the_year_9999_is_later_than_other_timestamps_of_its_k
 
 
 def test_small_files_are_rewritten_within_the_limits(lake: Lake) -> None:
-    from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
-
     syncer = lake.syncer(maintenance=Maintenance(small_files=4, file_bytes=1 << 20))
     for number in range(5):
         lake.append(0, [record(b"a", b"%d" % number), record(b"a", b"%d" % number, hour=30 + number)])
@@ -179,8 +178,6 @@ def test_small_files_are_rewritten_within_the_limits(lake: Lake) -> None:
 
 
 def test_settings_that_do_not_match_are_refused(lake: Lake) -> None:
-    from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
-
     lake.syncer()
     with pytest.raises(ConfigError, match="partition_by='hour', not 'day'"):
         lake.syncer(partition_by="day")
@@ -215,8 +212,6 @@ def test_a_driver_that_is_killed_at_any_commit_neither_loses_nor_repeats_a_recor
     lake: Lake, step: str, when: str, upsert: int
 ) -> None:
     """The schema of the bad record appears after the driver died. Each record is in one of the two tables."""
-    from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
-
     schemas: dict[int, object] = {1: AVRO_1}
     limits = Maintenance(small_files=2, file_bytes=1 << 20)
 
@@ -245,8 +240,6 @@ def test_a_driver_that_is_killed_at_any_commit_neither_loses_nor_repeats_a_recor
 
 
 def test_schemas_that_do_not_fit_are_refused_and_wider_columns_are_not(lake: Lake) -> None:
-    from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
-
     def schema(kind: object) -> dict[str, object]:
         return {"type": "record", "name": "Order", "fields": [{"name": "n", "type": kind}]}
 
@@ -263,8 +256,6 @@ def test_schemas_that_do_not_fit_are_refused_and_wider_columns_are_not(lake: Lak
 
 
 def test_an_invalid_schema_of_a_registry_is_an_error(lake: Lake) -> None:
-    from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
-
     field = {"name": "x", "type": {"type": "array"}}
     lake.append(0, [record(b"a", prefixed(1, b"x"))])
     syncer = lake.syncer("avro", lambda _: {"type": "record", "name": "A", "fields": [field]})
@@ -308,12 +299,7 @@ enum Kind { NONE = 0; BOOK = 1; }
 
 
 def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
-    from datetime import UTC, datetime  # noqa: PLC0415 - only here
-    from decimal import Decimal  # noqa: PLC0415 - the same
-
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415 - an extra
-
-    from stratalog_spark.lake.protobuf import compiled  # noqa: PLC0415 - needs pyspark
 
     folder = lake.folder / "schemas"
     folder.mkdir()
@@ -350,9 +336,6 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
 
 def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both drivers have read the table before either of them commits."""
-    from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.lake.table import TableConflictError  # noqa: PLC0415 - the same
-
     lake.append(0, [record(b"a", b"1")] * 3)
     syncer, other = lake.syncer(), lake.syncer()
     ran = list[int]()
@@ -364,15 +347,13 @@ def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, mo
             lake.sync(other)
         return done
 
-    monkeypatch.setattr(module, "run_tasks", late)
+    monkeypatch.setattr(micro_batches, "run_tasks", late)
     with pytest.raises(TableConflictError, match="at the same time"):
         lake.sync(syncer)
     assert lake.places() == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_log_that_was_cut_at_its_end_is_an_error(lake: Lake) -> None:
-    from stratalog.errors import CorruptBatchError  # noqa: PLC0415 - with the plugin
-
     lake.append(0, [record(b"a", b"1")])
     lake.append(0, [record(b"a", b"2")])
     failing, skipping = lake.syncer(), lake.syncer(corruptBatches="skip")
@@ -387,8 +368,6 @@ def test_a_log_that_was_cut_at_its_end_is_an_error(lake: Lake) -> None:
 
 
 def test_a_topic_that_was_created_again_needs_another_table(lake: Lake) -> None:
-    from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
-
     lake.append(0, [record(b"a", b"1")])
     syncer = lake.syncer()
     lake.sync(syncer)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.usefixtures("has_spark", "has_lakes"), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("has_lakes"), pytest.mark.long]
 
 PROGRAM = Path(__file__).parents[1] / "support" / "sync_kills.py"
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+import stratalog_spark
 from lake import TOPIC, Lake, prefixed, record
 from stratalog import open_engine
 from stratalog.errors import ConfigError, UnknownTopicError
 
-pytestmark = pytest.mark.usefixtures("has_spark", "has_java", "has_lakes")
+pytestmark = pytest.mark.usefixtures("has_java", "has_lakes")
 
 SCHEMA = {"type": "object", "properties": {"user": {"type": "string"}, "amount": {"type": "number"}}}
 
@@ -28,8 +30,6 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
 
 def run_stream(spark: Any, lake: Lake, **settings: Any) -> None:
     """Run the stream until it has read the existing records."""
-    import stratalog_spark  # noqa: PLC0415 - needs pyspark
-
     arguments = {"checkpoint": str(lake.folder / "checkpoint"), "partition_by": "hour", **settings}
     query = stratalog_spark.sync(spark, str(lake.folder / "data"), TOPIC, lake.target(), **arguments)
     try:
@@ -97,8 +97,6 @@ def test_a_limited_stream_upserts_a_compacted_topic(spark: Any, lake: Lake) -> N
 
 
 def test_a_failed_micro_batch_is_repeated(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs pyspark
-
     table = type(lake.target().open_table())
     commit = table.commit
 
@@ -116,8 +114,6 @@ def test_a_failed_micro_batch_is_repeated(spark: Any, lake: Lake, monkeypatch: p
 
 
 def test_wrong_arguments_are_refused_before_the_stream_starts(spark: Any, lake: Lake) -> None:
-    import stratalog_spark  # noqa: PLC0415 - needs pyspark
-
     def start(topic: str = TOPIC, **settings: Any) -> None:
         stratalog_spark.sync(spark, str(lake.folder / "data"), topic, lake.target(), checkpoint="c", **settings)
 

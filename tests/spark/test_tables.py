@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, StructType
 
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, UnknownSettingError
-
-pytestmark = pytest.mark.usefixtures("has_spark")
+from stratalog_spark.catalog import answer
+from stratalog_spark.options.table_options import located, table_schema, with_table
 
 
 def given(**options: str) -> dict[str, str]:
@@ -20,8 +22,6 @@ def given(**options: str) -> dict[str, str]:
 
 
 def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
-    from stratalog_spark.options.table_options import table_schema, with_table  # noqa: PLC0415 - needs pyspark
-
     schema = table_schema({**given(subscribe="orders", columns="key,value"), "a.property": "of the table"})
     assert schema.simpleString() == "struct<key:binary,value:binary>"
     assert dict(with_table({}, schema, streaming=False)) == {
@@ -32,8 +32,6 @@ def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
 
 
 def test_options_of_a_query_count_before_those_of_the_table() -> None:
-    from stratalog_spark.options.table_options import table_schema, with_table  # noqa: PLC0415 - needs pyspark
-
     schema = table_schema(given(subscribe="orders", maxOffsetsPerTrigger="5"))
     found = with_table({"Subscribe": "others"}, schema, streaming=True)
     assert "subscribe" not in found
@@ -54,32 +52,22 @@ def test_options_of_a_query_count_before_those_of_the_table() -> None:
     ],
 )
 def test_columns_that_a_table_cannot_store_are_refused_at_creation(options: dict[str, str], text: str) -> None:
-    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
-
     with pytest.raises(ConfigError, match=text) as raised:
         table_schema(given(**options))
     assert "hush" not in str(raised.value)
 
 
 def test_an_unknown_option_of_a_table_is_named_with_the_nearest() -> None:
-    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
-
     with pytest.raises(UnknownSettingError, match="did you mean 'subscribe'"):
         table_schema(given(subscrib="orders"))
 
 
 def test_a_table_without_a_location_is_refused() -> None:
-    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
-
     with pytest.raises(ConfigError, match="LOCATION"):
         table_schema({"provider": "stratalog", "option.subscribe": "orders"})
 
 
 def test_metadata_that_this_source_did_not_write_are_refused() -> None:
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
-
-    from stratalog_spark.options.table_options import with_table  # noqa: PLC0415 - needs pyspark
-
     for metadata in ("text", {"subscribe": "a"}, {"path": 7}):
         schema = StructType().add("key", BinaryType(), nullable=True, metadata={"stratalog": metadata})
         with pytest.raises(ConfigError, match="create the table again"):
@@ -87,8 +75,6 @@ def test_metadata_that_this_source_did_not_write_are_refused() -> None:
 
 
 def test_a_location_is_a_directory_or_a_tier_by_what_is_there(tmp_path: Path) -> None:
-    from stratalog_spark.options.table_options import located  # noqa: PLC0415 - needs pyspark
-
     with open_engine(tmp_path / "a directory") as engine:
         engine.create_topic("orders")
     (tmp_path / "tier").mkdir()
@@ -100,8 +86,6 @@ def test_a_location_is_a_directory_or_a_tier_by_what_is_there(tmp_path: Path) ->
 
 
 def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -> None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there
-
     place = tmp_path / "logs of orders"
     with open_engine(place) as engine:
         engine.create_topic("orders")
@@ -142,8 +126,6 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
 
 
 def test_the_columns_of_a_catalog_have_names_in_any_case(tmp_path: Path) -> None:
-    from stratalog_spark.catalog import answer  # noqa: PLC0415 - needs pyspark
-
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
     asked = {"ask": "topic", "topic": "orders", "catalog.path": str(tmp_path), "catalog.columns": "Key,VALUE"}

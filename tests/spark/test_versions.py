@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("has_spark", "has_java")
+pytestmark = pytest.mark.usefixtures("has_java")
 
 ROOT = Path(__file__).parent.parent.parent
 STORY = ROOT / "tests" / "support" / "spark_story.py"

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stratalog import Engine, Record
+import stratalog_spark
+from inside import write_checkpoints
+from stratalog import Engine, Record, TopicPartition
+from stratalog_spark.lake.schemas import SchemaSet
+from stratalog_spark.lake.syncer import Maintenance, Syncer
+from stratalog_spark.lake.table import Layout
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.stream import Offsets, Planner
 
 TOPIC = "orders"
 HOUR_MS = 3_600_000
@@ -39,15 +46,11 @@ class Lake:
     tables: dict[str, Any] = field(default_factory=dict)
 
     def append(self, partition: int, records: Iterable[Record]) -> None:
-        from inside import write_checkpoints  # noqa: PLC0415 - as the engine
-
         self.engine.log(TOPIC, partition).append(list(records))
         write_checkpoints(self.engine)
 
     def target(self, name: str = "orders") -> Any:
         """Return the table of this name. Any: its class is from a plugin."""
-        import stratalog_spark  # noqa: PLC0415 - needs pyspark
-
         if self.kind == "delta":
             return stratalog_spark.DeltaTable(str(self.folder / "delta" / name))
         (self.folder / "iceberg").mkdir(exist_ok=True)
@@ -65,34 +68,25 @@ class Lake:
         *,
         partition_by: str = "hour",
         upsert: int = 0,
-        maintenance: Any = None,
+        maintenance: Maintenance | None = None,
         **options: str,
-    ) -> Any:
+    ) -> Syncer:
         """Return the writer of micro-batches that ``sync`` would create for a stream."""
-        from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
-        from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
-        from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
-        from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - the same
-
         given = {"path": str(self.folder / "data"), "subscribe": TOPIC, **options}
         topic_id = str(self.engine.log(TOPIC, 0).topic_id)
-        made = module.Syncer(
+        made = Syncer(
             Options({"startingOffsets": "earliest", **given}, streaming=True),
             self.target(),
             self.target().quarantine(),
             Layout(TOPIC, topic_id, schema, "bucket" if upsert else partition_by, upsert),
             SchemaSet(schema, schemas),
-            maintenance or module.Maintenance(small_files=0),
+            maintenance or Maintenance(small_files=0),
         )
         made.prepare([0, 1])
         return made
 
     def splits(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[Any]:
         """Return the splits of a micro-batch from ``start`` to ``end``, offsets by partition."""
-        from stratalog import TopicPartition  # noqa: PLC0415 - only here
-        from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
-        from stratalog_spark.read.stream import Offsets, Planner  # noqa: PLC0415 - the same
-
         planner = Planner(Options({"path": str(self.folder / "data"), "subscribe": TOPIC}, streaming=True))
         try:
             named = [

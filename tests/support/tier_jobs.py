@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import stratalog_spark
 from stratalog import Record, open_engine, open_reader
+from stratalog_spark.jobs import compact, convert, erase, merge
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": 4_000, "retention.ms": -1}
 
@@ -31,8 +35,6 @@ class Frame:
         self._work = work
 
     def toArrow(self) -> Any:  # noqa: N802 - Spark's name
-        import pyarrow as pa  # noqa: PLC0415 - comes with Spark
-
         work = pickle.loads(pickle.dumps(self._work))  # noqa: S301 - made just now
         numbers = range(len(work.runs))
         hashed = pa.Table.from_batches([batch for number in numbers for batch in work.hashed(number, [7, 8])])
@@ -41,10 +43,8 @@ class Frame:
 
 
 def groups(table: Any, name: str) -> Iterable[Any]:
-    from pyarrow import compute  # noqa: PLC0415 - comes with Spark
-
-    for value in compute.unique(table[name]).to_pylist():
-        found = table.filter(compute.equal(table[name], value))
+    for value in pc.unique(table[name]).to_pylist():
+        found = table.filter(pc.equal(table[name], value))
         order = list(range(found.num_rows))
         random.Random(str(value)).shuffle(order)  # noqa: S311 - messages come in any order, the same in every run
         yield found.take(order)
@@ -52,9 +52,6 @@ def groups(table: Any, name: str) -> Iterable[Any]:
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Patch the jobs to run their tasks in this process. Each bucket of a compaction has 200 records."""
-    import stratalog_spark  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.jobs import compact, convert, erase, merge  # noqa: PLC0415 - the same
-
     for module in (compact, convert, erase, merge):
         monkeypatch.setattr(module, "run_tasks", run_here)
     monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
