@@ -16,7 +16,8 @@ from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.read.stream import Planner
 from stratalog_spark.write.open_writers import close_kept
-from stratalog_spark.write.sink import publish, stage
+from stratalog_spark.write.sink import Written, publish
+from stratalog_spark.write.stage import stage
 
 _TOPIC = "triggered"
 
@@ -48,7 +49,7 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
         commit_seconds = 0.0
         if rows:
             mark = WriteMark("query", number)
-            message = stage(options, iter([pa.RecordBatch.from_pylist(rows)]), mark)
+            message = Written(stage(options, [pa.RecordBatch.from_pylist(rows)]), mark)
             begun = process_time()
             published = publish(options, [message], mark)
             commit_seconds = process_time() - begun

@@ -28,7 +28,8 @@ from stratalog.writing.merge_segments import FAN_IN
 from stratalog.writing.tier_writer import TierWriter
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.write.open_writers import close_kept
-from stratalog_spark.write.sink import publish, stage
+from stratalog_spark.write.sink import Written, publish
+from stratalog_spark.write.stage import stage
 
 pytestmark = pytest.mark.long
 
@@ -51,7 +52,7 @@ def run_round(number: int, location: str) -> None:
     )
     try:
         tasks = (rows[: ROWS // 2], rows[ROWS // 2 :])
-        publish(options, [stage(options, iter([pa.RecordBatch.from_pylist(part)]), mark) for part in tasks], mark)
+        publish(options, [Written(stage(options, [pa.RecordBatch.from_pylist(part)]), mark) for part in tasks], mark)
     finally:
         close_kept()
 

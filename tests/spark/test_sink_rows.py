@@ -20,12 +20,15 @@ from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, Sto
 from stratalog.tier.store.requests import Requests
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import row_columns
-from stratalog_spark.columns.row_columns import check_schema, columns_of, partitions_of
+from stratalog_spark.columns.kafka_columns import check_schema
+from stratalog_spark.columns.row_columns import columns_of, partitions_of
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.write import open_writers
 from stratalog_spark.write import sink as sinks
+from stratalog_spark.write import stage as staging
 from stratalog_spark.write.open_writers import close_kept, merger_of
-from stratalog_spark.write.sink import BatchWriter, StreamWriter, Written, as_arrow
+from stratalog_spark.write.sink import BatchWriter, StreamWriter, Written
+from stratalog_spark.write.stage import as_arrow
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -94,7 +97,7 @@ def read(place: str, topic: str = "orders") -> list[Record]:
 
 
 def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -> Any:
-    return sinks.stage(options, batches, mark)
+    return Written(staging.stage(options, batches), mark)
 
 
 def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **chosen: bool) -> Any:

@@ -17,7 +17,7 @@ from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, U
 from stratalog.model.records import RecordColumns
 from stratalog.writing import WriteTarget
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.rows import read_split
+from stratalog_spark.read.read_split import read_split
 from stratalog_spark.read.stream import Offsets, PlainStreamReader, Planner, from_json, to_json
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
@@ -68,9 +68,7 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
 def rows(planner: Planner, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
     options = planner.options
     batches = [
-        batch
-        for split in planner.splits(start, end)
-        for batch in read_split(options, ("partition", "offset"), options.source, split)
+        batch for split in planner.splits(start, end) for batch in read_split(options, ("partition", "offset"), split)
     ]
     return sorted((row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
 
@@ -317,7 +315,7 @@ def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Pa
     options = planner.options
     for split in splits:
         with pytest.raises(StorageError, match="seg"):
-            list(read_split(options, ("offset",), options.source, split))
+            list(read_split(options, ("offset",), split))
 
 
 def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES, canonic
 from stratalog_spark.columns.pushdown import UNORDERED
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import SPARK_TYPES, with_table
+from stratalog_spark.read.plan import planned
 from stratalog_spark.read.ranges import resolve
-from stratalog_spark.read.rows import planned
 
 ASK: Final = "ask"
 _TOPIC: Final = "stratalog.topic"

@@ -19,11 +19,11 @@ from stratalog_spark import catalog
 from stratalog_spark.columns.kafka_columns import check_names, ddl
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import is_table, table_schema, with_table
-from stratalog_spark.read.rows import SplitPartition, plan, read_split
-from stratalog_spark.tasks.worker import collection_paused, freeze_once
+from stratalog_spark.read.plan import SplitPartition, plan
+from stratalog_spark.tasks.worker import collection_paused
 
 if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
+    import pyarrow as pa
 
 
 class StratalogSource(DataSource):
@@ -113,8 +113,7 @@ class BatchReader(DataSourceReader):
             splits = plan(self._options)[::-1]
             return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # free each split: a plan is large
 
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task as Arrow batches."""
         assert isinstance(partition, SplitPartition)  # from ``partitions``
-        freeze_once()
-        return read_split(self._options, self._names, self._options.source, partition.split)
+        return partition.rows(self._options, self._names)

@@ -7,20 +7,16 @@ VALUE, ...]``, or a comparison such as ``["<", "offset", 10]``. Timestamps are i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from stratalog import Isolation, LogReader
 from stratalog.errors import ConfigError
 from stratalog.reading import OffsetRange, timestamp_ranges
 
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
-
 COMPARED: Final = ("topic", "partition", "offset", "timestamp")
-_COMPARISONS: Final = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+COMPARISONS: Final = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 _NO_END: Final = 1 << 63
 _FIRST_MS: Final = -(1 << 63)
 _LAST_MS: Final = ((1 << 63) - 1) // 1000  # the largest time that Spark's microseconds hold; later ones are null
@@ -89,7 +85,7 @@ def _node(found: list[Any]) -> Node:
         return Node(operator, parts=tuple(map(_node, found[1:])))
     column, values = found[1], tuple(found[2:])
     wanted = str if column == "topic" else int
-    if column not in COMPARED or not (operator in _COMPARISONS or operator in {"in", "notnull"}):
+    if column not in COMPARED or not (operator in COMPARISONS or operator in {"in", "notnull"}):
         raise ValueError(f"{operator} {column}")
     has_values = {"in": len(values) > 0, "notnull": not values}.get(operator, len(values) == 1)
     if any(type(value) is not wanted for value in values) or not has_values:
@@ -210,30 +206,3 @@ def _joined(found: Iterable[Spans]) -> Spans:
         else:
             joined.append((start, end))
     return joined
-
-
-def accepted(node: Node, column: Callable[[str], Any]) -> pyarrow.BooleanArray:
-    """Return the value of the predicate for each row by the rules of SQL: true, false, or null if it is unknown.
-
-    Args:
-        node: the predicate.
-        column: function that returns the Arrow array of the column with a given name.
-    """
-    import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
-
-    pc: Any = import_module("pyarrow.compute")
-    if node.parts:
-        combine = pc.and_kleene if node.operator == "and" else pc.or_kleene
-        found = reduce(combine, (accepted(part, column) for part in node.parts))
-    elif node.operator == "notnull":
-        found = pc.is_valid(column(node.column))
-    else:
-        array = column(node.column)
-        kind = array.type
-        values = [
-            pa.scalar(value, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else value for value in node.values
-        ]
-        compare = getattr(pc, _COMPARISONS.get(node.operator, "equal"))
-        found = reduce(pc.or_kleene, (compare(array, value) for value in values))
-    mask: pyarrow.BooleanArray = found
-    return mask

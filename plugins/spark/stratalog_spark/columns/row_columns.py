@@ -1,4 +1,4 @@
-"""Conversion of rows that Spark writes into records.
+"""Conversion of rows that Spark writes into records. Only tasks import this module: numpy and pyarrow are slow to import.
 
 The rows have the columns of Spark's Kafka sink, and a timestamp.
 """
@@ -6,58 +6,23 @@ The rows have the columns of Spark's Kafka sink, and a timestamp.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pyspark.sql.types import StructType
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from stratalog import RecordColumns
-from stratalog.errors import ConfigError, InvalidRecordError
-from stratalog_spark.columns.kafka_columns import HEADERS, READ_ONLY, canonical
+from stratalog import RecordColumns, TopicPartition
+from stratalog.errors import InvalidRecordError
+from stratalog_spark.columns.kafka_columns import HEADERS, READ_ONLY, written_names
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-_BYTES: Final = ("binary", "string")
-_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
-    "key": _BYTES,
-    "value": _BYTES,
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp",),
-}
 Column: TypeAlias = Any  # pyarrow array; pyarrow's type stubs have no buffers
 _HASHED_BYTES: Final = 1 << 18  # per block: the index numbers take eight times as much
 _LARGEST_BYTES: Final = (1 << 31) - 1
-
-
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise ConfigError unless rows of this schema can be written. If ``topic`` is None, require a column ``topic``."""
-    found = dict[str, str]()
-    for field in schema.fields:
-        name, kind = canonical(field.name), field.dataType.simpleString()
-        if name not in _TYPES:
-            continue
-        if name in found:
-            raise ConfigError(f"two columns are called {name!r}; names are not case-sensitive")
-        if kind not in _TYPES[name]:
-            raise ConfigError(f"column {name!r} must be of type {' or '.join(_TYPES[name])}, not {kind}: cast it")
-        found[name] = kind
-    if "value" not in found:
-        raise ConfigError(f"the column 'value' is missing; the columns are {', '.join(schema.names) or 'none'}")
-    if topic is None and "topic" not in found:
-        raise ConfigError("no topic is given: add option topic, or a column 'topic'")
-
-
-def written_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the declared name of each column that is written, by the name of the column in the rows.
-
-    Other columns are ignored, as in Spark's Kafka sink (apache/spark KafkaWriter).
-    """
-    return {name: canonical(name) for name in names if canonical(name) in _TYPES}
 
 
 def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -83,34 +48,30 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def by_log(
-    batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
-) -> Iterator[tuple[tuple[str, int], Any]]:
+    batch: pa.RecordBatch, topic: str | None, partitions: Callable[[str], int]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield each topic and partition with its rows in a batch, in their order.
 
     Args:
         batch: a result of ``writable``, whose schema ``check_schema`` accepts.
         topic: topic of all rows; None uses the column ``topic``.
-        places: number of partitions by topic.
+        partitions: returns the number of partitions of a topic.
 
     Raises:
         InvalidRecordError: a row has no topic, or names a partition that its topic does not have.
-        UnknownTopicError: ``places`` raises it for a topic that does not exist.
+        UnknownTopicError: ``partitions`` raises it for a topic that does not exist.
     """
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     for name, rows in _by_topic(batch, topic):
-        chosen = partitions_of(rows, places[name])
+        chosen = partitions_of(rows, partitions(name))
         order = np.argsort(chosen, kind="stable")
         borders: NDArray[np.int64] = np.flatnonzero(np.diff(chosen[order])) + 1
         for part in np.split(order, borders):
             if len(part):
                 taken = rows if len(part) == rows.num_rows else rows.take(part)
-                yield (name, int(chosen[part[0]])), taken
+                yield TopicPartition(name, int(chosen[part[0]])), taken
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    import pyarrow.compute as pc  # noqa: PLC0415 - comes with Spark's extra
-
     if not batch.num_rows:
         return
     if topic is not None:
@@ -133,8 +94,6 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     Raises:
         InvalidRecordError: a row names a partition that the topic does not have.
     """
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     found: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
     left = np.arange(rows.num_rows)
     if "partition" in rows.schema.names:
@@ -152,8 +111,6 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
 
 def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
     """Return the hash that chooses a row's partition: murmur2 of the key, or CRC-32 of the value for a null key."""
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     values: Column = rows.column("value")
     if "key" not in rows.schema.names:
         return _checksums(values)
@@ -166,8 +123,6 @@ def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
 
 
 def _checksums(column: Column) -> NDArray[np.uint32]:
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     starts, sizes, data = _bytes_of(column)
     spans = zip(starts.tolist(), sizes.tolist(), strict=True)
     return np.fromiter((zlib.crc32(data[at : at + size].data) for at, size in spans), np.uint32, len(sizes))
@@ -175,8 +130,6 @@ def _checksums(column: Column) -> NDArray[np.uint32]:
 
 def murmur2(column: Column) -> NDArray[np.uint32]:
     """Return Kafka's 32-bit murmur2 of each value. The hash of null is that of empty bytes."""
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     starts, sizes, data = _bytes_of(column)
     found: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
     for size in np.unique(sizes).tolist():
@@ -190,8 +143,6 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
 
 def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return murmur2 of each row of a two-dimensional array, which contains values of equal size."""
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     count, size = block.shape
     hashed: NDArray[np.uint32] = np.full(count, 0x9747B28C ^ size, dtype=np.uint32)
     factor, shift = np.uint32(0x5BD1E995), np.uint32(24)
@@ -219,8 +170,6 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
         InvalidRecordError: the rows are larger than 2 GiB in total, a header is null or has no key, or a timestamp is
             less than 1 ms before 1970, which would be rounded to -1.
     """
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     arena = _Arena()
     count, names = rows.num_rows, rows.schema.names
     keys = arena.put(rows.column("key")) if "key" in names else (arena.zeros(count), arena.none(count))
@@ -253,8 +202,6 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
 
 def _view(column: NDArray[Any]) -> memoryview:
     """Return the numbers as a memoryview of format ``q`` or ``i``, which ``RecordColumns`` requires."""
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
     flat = np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")
     return flat.cast("q") if column.dtype.itemsize == 8 else flat.cast("i")
 
@@ -272,8 +219,6 @@ class _Arena:
         Raises:
             InvalidRecordError: the arena is larger than 2 GiB.
         """
-        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
         starts, sizes, data = _bytes_of(column)
         low = int(starts[0]) if len(starts) else 0
         high = int(starts[-1] + sizes[-1]) if len(starts) else 0
@@ -290,15 +235,11 @@ class _Arena:
     @staticmethod
     def zeros(count: int) -> NDArray[np.int32]:
         """Return a column of ``count`` zeros."""
-        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
         return np.zeros(count, dtype=np.int32)
 
     @staticmethod
     def none(count: int) -> NDArray[np.int32]:
         """Return a column with ``count`` times -1."""
-        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-
         return np.full(count, -1, dtype=np.int32)
 
     def joined(self) -> bytes:
@@ -311,9 +252,6 @@ def _bytes_of(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64], NDA
 
     The column may have offsets of 32 or 64 bits.
     """
-    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
-    import pyarrow as pa  # noqa: PLC0415 - the same
-
     large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     _, ends, data = column.buffers()
     width = np.int64 if large else np.int32

@@ -12,7 +12,7 @@ import pyarrow as pa
 from stratalog import Reader, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import Scanned
-from stratalog_spark.columns.kafka_columns import Rows
+from stratalog_spark.columns.scanned_rows import Rows
 from stratalog_spark.parquet.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
 
 # the path contains the topic

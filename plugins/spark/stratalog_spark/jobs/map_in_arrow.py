@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stratalog_spark.columns.kafka_columns import check_names
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.rows import plan, read_split
+from stratalog_spark.read.plan import plan
+from stratalog_spark.read.read_split import read_split
 from stratalog_spark.tasks.messages import SPLIT
 from stratalog_spark.tasks.run_tasks import task_count
 from stratalog_spark.tasks.worker import freeze_once
@@ -57,7 +58,7 @@ def map_in_arrow(
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         freeze_once()
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from read_split(chosen, names, chosen.source, SPLIT.unpack(splits[int(str(number))]))
+            yield from read_split(chosen, names, SPLIT.unpack(splits[int(str(number))]))
 
     def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterable[pyarrow.RecordBatch]:
         return function(read(batches))

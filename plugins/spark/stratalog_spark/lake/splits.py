@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.rows import SplitPartition
+from stratalog_spark.read.plan import SplitPartition
 from stratalog_spark.read.stream import PlainStreamReader
 from stratalog_spark.source import StratalogSource
 

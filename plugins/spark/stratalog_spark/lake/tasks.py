@@ -22,7 +22,7 @@ from stratalog_spark.lake.decode import Decoder
 from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
-from stratalog_spark.read.rows import read_split
+from stratalog_spark.read.read_split import read_split
 from stratalog_spark.tasks.messages import Message
 
 READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
@@ -201,7 +201,7 @@ class Work:
             return Done(good.finish(), [], list(small.names), [], 0)
 
     def _read(self, split: Split) -> Iterator[Any]:
-        batches = read_split(self.options, READ, self.options.source, split)
+        batches = read_split(self.options, READ, split)
         return (batch for batch in batches if batch.num_rows)
 
     def _decoder(self) -> Decoder:

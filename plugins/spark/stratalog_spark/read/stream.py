@@ -18,12 +18,11 @@ from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
 from stratalog_spark.options.option_values import Numbers
 from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.plan import SplitPartition
 from stratalog_spark.read.ranges import chosen, named_topics, start_offsets
-from stratalog_spark.read.rows import SplitPartition, read_split
-from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
+    import pyarrow as pa
 
 _LOGGER: Final = logging.getLogger(__name__)
 UNLIMITED: Final = (1 << 63) - 1
@@ -338,11 +337,10 @@ class PlainStreamReader(DataSourceStreamReader):
         splits = self._planner.splits(from_json(start), from_json(end))
         return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
 
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task as Arrow batches."""
         assert isinstance(partition, SplitPartition)  # from ``partitions``
-        freeze_once()
-        return read_split(self._options, self._names, self._options.source, partition.split)
+        return partition.rows(self._options, self._names)
 
     def commit(self, end: Json) -> None:
         """Commit the offsets of the consumer group if option ``commitGroupOffsets`` is on.

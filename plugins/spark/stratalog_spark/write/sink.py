@@ -8,10 +8,8 @@ as a WriteMark. If the batch is repeated, partitions that already have its recor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -21,29 +19,17 @@ from pyspark.sql.types import StructType
 
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, StorageError, UnknownTopicError
-from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
-from stratalog_spark.columns.kafka_columns import arrow_types
-from stratalog_spark.columns.row_columns import (
-    by_log,
-    check_schema,
-    columns_of,
-    without_assigned,
-    writable,
-    written_names,
-)
+from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark
+from stratalog_spark.columns.kafka_columns import check_schema, written_names
 from stratalog_spark.options.table_options import is_kept
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.worker import freeze_once
 from stratalog_spark.write.open_writers import merge_ends, merger_of, open_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOGGER: Final = logging.getLogger(__name__)
-_STAGE_BYTES: Final = 1 << 20  # size of the rows gathered for one partition before they are encoded
-_GATHERED_BYTES: Final = 64 << 20  # limit for all partitions
-_ROWS: Final = 10_000  # rows that Spark puts into an Arrow batch
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
@@ -76,70 +62,6 @@ _WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
 
 def _written(text: str) -> Written:
     return Written(*_WRITTEN.unpack(text))
-
-
-class _Places(dict[str, int]):
-    """Number of partitions by topic, looked up once per topic."""
-
-    def __init__(self, writer: BulkWriter) -> None:
-        super().__init__()
-        self._writer = writer
-
-    def __missing__(self, topic: str) -> int:
-        self[topic] = self._writer.partitions(topic)
-        return self[topic]
-
-
-class _Task:
-    """State of one task, which collects rows for each partition and encodes them in groups."""
-
-    def __init__(self, options: SinkOptions, writer: BulkWriter, opened: ExitStack) -> None:
-        self._options, self._writer, self._opened = options, writer, opened
-        self._places = _Places(writer)
-        self._stages: dict[TopicPartition, Stage] = {}
-        self._waiting: dict[TopicPartition, list[pa.RecordBatch]] = {}
-        self._sizes: dict[TopicPartition, int] = {}
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, which may be of several topics and partitions."""
-        for place, rows in by_log(writable(batch), self._options.topic, self._places):
-            log = TopicPartition(*place)
-            self._waiting.setdefault(log, []).append(rows)
-            self._sizes[log] = self._sizes.get(log, 0) + rows.nbytes
-            if self._sizes[log] >= _STAGE_BYTES:
-                self._encode(log)
-        while sum(self._sizes.values()) > _GATHERED_BYTES:
-            self._encode(max(self._sizes, key=self._sizes.__getitem__))
-
-    def _encode(self, log: TopicPartition) -> None:
-        if log not in self._stages:
-            stage = self._writer.stage(log, compression=self._options.compression)
-            self._stages[log] = self._opened.enter_context(stage)
-        del self._sizes[log]
-        for rows in self._waiting.pop(log):
-            self._stages[log].add(columns_of(rows))
-
-    def finish(self) -> list[StagedSegment]:
-        """Encode the remaining rows, and return all staged segments."""
-        for log in list(self._waiting):
-            self._encode(log)
-        return [found for stage in self._stages.values() for found in stage.finish()]
-
-
-def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMark | None) -> Written:
-    """Stage the rows of one task. Return the message of the task for the driver.
-
-    Errors are those of ``by_log`` and ``Stage.add``. After an error, the staged segments of the task are discarded. If
-    the process of the task is killed, its staged segments remain as garbage.
-    """
-    freeze_once()
-    with open_writer(options.target) as writer, ExitStack() as opened:
-        task = _Task(options, writer, opened)
-        for batch in batches:
-            task.write(batch)
-        staged = task.finish()
-        opened.pop_all()
-        return Written(staged, mark)
 
 
 def publish(
@@ -242,8 +164,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task, and return its message for the driver."""
+        from stratalog_spark.columns.row_columns import without_assigned  # noqa: PLC0415 - imports pyarrow
+        from stratalog_spark.write.stage import stage  # noqa: PLC0415 - the same
+
         batches = map(without_assigned, iterator) if self._of_table else iterator
-        return stage(self._options, batches, self._options.mark)
+        return Written(stage(self._options, batches), self._options.mark)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the segments that the tasks staged, by one commit per partition."""
@@ -266,12 +191,14 @@ class StreamWriter(_ArrowStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task, and return its message for the driver."""
+        from stratalog_spark.write.stage import as_arrow, stage  # noqa: PLC0415 - imports pyarrow
+
         context = TaskContext.get()
         query = context and context.getLocalProperty(_QUERY)
         number = context and context.getLocalProperty(_BATCH)
         if query is None or number is None:
             raise ConfigError("a task of a stream has no query id and batch id: this release of Spark is not supported")
-        return stage(self._options, as_arrow(iterator, self._schema), WriteMark(query, int(number)))
+        return Written(stage(self._options, as_arrow(iterator, self._schema)), WriteMark(query, int(number)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the segments that the tasks of the micro-batch ``batchId`` staged, by one commit per partition.
@@ -289,29 +216,3 @@ class StreamWriter(_ArrowStreamWriter):
         """Discard the segments that the tasks staged. Published segments stay."""
         del batchId
         discard(self._options, messages)
-
-
-def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the input of a sink as Arrow batches. Before Spark 4.1, the input of streams is rows, which are converted.
-
-    A converted batch contains only the columns that are written.
-    """
-    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
-
-    kinds, names = arrow_types(pa), written_names(schema.names)
-    wanted = pa.schema([(names[name], kinds[schema[name].dataType.simpleString()]) for name in names])
-    rest = iter(given)
-    while taken := list(islice(rest, 1)):
-        if isinstance(taken[0], pa.RecordBatch):
-            yield taken[0]
-            continue
-        taken.extend(islice(rest, _ROWS - 1))
-        plain = [_plain(row.asDict(recursive=True), names) for row in taken]
-        yield pa.RecordBatch.from_pylist(plain, schema=wanted)
-
-
-def _plain(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the written columns of a row. The timestamp, which Spark passes as local time, gets a time zone."""
-    row = {names[name]: given[name] for name in names}
-    stamp = row.get("timestamp")
-    return row if stamp is None else {**row, "timestamp": stamp.astimezone()}

@@ -1,0 +1,68 @@
+"""Splits that the tasks of a query read, for batch and streaming queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from stratalog import Reader
+from stratalog.reading import OffsetRange, Split, plan_splits
+from stratalog_spark.columns.pushdown import narrowed
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.ranges import resolve
+from stratalog_spark.tasks.messages import SPLIT
+from stratalog_spark.tasks.worker import freeze_once
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SplitPartition(InputPartition):
+    """Input of one task. Spark pickles the text of its message, which contains no credentials and no settings."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(SPLIT.pack(split))
+
+    @property
+    def split(self) -> Split:
+        """Split to read. Raises MessageError if another release created the message."""
+        return SPLIT.unpack(self.value)
+
+    def rows(self, options: Options, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the split, in the task, as ``read_split``."""
+        from stratalog_spark.read.read_split import read_split  # noqa: PLC0415 - imports pyarrow, which plans do not need
+
+        freeze_once()
+        return read_split(options, names, self.split)
+
+
+def plan(options: Options, tasks: int | None = None) -> list[Split]:
+    """Return the splits of a batch query, one for each task. If there is nothing to read, return one empty split.
+
+    Errors are those of ``resolve``, and StorageError if the source cannot be read.
+
+    Args:
+        options: options of the read.
+        tasks: approximate number of tasks, unless their splits would be too small or too large; None if it is unknown.
+    """
+    usual = {} if tasks is None else {"usual_splits": tasks}
+    with options.source.open(peek=True) as reader:
+        return planned(options, reader, resolve(options, reader), **usual)
+
+
+def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
+    """Return the splits for ranges, without offsets that a pushed predicate excludes; one empty split if none is left.
+
+    For a pushed count, segments whose number of records is in a manifest are not read. They are read if
+    ``corruptBatches`` is ``skip`` or ``columns``, because the count then excludes corrupt batches.
+    """
+    node = options.pushed
+    if options.counts and options.corrupt == "fail":
+        ranges = (replace(each, is_counted=True) for each in ranges)
+    if node is not None:
+        ranges = (part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation))
+    splits = plan_splits(reader, ranges, **options.splitting, **usual)
+    return splits or [Split((), options.isolation)]

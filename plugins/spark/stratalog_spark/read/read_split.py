@@ -1,0 +1,61 @@
+"""The rows of a split. Only tasks import this module: pyarrow is slow to import."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from stratalog import TopicPartition
+from stratalog.reading import DamagedRange, MissingRange, Split, scan
+from stratalog_spark.columns.kafka_columns import COUNTED
+from stratalog_spark.columns.scanned_rows import Rows, counted
+from stratalog_spark.options.read_options import Options
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def read_split(options: Options, names: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split in batches of at most about 5 MiB, as ``scan``.
+
+    For a pushed count, yield one batch with the numbers of rows, as ``counted``.
+    """
+    if options.counts:
+        yield counted(names, _counts(options, split))
+    else:
+        yield from (batch for _, batch in _rows(options, names, split))
+
+
+def _counts(options: Options, split: Split) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield log and number of rows: for each piece whose number is in the plan, and for each batch that is read."""
+    yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
+    yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), split))
+
+
+def _rows(options: Options, names: Sequence[str], split: Split) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Yield log and rows of each batch of a split. A corrupt batch is one row if ``corruptBatches`` is ``columns``."""
+    rows, found = Rows(names, options.pushed), list[DamagedRange]()
+
+    def damaged(damage: DamagedRange) -> None:
+        _LOGGER.warning("a corrupt batch is skipped: %s", damage)
+        if options.corrupt == "columns":
+            found.append(damage)
+
+    def lost(loss: MissingRange) -> None:
+        _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", loss)
+
+    scanned = scan(
+        options.source,
+        split,
+        columns=rows.scanned,
+        on_damage=None if options.corrupt == "fail" else damaged,
+        on_loss=None if options.fail_on_loss else lost,
+    )
+    for batch in scanned:
+        yield batch.log, rows.of(batch)
+        while found:
+            yield found[0].log, rows.of_damage(found.pop(0))
+    for damage in found:
+        yield damage.log, rows.of_damage(damage)
