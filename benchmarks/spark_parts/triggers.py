@@ -14,7 +14,7 @@ from stratalog import TopicPartition
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.write_options import SinkOptions
-from stratalog_spark.read.stream import Planner
+from stratalog_spark.read.stream_planner import Planner
 from stratalog_spark.write.open_writers import close_kept
 from stratalog_spark.write.sink import Written, publish
 from stratalog_spark.write.stage import stage

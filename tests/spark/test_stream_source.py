@@ -18,7 +18,9 @@ from stratalog.model.records import RecordColumns
 from stratalog.writing import WriteTarget
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.read_split import read_split
-from stratalog_spark.read.stream import Offsets, PlainStreamReader, Planner, from_json, to_json
+from stratalog_spark.read.stream import PlainStreamReader
+from stratalog_spark.read.stream_offsets import Offsets, from_json, to_json
+from stratalog_spark.read.stream_planner import Planner
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
 Plan = Callable[..., Planner]
@@ -141,7 +143,7 @@ def test_few_records_wait_for_others_or_for_the_longest_delay(plan: Plan, engine
 
 def test_available_now_ends_with_what_is_there(plan: Plan, engine: Engine) -> None:
     planner = plan(startingOffsets="earliest", minOffsetsPerTrigger=25, maxOffsetsPerTrigger=25)
-    planner.stop_at_what_is_there()
+    planner.stop_at_current_ends()
     start = planner.first()
     append(engine, 0, 50)
     offload(engine)

@@ -14,7 +14,8 @@ from stratalog_spark.lake.schemas import SchemaSet
 from stratalog_spark.lake.syncer import Maintenance, Syncer
 from stratalog_spark.lake.table import Layout
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.stream import Offsets, Planner
+from stratalog_spark.read.stream_offsets import Offsets
+from stratalog_spark.read.stream_planner import Planner
 
 TOPIC = "orders"
 HOUR_MS = 3_600_000

@@ -20,6 +20,7 @@ from stratalog_spark.columns.kafka_columns import check_names, ddl
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import is_table, table_schema, with_table
 from stratalog_spark.read.plan import SplitPartition, plan
+from stratalog_spark.read.stream import stream_reader_class
 from stratalog_spark.tasks.worker import collection_paused
 
 if TYPE_CHECKING:
@@ -70,14 +71,7 @@ class StratalogSource(DataSource):
         """
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
         options.warn_of_ignored()
-        names = _names(schema)
-        try:
-            from stratalog_spark.read.limited_stream import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
-        except ImportError:
-            from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - for Spark below 4.2
-
-            return PlainStreamReader(options, names)
-        return LimitedStreamReader(options, names)
+        return stream_reader_class()(options, _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return the writer for ``df.write``. Raise ConfigError for another mode than ``append`` or a wrong option."""

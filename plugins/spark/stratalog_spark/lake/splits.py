@@ -13,16 +13,11 @@ from pyspark.sql.types import StructType
 
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.plan import SplitPartition
-from stratalog_spark.read.stream import PlainStreamReader
+from stratalog_spark.read.stream import stream_reader_class
 from stratalog_spark.source import StratalogSource
 
 if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
-
-try:
-    from stratalog_spark.read.limited_stream import LimitedStreamReader as _Reader
-except ImportError:  # before Spark 4.2
-    _Reader = PlainStreamReader  # type: ignore[misc]  # the older base in place of the imported class
+    import pyarrow as pa
 
 
 class SplitSource(StratalogSource):
@@ -42,10 +37,10 @@ class SplitSource(StratalogSource):
         return SplitStreamReader(Options(self.options, streaming=True), ("split",))
 
 
-class SplitStreamReader(_Reader):
+class SplitStreamReader(stream_reader_class()):  # type: ignore[misc]  # depends on the version of Spark
     """Stream reader whose tasks return the message of their split instead of its records."""
 
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one row with the message of the task's split."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 

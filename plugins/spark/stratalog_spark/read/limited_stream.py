@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from stratalog_spark.read.stream import UNLIMITED, Json, PlainStreamReader, from_json, to_json
+from stratalog_spark.read.stream import PlainStreamReader
+from stratalog_spark.read.stream_offsets import Json, from_json, to_json
+
+_UNLIMITED: Final = (1 << 63) - 1
 
 
 class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
@@ -17,7 +22,7 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
         """Return the limit of a micro-batch that the options set, or ReadAllAvailable. Triggers may override it."""
         options = self._options
         if options.max_offsets or options.min_offsets:
-            return ReadMaxRows(options.max_offsets or UNLIMITED)
+            return ReadMaxRows(options.max_offsets or _UNLIMITED)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark inspects the arguments
@@ -37,4 +42,4 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the current end offsets the end of the query, for ``Trigger.AvailableNow``."""
-        self._planner.stop_at_what_is_there()
+        self._planner.stop_at_current_ends()

@@ -1,0 +1,60 @@
+"""Offsets of a stream, and their format in checkpoints, which is that of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from stratalog import Reader, TopicPartition
+
+_IDS_KEY: Final = "#topic-ids"  # persistent: a key in checkpoints; ``#`` is not allowed in names of topics
+
+Json = dict[str, dict[str, Any]]
+
+
+class Offsets(dict[TopicPartition, int]):
+    """Offsets of a stream by partition.
+
+    Args:
+        numbers: the offsets.
+        ids: known ids of the topics, by name. A topic that was deleted and created again has another id.
+    """
+
+    def __init__(self, numbers: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> None:
+        super().__init__(numbers)
+        self.ids: Mapping[str, str] = ids or {}
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
+    """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``.
+
+    If the ids of topics are known, the key ``#topic-ids``, which cannot be a topic, contains them.
+    """
+    found: Json = {}
+    for name, offset in sorted(offsets.items()):
+        found.setdefault(name.topic, {})[str(name.partition)] = offset
+    if isinstance(offsets, Offsets) and offsets.ids:
+        found[_IDS_KEY] = dict(sorted(offsets.ids.items()))
+    return found
+
+
+def from_json(offsets: Json) -> Offsets:
+    """Parse the output of ``to_json``, or the offsets of Spark's Kafka source."""
+    numbers = {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, found in offsets.items()
+        if topic != _IDS_KEY
+        for partition, offset in found.items()
+    }
+    return Offsets(numbers, {topic: str(found) for topic, found in offsets.get(_IDS_KEY, {}).items()})
+
+
+def topic_ids(reader: Reader, names: Iterable[TopicPartition]) -> dict[str, str]:
+    """Return the ids of the topics of opened logs, by topic. A topic without a known id is left out."""
+    ids = {name.topic: reader.log(*name).topic_id for name in names}
+    return {topic: str(found) for topic, found in ids.items() if found is not None}
+
+
+def recreated_topics(before: Offsets, now: Offsets) -> frozenset[str]:
+    """Return the topics that were deleted and created again: their ids in ``before`` and ``now`` differ."""
+    return frozenset(topic for topic, found in before.ids.items() if now.ids.get(topic, found) != found)

@@ -1,0 +1,293 @@
+"""Plan of a stream: the end offsets of each micro-batch, by the rules of Spark's Kafka source, and its splits."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from stratalog import LogOffsets, Reader, TopicPartition
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownTopicError
+from stratalog.reading import OffsetRange, Split, plan_splits
+from stratalog.spi import Env
+from stratalog_spark.options.option_values import Numbers
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.ranges import chosen, named_topics, start_offsets
+from stratalog_spark.read.stream_offsets import Offsets, recreated_topics, to_json, topic_ids
+
+_LOGGER: Final = logging.getLogger(__name__)
+_GONE_ADVICE: Final = "create it again, or use a new checkpointLocation; failOnDataLoss=false reads the other partitions of a query that has some"
+_LOSS_ADVICE: Final = (
+    "retention deleted the records, or the log was truncated, before they were read: failOnDataLoss=false continues with the "
+    "remaining records"
+)
+
+
+class Planner:
+    """Planner of the offsets of each micro-batch. Used by one process and one thread.
+
+    Args:
+        options: options of the query.
+        env: its clock measures how long ``minOffsetsPerTrigger`` may delay a batch.
+    """
+
+    def __init__(self, options: Options, env: Env | None = None) -> None:
+        self.options, self._clock = options, (env or Env()).clock
+        self._reader: Reader | None = None
+        self._first: Offsets | None = None
+        self._target: Offsets | None = None
+        self._ends = Offsets({})
+        self._returned = Offsets({})
+        self._seen: dict[TopicPartition, LogOffsets] = {}
+        self._batch: tuple[Offsets, Offsets] | None = None  # start and end of the batch that was returned last
+        self._planned: tuple[Offsets, Offsets, list[Split]] | None = None
+        self._planned_ns = self._clock.monotonic_ns()
+
+    def first(self) -> Offsets:
+        """Return the start offsets of the query, which never change. Errors are those of ``start_offsets``."""
+        if self._first is None:
+            reader = self.reader()
+            names = self._chosen(reader)
+            self._first = Offsets(start_offsets(self.options, reader, names), topic_ids(reader, names))
+        return self._first
+
+    def stop_at_current_ends(self) -> None:
+        """Make the current end offsets the end of the query: ``next`` then returns no later offsets."""
+        self._target = self.ends()
+
+    def ends(self) -> Offsets:
+        """Return the exclusive end offset up to which each partition can be read now.
+
+        Raises:
+            UnknownTopicError: a named topic does not exist.
+        """
+        reader = self.reader()
+        names = self._chosen(reader)
+        self._seen = {name: reader.log(*name).offsets() for name in names}
+        bounds = {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
+        self._ends = Offsets(bounds, topic_ids(reader, names))
+        return self._ends
+
+    def rising_ends(self) -> Offsets:
+        """Return ``ends``, and never a lower end of a partition than an earlier call.
+
+        The bound of readers may be low after the writer has restarted. A batch that ends there would move the query
+        back, and the next batch would repeat records. A truncated partition gets its log end offset.
+        """
+        ends, before = self.ends(), self._returned
+        recreated = recreated_topics(before, ends)
+        rising = {
+            name: end if name.topic in recreated else max(end, min(before.get(name, end), self._seen[name].log_end))
+            for name, end in ends.items()
+        }
+        self._returned = Offsets(rising, ends.ids)
+        return self._returned
+
+    def _chosen(self, reader: Reader) -> list[TopicPartition]:
+        """Open the logs to read, and return their names, without those of deleted topics.
+
+        Raise UnknownTopicError if an option names a deleted topic. A tier keeps the last state of a deleted topic for
+        some time.
+        """
+        names = chosen(self.options, reader)
+        reader.open_logs(names)
+        deleted = {name.topic for name in names if reader.log(*name).is_deleted}
+        wrong = sorted(deleted & (named_topics(self.options) or set()))
+        if wrong:
+            raise UnknownTopicError(f"{', '.join(wrong)} was deleted from {reader.location}").advised(_GONE_ADVICE)
+        return [name for name in names if name.topic not in deleted]
+
+    def next(self, start: Offsets, max_rows: int | None) -> Offsets:
+        """Return the end offsets of the next micro-batch, or ``start`` if ``minOffsetsPerTrigger`` delays the batch.
+
+        Args:
+            start: start offsets of the batch.
+            max_rows: limit of the number of offsets; None reads all, and ignores the options with limits.
+
+        Raises:
+            ConfigError: the start offsets are those of another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: ``failOnDataLoss`` is on, and records or partitions were deleted,
+                or a topic was created again.
+        """
+        self._check_checkpoint(start)
+        ends = self.ends() if self._target is None else self._target
+        begins = self._begins(start, ends)
+        waiting = {name: max(end - begins[name], 0) for name, end in ends.items()}
+        total = sum(waiting.values())
+        end = start
+        if max_rows is None or self._target is not None or not self._shall_wait(total):
+            if total:
+                self._planned_ns = self._clock.monotonic_ns()
+            most = total if max_rows is None else max_rows
+            shares = {
+                name: begins[name] + (found if total <= most else _share(found, total, most))
+                for name, found in waiting.items()
+            }
+            end = Offsets(shares, ends.ids)
+        self._batch = start, end
+        return end
+
+    def _check_checkpoint(self, start: Offsets) -> None:
+        way, text = self.options.topics
+        named = named_topics(self.options)
+        others = {
+            name.topic for name in start if not (re.search(text, name.topic) if named is None else name.topic in named)
+        }
+        if others and len(others) == len({name.topic for name in start}):
+            raise ConfigError(
+                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(others))}, and this query reads "
+                f"{way}={text}"
+            ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
+
+    def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
+        """Return the offset at which each partition continues.
+
+        A new partition, and a partition of a topic that was created again, start at the first record. A truncated
+        partition continues at its end. With ``failOnDataLoss``, a topic that was created again, a truncated partition,
+        and a missing partition raise UnknownTopicError or OffsetOutOfRangeError. A partition is truncated if its log
+        end offset is below the position of the query. If only the bound of readers is below, nothing is lost: the bound
+        may be low after the writer has restarted.
+        """
+        gone = sorted(set(start) - set(ends))
+        if gone:
+            self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists").advised(_GONE_ADVICE))
+        recreated = recreated_topics(start, ends)
+        for topic in sorted(recreated):
+            self._lost(_recreated(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
+        begins = dict[TopicPartition, int]()
+        for name in ends:
+            bounds = self._seen[name]
+            begin = start.get(name, bounds.log_start)
+            begins[name] = begin = bounds.log_start if name.topic in recreated else begin
+            if bounds.log_end < begin:
+                self._lost(
+                    OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
+                )
+                begins[name] = bounds.log_end
+        return begins
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return the latest end offsets, and metrics of the batch whose end ``next`` returned last.
+
+        The metrics have the key ``Stratalog[...]``, which cannot be the name of a topic. They are the distances of the
+        end of the batch from the latest offsets, as in Spark's Kafka source, and the bytes and segments that the batch
+        reads.
+        """
+        found: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
+        if self._batch is None:
+            return found
+        start, end = self._batch
+        splits = list[Split]()
+        if end != start:
+            splits = self._split(start, end)
+            self._planned = start, end, splits
+        behind = [max(latest - end.get(name, latest), 0) for name, latest in self._ends.items()]
+        pieces = [piece for split in splits for piece in split.pieces]
+        found[_description(self.options)] = {
+            "minOffsetsBehindLatest": min(behind, default=0),
+            "maxOffsetsBehindLatest": max(behind, default=0),
+            "avgOffsetsBehindLatest": sum(behind) / max(len(behind), 1),
+            "bytesRead": sum(piece.span_bytes for piece in pieces),
+            "segmentsRead": len({(piece.log, piece.base_offset) for piece in pieces}),
+        }
+        return found
+
+    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
+        """Return the splits of one micro-batch, one for each task. A repeated micro-batch has the same rows.
+
+        Raises:
+            ConfigError: the offsets are those of another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: as for ``next``, and if readers temporarily cannot see records
+                below ``end``.
+        """
+        planned, self._planned = self._planned, None
+        if planned is not None and planned[:2] == (start, end):
+            return planned[2]
+        self._check_checkpoint(end)
+        self.reader()
+        return self._split(start, end)
+
+    def _split(self, start: Offsets, end: Offsets) -> list[Split]:
+        """Return the splits from ``start`` to ``end``, by the reader's last refresh. Errors are those of ``splits``."""
+        reader = self._reader or self.reader()
+        there = set(reader.partitions())
+        names = [name for name in sorted(end) if name in there]
+        reader.open_logs(names)
+        for name in sorted(set(end) - there):
+            self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
+        now = Offsets({}, topic_ids(reader, names))
+        outdated, recreated = recreated_topics(end, now), recreated_topics(start, end)
+        for topic in sorted(outdated):
+            self._lost(_recreated(topic, end.ids[topic], now.ids[topic], reader.location))
+        ranges = list[OffsetRange]()
+        for name in names:
+            bounds = reader.log(*name).offsets()
+            begin = bounds.log_start if name.topic in recreated else start.get(name, bounds.log_start)
+            if name.topic not in outdated:
+                ranges.append(self._range(name, begin, end[name], bounds))
+        return plan_splits(reader, ranges, **self.options.splitting)
+
+    def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
+        first, last = bounds.log_start, bounds.bound(self.options.isolation)
+        if begin > until and begin > bounds.log_end:  # before Spark 4.2, ``next`` is not called
+            self._lost(OffsetOutOfRangeError(str(name), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
+        if begin >= until:
+            return OffsetRange(name, until, until)
+        if last < until <= bounds.log_end:
+            raise OffsetOutOfRangeError(str(name), until, first, last)
+        if begin < first or until > last:
+            wrong = begin if begin < first else until
+            self._lost(OffsetOutOfRangeError(str(name), wrong, first, last).advised(_LOSS_ADVICE))
+        begin = min(max(begin, first), last)
+        return OffsetRange(name, begin, min(max(until, begin), last))
+
+    def close(self) -> None:
+        """Release files and connections. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _shall_wait(self, total: int) -> bool:
+        least = self.options.min_offsets
+        waited_ms = (self._clock.monotonic_ns() - self._planned_ns) // 1_000_000
+        return least is not None and total < least and waited_ms < self.options.max_delay_ms
+
+    def _lost(self, error: StorageError) -> None:
+        if self.options.fail_on_loss:
+            raise error
+        _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
+
+    def reader(self) -> Reader:
+        """Return a reader of the current state of the source. The first call opens it, and later calls refresh it.
+
+        Raises:
+            StorageError: the source cannot be read.
+        """
+        if self._reader is not None:
+            try:
+                self._reader.refresh()
+            except ConfigError:
+                self.close()
+        if self._reader is None:
+            self._reader = self.options.source.open(peek=True, topics=named_topics(self.options))
+        return self._reader
+
+
+def _share(waiting: int, total: int, max_rows: int) -> int:
+    """Return a partition's share of ``max_rows``, in proportion to its waiting records; at least 1 if it has any."""
+    return max(max_rows * waiting // total, min(waiting, 1))
+
+
+def _recreated(topic: str, before: str, now: str, location: str) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"{topic} in {location} is not the topic that the query has read: its id is {now}, not {before}"
+    ).advised(
+        "it was deleted and created again, or the checkpoint belongs to another source; use a new checkpointLocation, or "
+        "set failOnDataLoss=false to continue with the first record of the new topic"
+    )
+
+
+def _description(options: Options) -> str:
+    """Return a description for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
+    way, text = options.topics
+    return f"Stratalog[{way[0].upper()}{way[1:]}[{text}] of {options.source.location}]"
