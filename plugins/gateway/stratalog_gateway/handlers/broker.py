@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from stratalog import TopicPartition
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -23,9 +23,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 def describe_log_dirs(request: Request) -> Any:
     """Return the response with the local size (bytes) of each log, by directory in service."""
     make, asked = request.make, request.body.topics
-    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return make(error_code=refused, results=())
+    require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     wanted = (
         None
         if asked is None
@@ -80,11 +78,9 @@ def elect_leaders(request: Request) -> Any:
     request asks for elections of all partitions (null).
     """
     make, body = request.make, request.body
-    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return make(error_code=refused, replica_election_results=())
+    require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
-        return make(error_code=Code.INVALID_REQUEST, replica_election_results=())
+        raise RefusedError(Code.INVALID_REQUEST)
     if body.topic_partitions is None:  # Kafka's response then only contains partitions with an election
         return make(error_code=Code.NONE, replica_election_results=())
     return make(
@@ -111,9 +107,7 @@ def _refused(request: Request, topic: str, partitions: Iterable[int]) -> Iterabl
 def describe_quorum(request: Request) -> Any:
     """Return the response with this broker as the leader and only voter of ``__cluster_metadata``."""
     make, settings = request.make, request.node.settings
-    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return make(error_code=refused, error_message=None, topics=(), nodes=())
+    require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = tuple(
         make.part(
             "TopicData",

@@ -102,13 +102,11 @@ def list_config_resources(request: Request) -> Any:
 
     Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics or groups.
     """
-    make, client = request.make, request.client
-    refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return make(error_code=refused, config_resources=())
+    make = request.make
+    require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     types = set(request.field("resource_types", (_CLIENT_METRICS,))) or {_TOPIC, _BROKER}
     if not types <= _LISTED:
-        return make(error_code=Code.UNSUPPORTED_VERSION, config_resources=())
+        raise RefusedError(Code.UNSUPPORTED_VERSION)
     names = [(_TOPIC, name) for name in sorted(request.node.topics())] if _TOPIC in types else []
     names += [(_BROKER, str(request.node.settings.node_id))] if _BROKER in types else []
     found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)

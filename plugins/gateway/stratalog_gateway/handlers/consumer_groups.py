@@ -9,8 +9,7 @@ import datetime as dt
 import uuid
 from typing import Any, Final
 
-from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import Partitions, by_topic
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat, Progress
 from stratalog_gateway.groups.consumer_group import ConsumerMember
@@ -24,17 +23,7 @@ _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
 
 def consumer_group_heartbeat(request: Request) -> Any:
     """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
-    make = request.make
-    try:
-        found = _progress(request)
-    except (RefusedError, StorageError) as error:
-        return make(
-            error_code=coordinator_code(error),
-            error_message=str(error),
-            member_epoch=0,
-            heartbeat_interval=dt.timedelta(),
-        )
-    assignment = None
+    make, found, assignment = request.make, _progress(request), None
     if found.assigned is not None:
         topics = tuple(
             make.part("TopicPartitions", topic_id=topic, partitions=numbers)
@@ -98,17 +87,7 @@ def consumer_group_describe(request: Request) -> Any:
         groups.append(
             _described(request, name, view)
             if view is not None and not outcome.code
-            else request.make.part(
-                "DescribedGroup",
-                error_code=outcome.code,
-                error_message=outcome.message,
-                group_id=name,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-            )
+            else request.make.failed_part("DescribedGroup", outcome.code, outcome.message, group_id=name)
         )
     return request.make(groups=tuple(groups))
 

@@ -5,10 +5,12 @@ Source: apache/kafka KafkaApis, ApiVersionManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from stratalog_gateway.error_codes import Code
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code, RefusedError, client_text, coordinator_code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
@@ -47,15 +49,21 @@ FEATURES: Final = {
 
 
 class Api(NamedTuple):
-    """An announced API: Kafka's name, the first and last version (inclusive) that the gateway serves, and the handler.
+    """An announced API of the gateway.
 
-    ``handle`` is None for Produce and Fetch, whose handlers decode the request themselves.
+    Attributes:
+        name: Kafka's name.
+        first: first version that the gateway serves.
+        last: last version that the gateway serves, inclusive.
+        handle: handler; None for Produce and Fetch, whose handlers decode the request themselves.
+        code_of: returns the error code of the response for an error of the handler.
     """
 
     name: str
     first: int
     last: int
     handle: Handler | None = None
+    code_of: Callable[[RefusedError | StorageError], int] = attrgetter("kafka_code")
 
 
 def _api_versions(request: Request) -> Any:
@@ -102,10 +110,10 @@ APIS: Final[Mapping[int, Api]] = {
     8: Api("OffsetCommit", 2, 10, group_offsets.offset_commit),
     9: Api("OffsetFetch", 1, 10, group_offsets.offset_fetch),
     10: Api("FindCoordinator", 0, 6, cluster.find_coordinator),
-    11: Api("JoinGroup", 0, 9, group_members.join_group),
-    12: Api("Heartbeat", 0, 4, group_members.heartbeat),
-    13: Api("LeaveGroup", 0, 5, group_members.leave_group),
-    14: Api("SyncGroup", 0, 5, group_members.sync_group),
+    11: Api("JoinGroup", 0, 9, group_members.join_group, coordinator_code),
+    12: Api("Heartbeat", 0, 4, group_members.heartbeat, coordinator_code),
+    13: Api("LeaveGroup", 0, 5, group_members.leave_group, coordinator_code),
+    14: Api("SyncGroup", 0, 5, group_members.sync_group, coordinator_code),
     15: Api("DescribeGroups", 0, 6, group_admin.describe_groups),
     16: Api("ListGroups", 0, 5, group_admin.list_groups),
     sasl.SASL_HANDSHAKE: Api("SaslHandshake", *sasl.VERSIONS[sasl.SASL_HANDSHAKE], sasl.illegal_state),
@@ -134,7 +142,7 @@ APIS: Final[Mapping[int, Api]] = {
     44: Api("IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
     45: Api("AlterPartitionReassignments", 0, 1, placement.alter_partition_reassignments),
     46: Api("ListPartitionReassignments", 0, 0, placement.list_partition_reassignments),
-    47: Api("OffsetDelete", 0, 0, group_offsets.offset_delete),
+    47: Api("OffsetDelete", 0, 0, group_offsets.offset_delete, coordinator_code),
     48: Api("DescribeClientQuotas", 0, 1, client_quotas.describe_client_quotas),
     49: Api("AlterClientQuotas", 0, 1, client_quotas.alter_client_quotas),
     50: Api("DescribeUserScramCredentials", 0, 0, scram_credentials.describe_user_scram_credentials),
@@ -144,7 +152,7 @@ APIS: Final[Mapping[int, Api]] = {
     61: Api("DescribeProducers", 0, 0, transaction_admin.describe_producers),
     65: Api("DescribeTransactions", 0, 0, transaction_admin.describe_transactions),
     66: Api("ListTransactions", 0, 1, transaction_admin.list_transactions),
-    68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_groups.consumer_group_heartbeat),
+    68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_groups.consumer_group_heartbeat, coordinator_code),
     69: Api("ConsumerGroupDescribe", 0, 1, consumer_groups.consumer_group_describe),
     74: Api("ListConfigResources", 0, 1, configs.list_config_resources),
     75: Api("DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
@@ -161,12 +169,13 @@ class Dispatcher:
     def __call__(self, data: memoryview, client: Client) -> Response:
         """Return the response to a client's request; a response without pieces for Produce with acks=0.
 
-        As in Kafka, the caller closes the connection after an error.
+        If a handler raises RefusedError or StorageError, the response has the error code, and its other fields are
+        empty. As in Kafka, the caller closes the connection after an error.
 
         Raises:
             MalformedRequestError: the request does not fit its schema, the API or its version is not announced, or an
                 append with acks=0 failed.
-            StorageError: the handler cannot read or store a state that the whole response needs.
+            StorageError: an error of the handler, if the response has no field for its code.
         """
         header = read_header(data)
         api = APIS.get(header.api)
@@ -180,5 +189,12 @@ class Dispatcher:
         if header.api == PRODUCE:
             return self._produce(header, data, client)
         assert api.handle is not None
-        request = Request(header, read_body(header, data), Maker(header), client, self._node, self._groups)
-        return Response([encode(header, api.handle(request))])
+        make = Maker(header)
+        request = Request(header, read_body(header, data), make, client, self._node, self._groups)
+        try:
+            message = api.handle(request)
+        except (RefusedError, StorageError) as error:
+            if isinstance(error, StorageError) and not make.has("error_code"):
+                raise
+            message = make.failed(api.code_of(error), client_text(error))
+        return Response([encode(header, message)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, as_coordinator
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -20,13 +19,10 @@ _CLASSIC: Final = "classic"
 def list_groups(request: Request) -> Any:
     """Return the response with the groups that the client may see, filtered by the requested states and types.
 
-    If a group cannot be read, the response has an error code and no groups.
+    Raises:
+        StorageError: a group cannot be loaded.
     """
-    make = request.make
-    try:
-        views, names = request.groups.table.views(), request.groups.table.names()
-    except StorageError as error:
-        return make(error_code=error.kafka_code, groups=())
+    make, views, names = request.make, request.groups.table.views(), request.groups.table.names()
     states = {state.lower() for state in request.field("states_filter", ())}
     types = {kind.lower() for kind in request.field("types_filter", ())}
     found = []
@@ -67,15 +63,7 @@ def _described(request: Request, name: str) -> Any:
         view = request.groups.table.view(name)
         has_offsets = view is None and bool(request.node.engine.group_offsets(name))
     if outcome.code:
-        return make.part(
-            "DescribedGroup",
-            error_code=outcome.code,
-            group_id=name,
-            group_state="",
-            protocol_type="",
-            protocol_data="",
-            members=(),
-        )
+        return make.failed_part("DescribedGroup", outcome.code, None, group_id=name)
     if view is not None and view.kind != _CLASSIC:
         state, kind, protocol, members = _DEAD, "", "", ()
     elif view is None:

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.coordinator import JoinRequest
-from stratalog_gateway.groups.group import Joined, Synced
 from stratalog_gateway.handlers.request import Request, require_group
 from stratalog_gateway.wire.messages import to_ms
 
-_NEEDS_MEMBER_ID = (
-    4  # first versions of JoinGroup that know MEMBER_ID_REQUIRED, null protocols, and skipped assignments
-)
+_NEEDS_MEMBER_ID = 4  # first versions of JoinGroup that know MEMBER_ID_REQUIRED, null protocols, skipped assignments
 _NULL_PROTOCOL = 7
 _CAN_SKIP_ASSIGNMENT = 9
 _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
@@ -24,12 +20,26 @@ _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
 
 def join_group(request: Request) -> Any:
     """Join a group, and return the response when the join phase of the rebalance has ended."""
-    make = request.make
-    try:
-        found = _join(request)
-    except (RefusedError, StorageError) as error:
-        found = Joined(coordinator_code(error), "")
-    no_protocol = "" if request.header.version < _NULL_PROTOCOL else None
+    require_group(request)
+    body, header, make = request.body, request.header, request.make
+    session_ms = to_ms(body.session_timeout)
+    rebalance = request.field("rebalance_timeout", None)
+    found = request.groups.classic.join(
+        JoinRequest(
+            group=body.group_id,
+            member_id=body.member_id,
+            instance_id=request.field("group_instance_id", None),
+            client_id=header.client_id,
+            client_host=f"/{request.client.host}",
+            protocol_type=body.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+            session_ms=session_ms,
+            rebalance_ms=session_ms if rebalance is None or to_ms(rebalance) < 0 else to_ms(rebalance),
+            needs_id=header.version >= _NEEDS_MEMBER_ID,
+            can_skip_assignment=header.version >= _CAN_SKIP_ASSIGNMENT,
+        )
+    )
+    no_protocol = "" if header.version < _NULL_PROTOCOL else None
     return make(
         error_code=found.error,
         generation_id=found.generation,
@@ -45,34 +55,18 @@ def join_group(request: Request) -> Any:
     )
 
 
-def _join(request: Request) -> Joined:
-    require_group(request)
-    body, header = request.body, request.header
-    session_ms = to_ms(body.session_timeout)
-    rebalance = request.field("rebalance_timeout", None)
-    return request.groups.classic.join(
-        JoinRequest(
-            group=body.group_id,
-            member_id=body.member_id,
-            instance_id=request.field("group_instance_id", None),
-            client_id=header.client_id,
-            client_host=f"/{request.client.host}",
-            protocol_type=body.protocol_type,
-            protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
-            session_ms=session_ms,
-            rebalance_ms=session_ms if rebalance is None or to_ms(rebalance) < 0 else to_ms(rebalance),
-            needs_id=header.version >= _NEEDS_MEMBER_ID,
-            can_skip_assignment=header.version >= _CAN_SKIP_ASSIGNMENT,
-        )
-    )
-
-
 def sync_group(request: Request) -> Any:
     """Return the response with the assignment of a member, after the leader has sent all assignments."""
-    try:
-        found = _sync(request)
-    except (RefusedError, StorageError) as error:
-        found = Synced(coordinator_code(error))
+    require_group(request)
+    body = request.body
+    if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
+        raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
+    assignments = {found.member_id: found.assignment for found in body.assignments}
+    instance_id = request.field("group_instance_id", None)
+    found = request.groups.classic.sync(
+        body.group_id, body.member_id, body.generation_id, instance_id, assignments,
+        request.field("protocol_type", None), request.field("protocol_name", None),
+    )  # fmt: skip
     return request.make(
         error_code=found.error,
         protocol_type=found.protocol_type,
@@ -81,47 +75,27 @@ def sync_group(request: Request) -> Any:
     )
 
 
-def _sync(request: Request) -> Synced:
-    require_group(request)
-    body = request.body
-    if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
-        raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
-    assignments = {found.member_id: found.assignment for found in body.assignments}
-    instance_id = request.field("group_instance_id", None)
-    return request.groups.classic.sync(
-        body.group_id, body.member_id, body.generation_id, instance_id, assignments,
-        request.field("protocol_type", None), request.field("protocol_name", None),
-    )  # fmt: skip
-
-
 def heartbeat(request: Request) -> Any:
     """Extend the session of a member, and return the response."""
-    body = request.body
-    instance_id = request.field("group_instance_id", None)
-    try:
-        require_group(request)
-        code = request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
-    except (RefusedError, StorageError) as error:
-        code = coordinator_code(error)
+    require_group(request)
+    body, instance_id = request.body, request.field("group_instance_id", None)
+    code = request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
     return request.make(error_code=code)
 
 
 def leave_group(request: Request) -> Any:
     """Remove members from their group, and return the response."""
+    require_group(request)
     body, make = request.body, request.make
-    try:
-        require_group(request)
-        if request.header.version < _MANY_MEMBERS:
-            return make(error_code=request.groups.classic.leave(body.group_id, body.member_id, None))
-        members = tuple(
-            make.part(
-                "MemberResponse",
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id),
-            )
-            for member in body.members
+    if request.header.version < _MANY_MEMBERS:
+        return make(error_code=request.groups.classic.leave(body.group_id, body.member_id, None))
+    members = tuple(  # an error ends the request: clients retry only after a code of the response
+        make.part(
+            "MemberResponse",
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id),
         )
-    except (RefusedError, StorageError) as error:  # clients retry only after a code of the response
-        return make(error_code=coordinator_code(error), members=())
+        for member in body.members
+    )
     return make(error_code=Code.NONE, members=members)

@@ -255,12 +255,9 @@ def _offsets_of(
 def offset_delete(request: Request) -> Any:
     """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
     group = request.body.group_id
-    try:
-        require(request.client, Operation.DELETE, ResourceType.GROUP, group)
-        with request.groups.table.unchanged(group) as view:  # no member subscribes or commits meanwhile
-            return _delete(request, view)
-    except (RefusedError, StorageError) as error:
-        return request.make(error_code=coordinator_code(error), topics=())
+    require(request.client, Operation.DELETE, ResourceType.GROUP, group)
+    with request.groups.table.unchanged(group) as view:  # no member subscribes or commits meanwhile
+        return _delete(request, view)
 
 
 def _delete(request: Request, view: GroupView | None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Outcome, Request
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -55,9 +55,7 @@ def _moved(node: Node, topic: str, partition: int, path: str) -> int:
 def alter_partition_reassignments(request: Request) -> Any:
     """Return the response, which accepts reassignments to this broker without effect, and refuses all others."""
     make, body = request.make, request.body
-    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return make(error_code=refused, error_message=None, responses=())
+    require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     responses = []
     for topic in body.topics:
         partitions = []
@@ -88,5 +86,5 @@ def _reassigned(node: Node, topic: str, partition: int, replicas: tuple[int, ...
 
 def list_partition_reassignments(request: Request) -> Any:
     """Return a response without reassignments, because no reassignment is ever in progress."""
-    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return request.make(error_code=refused, error_message=None, topics=())
+    require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return request.make(error_code=Code.NONE, error_message=None, topics=())

@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any, Final
 
-from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -34,14 +33,10 @@ def list_transactions(request: Request) -> Any:
     """
     body, make, now_ms = request.body, request.make, request.node.clock.now_ms()
     unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
-    try:
-        known = request.node.engine.transactions.states()
-    except StorageError as error:
-        return make(error_code=error.kafka_code, unknown_state_filters=unknown, transaction_states=())
     states, producers = set(body.state_filters), set(body.producer_id_filters)
     open_ms = request.field("duration_filter", -1)
     found = []
-    for transactional_id, state in sorted(known.items()):
+    for transactional_id, state in sorted(request.node.engine.transactions.states().items()):
         if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             continue
         name = _STATES.get(state.status, str(state.status))

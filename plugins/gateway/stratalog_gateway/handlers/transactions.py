@@ -59,11 +59,9 @@ def add_partitions_to_txn(request: Request) -> Any:
 
     If a partition of a transaction has an error, none of the transaction's requested partitions is added.
     """
-    body, make, version, client = request.body, request.make, request.header.version, request.client
-    if version >= _FIRST_MANY:  # only brokers send it
-        refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, results_by_transaction=())
+    body, make = request.body, request.make
+    if request.header.version >= _FIRST_MANY:  # only brokers send it
+        require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         results = []
         for found in body.transactions:
             producer = ProducerId(found.producer_id, found.producer_epoch)

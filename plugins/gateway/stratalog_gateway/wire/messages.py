@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import functools
 import io
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
@@ -22,6 +23,9 @@ _HEADER: Final = struct.Struct(">hhih")
 _ERRORS: Final = {int(found): found for found in ErrorCode}
 _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
 _NO_DELAY: Final = dt.timedelta()
+_EMPTY: Final[Mapping[str, object]] = {  # values of fields without a default, by the type of the field
+    "bool": False, "bytes": b"", "int16": 0, "int32": 0, "int64": 0, "string": "", "timedelta_i32": _NO_DELAY,
+}  # fmt: skip
 
 
 class Header(NamedTuple):
@@ -98,6 +102,15 @@ class Maker:
         """Return a message inside the response, of the kio class with the name ``kind``."""
         return _made(getattr(self._module, kind), values)
 
+    def failed(self, error_code: int, error_message: str | None) -> Any:
+        """Return the body of a response with an error. The other fields have their defaults, or are empty, as in Kafka."""
+        return self(**_empty(self._root), error_code=error_code, error_message=error_message)
+
+    def failed_part(self, kind: str, error_code: int, error_message: str | None, /, **values: object) -> Any:
+        """Return a message inside the response as ``part`` does, with an error. Fields without a value are empty."""
+        filled = {**_empty(getattr(self._module, kind)), **values}
+        return self.part(kind, **filled, error_code=error_code, error_message=error_message)
+
     def has(self, field: str) -> bool:
         """Return True if the body of the response has this field in the version of the request."""
         return field in _fields(self._root)
@@ -141,6 +154,17 @@ def _request(api: int, version: int) -> tuple[Any, Callable[[bytes, int], tuple[
 def _writer(kind: Any) -> Callable[[io.BytesIO, Any], None]:
     writer: Callable[[io.BytesIO, Any], None] = entity_writer(kind)
     return writer
+
+
+@functools.cache
+def _empty(kind: Any) -> dict[str, object]:
+    """Return an empty value for each field of a message without a default, except the fields of the error."""
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING and field.name not in {"error_code", "error_message", "throttle_time"}:
+            is_null, is_array = str(field.type).endswith("| None"), str(field.type).startswith("tuple[")
+            found[field.name] = None if is_null else () if is_array else _EMPTY[field.metadata["kafka_type"]]
+    return found
 
 
 @functools.cache

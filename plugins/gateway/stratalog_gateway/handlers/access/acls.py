@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.security.acls import ANY, Acl
 from stratalog_gateway.security.resources import (
     CLUSTER_NAME,
@@ -29,10 +29,9 @@ _DISABLED: Final = "No Authorizer is configured."
 def describe_acls(request: Request) -> Any:
     """Return the response with the ACLs that the filter matches, grouped by resource."""
     make, body = request.make, request.body
-    error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if error or request.node.acls is None:
-        message = None if error else "No Authorizer is configured on the broker"
-        return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, resources=())
+    require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if request.node.acls is None:
+        raise RefusedError(Code.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     matches = _filter(body, body.resource_type_filter)
     found = sorted(acl for acl in request.node.acls.current.all if matches(acl))
     resources = []

@@ -22,11 +22,8 @@ _ANY: Final = 2
 def describe_client_quotas(request: Request) -> Any:
     """Return the response with the quotas whose entity (user, client id or IP address) the filter matches."""
     make, file = request.make, request.node.quota_file
-    try:
-        require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-        matches = _filter(request.body.components, strict=request.body.strict)
-    except RefusedError as error:
-        return make(error_code=error.kafka_code, error_message=str(error), entries=None)
+    require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    matches = _filter(request.body.components, strict=request.body.strict)
     found: dict[Entity, list[Any]] = {}
     for (entity, name), limit in ({} if file is None else file.current).items():
         if matches(entity):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 from stratalog_gateway.security.users import (
@@ -32,10 +32,9 @@ _NO_FILE: Final = "users.file is not set"
 def describe_user_scram_credentials(request: Request) -> Any:
     """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
     make, asked = request.make, [user.name for user in request.body.users or ()]
-    error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if error or request.node.users is None:
-        message = None if error else _NO_FILE
-        return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, results=())
+    require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if request.node.users is None:
+        raise RefusedError(Code.SECURITY_DISABLED, _NO_FILE)
     known, counts = request.node.users.current, Counter(asked)
     results = []
     for name in dict.fromkeys(asked) if asked else sorted(known):
