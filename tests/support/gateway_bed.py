@@ -7,7 +7,7 @@ import io
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,6 +19,7 @@ from stratalog import Engine, Record, Transfer, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.spi import BatchHeader
+from stratalog_gateway.error_codes import RefusedError
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.settings import GatewaySection
@@ -47,6 +48,15 @@ def served(
             yield Served(engine, gateway)
         finally:
             gateway.stop()
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> int:
+    """Return the error code of the RefusedError that a call raises; 0 if the call raises no error."""
+    try:
+        call(*arguments, **named)
+    except RefusedError as error:
+        return error.kafka_code
+    return 0
 
 
 class Served:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from stratalog.errors import StorageError, UnknownTopicError
 
@@ -96,6 +97,15 @@ def client_text(error: RefusedError | StorageError) -> str:
     Kafka's text instead.
     """
     return UNKNOWN_TOPIC if isinstance(error, UnknownTopicError) else str(error)
+
+
+ErrorCodeOf: TypeAlias = Callable[[RefusedError | StorageError], int]
+"""Function that returns the error code with which a request is answered."""
+
+
+def own_code(error: RefusedError | StorageError) -> int:
+    """Return the error code of the error itself."""
+    return error.kafka_code
 
 
 def coordinator_code(error: RefusedError | StorageError) -> int:

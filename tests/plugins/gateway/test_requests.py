@@ -718,9 +718,9 @@ def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
     monkeypatch.setattr(GroupOffsets, "states", states)
     with orders.wire() as wire:
         listed = wire.ask("ListGroups", 4, states_filter=())
-        assert (listed.error_code, listed.groups) == (56, ())
+        assert (listed.error_code, listed.groups) == (16, ())
         found = wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups
-        assert [(item.error_code, item.group_state) for item in found] == [(0, "Empty"), (56, "")]
+        assert [(item.error_code, item.group_state) for item in found] == [(0, "Empty"), (16, "")]
         groups = tuple(
             part("OffsetFetch", 9, "OffsetFetchRequestGroup", group_id=name, member_id="m", member_epoch=1, topics=None)
             for name in ("g", "h")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.consumer_records import records_of
 from stratalog_gateway.groups.group import Group, GroupView, Joined, Presence, Synced
 from stratalog_gateway.groups.stored_groups import StoredGroups
@@ -100,22 +100,21 @@ class GroupTable:
                     str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
                 )
 
-    def delete(self, name: str) -> int:
+    def delete(self, name: str) -> None:
         """Delete the state and the offsets of a group without members.
 
-        Returns:
-            NON_EMPTY_GROUP if the group has members, or a client has got a member id to join with; GROUP_ID_NOT_FOUND
-            if neither a state nor offsets of the group are stored; otherwise ``Code.NONE``.
-
         Raises:
+            RefusedError: the group has members, or a client has got a member id to join with; or neither a state nor
+                offsets of the group are stored.
             StorageError: the deletion could not be stored.
         """
         with self.opened(name) as group:
             if not group.is_unused:
-                return Code.NON_EMPTY_GROUP
+                raise RefusedError(Code.NON_EMPTY_GROUP)
             is_deleted = self._node.engine.delete_group(name)
             group.presence = Presence.REMOVED  # not after an error: stored members may have left
-            return Code.NONE if is_deleted else Code.GROUP_ID_NOT_FOUND
+            if not is_deleted:
+                raise RefusedError(Code.GROUP_ID_NOT_FOUND)
 
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.

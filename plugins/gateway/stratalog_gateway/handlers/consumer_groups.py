@@ -9,7 +9,7 @@ import datetime as dt
 import uuid
 from typing import Any, Final
 
-from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.assignors import Partitions, by_topic
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat, Progress
 from stratalog_gateway.groups.consumer_group import ConsumerMember
@@ -77,7 +77,7 @@ def consumer_group_describe(request: Request) -> Any:
     groups = []
     for name in request.body.group_ids:
         view = None
-        with Outcome() as outcome:
+        with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
             view = request.groups.consumer.view(name)
             if view is None:

@@ -5,12 +5,11 @@ Source: apache/kafka KafkaApis, ApiVersionManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import attrgetter
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError, client_text, coordinator_code
+from stratalog_gateway.error_codes import Code, ErrorCodeOf, RefusedError, client_text, coordinator_code, own_code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
@@ -63,7 +62,7 @@ class Api(NamedTuple):
     first: int
     last: int
     handle: Handler | None = None
-    code_of: Callable[[RefusedError | StorageError], int] = attrgetter("kafka_code")
+    code_of: ErrorCodeOf = own_code
 
 
 def _api_versions(request: Request) -> Any:
@@ -115,7 +114,7 @@ APIS: Final[Mapping[int, Api]] = {
     13: Api("LeaveGroup", 0, 5, group_members.leave_group, coordinator_code),
     14: Api("SyncGroup", 0, 5, group_members.sync_group, coordinator_code),
     15: Api("DescribeGroups", 0, 6, group_admin.describe_groups),
-    16: Api("ListGroups", 0, 5, group_admin.list_groups),
+    16: Api("ListGroups", 0, 5, group_admin.list_groups, coordinator_code),
     sasl.SASL_HANDSHAKE: Api("SaslHandshake", *sasl.VERSIONS[sasl.SASL_HANDSHAKE], sasl.illegal_state),
     API_VERSIONS: Api("ApiVersions", *sasl.VERSIONS[API_VERSIONS], _api_versions),
     19: Api("CreateTopics", 2, 7, topics.create_topics),

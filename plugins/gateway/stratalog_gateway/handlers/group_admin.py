@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stratalog_gateway.error_codes import Code, as_coordinator
+from stratalog_gateway.error_codes import Code, coordinator_code
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -58,7 +58,7 @@ def describe_groups(request: Request) -> Any:
 
 def _described(request: Request, name: str) -> Any:
     make, view, has_offsets = request.make, None, False
-    with Outcome() as outcome:
+    with Outcome(coordinator_code) as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
         view = request.groups.table.view(name)
         has_offsets = view is None and bool(request.node.engine.group_offsets(name))
@@ -106,10 +106,8 @@ def delete_groups(request: Request) -> Any:
     """
     found = []
     for name in request.body.groups_names:
-        code: int = Code.NONE
-        with Outcome() as outcome:
+        with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DELETE, ResourceType.GROUP, name)
-            code = request.groups.table.delete(name)
-        code = code or as_coordinator(outcome.code)
-        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=code))
+            request.groups.table.delete(name)
+        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=outcome.code))
     return request.make(results=tuple(found))

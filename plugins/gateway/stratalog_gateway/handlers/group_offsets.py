@@ -14,7 +14,7 @@ from kio.serial.errors import DecodeError
 
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog_gateway.error_codes import Code, RefusedError, as_coordinator, coordinator_code
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
@@ -102,9 +102,9 @@ def _undone(
         known for topic, known in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != known
     }
     gone = [name for name in offsets if name.topic in changed]
-    with Outcome() as outcome:
+    with Outcome(coordinator_code) as outcome:
         request.node.engine.alter_group_offsets(request.body.group_id, dict.fromkeys(gone))
-    return dict.fromkeys(gone, as_coordinator(outcome.code) or Code.UNKNOWN_TOPIC_ID)
+    return dict.fromkeys(gone, outcome.code or Code.UNKNOWN_TOPIC_ID)
 
 
 def _name_of(request: Request, topic: Any) -> str | None:

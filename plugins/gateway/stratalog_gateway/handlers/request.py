@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from stratalog import Transfer
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError, client_text
+from stratalog_gateway.error_codes import Code, ErrorCodeOf, RefusedError, client_text, own_code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
@@ -111,12 +111,16 @@ class Outcome:
 
     A RefusedError or StorageError ends the block, and sets both attributes. Other errors are raised.
 
+    Args:
+        code_of: returns the error code for an error.
+
     Attributes:
         code: Kafka's error code, 0 if the block has no error.
         message: text of the error; None if the block has no error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code_of: ErrorCodeOf = own_code) -> None:
+        self._code_of = code_of
         self.code: int = Code.NONE
         self.message: str | None = None
 
@@ -128,5 +132,5 @@ class Outcome:
     ) -> bool:
         if not isinstance(error, RefusedError | StorageError):
             return False
-        self.code, self.message = error.kafka_code, client_text(error)
+        self.code, self.message = self._code_of(error), client_text(error)
         return True
