@@ -20,6 +20,7 @@ from stratalog.errors import StorageError, TopicExistsError
 from stratalog.group_states import ConsumerGroupMetadata, GroupKey, GroupMetadata, OffsetsRecord, OffsetsType
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import NOTHING, Partitions
+from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
 from stratalog_gateway.groups.consumer_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupView,
@@ -27,7 +28,6 @@ from stratalog_gateway.groups.consumer_coordinator import (
     Progress,
     matching,
 )
-from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
@@ -41,7 +41,7 @@ REBALANCE_MS = 5_000
 class Bed(NamedTuple):
     engine: Engine
     table: GroupTable
-    classic: GroupCoordinator
+    classic: ClassicGroupCoordinator
     groups: ConsumerGroupCoordinator
     upkeep: GroupUpkeep
     clock: ManualClock
@@ -70,7 +70,7 @@ def opened(directory: Path) -> Iterator[Bed]:
                 engine.create_topic(name, partitions=partitions)
         node = Node(engine, SETTINGS, clock)
         table = GroupTable(node)
-        classic, groups = GroupCoordinator(node, table), ConsumerGroupCoordinator(node, table)
+        classic, groups = ClassicGroupCoordinator(node, table), ConsumerGroupCoordinator(node, table)
         yield Bed(engine, table, classic, groups, GroupUpkeep(node, table), clock)
         node.close()
         table.close()
@@ -333,23 +333,24 @@ def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
     client = Client(bed, "a")
 
     def check(name: str, member_id: str, epoch: int, instance_id: str | None, *, knows_epochs: bool = True) -> int:
-        with bed.classic.committing(name, member_id, epoch, instance_id, knows_epochs=knows_epochs) as error:
-            return error
+        with contextlib.ExitStack() as held:
+            committing = bed.table.committing(name, member_id, epoch, instance_id, knows_epochs=knows_epochs)
+            return refusal(held.enter_context, committing)
 
     assert check("g", "a", 1, None) == Code.NONE
     assert check("g", "a", 2, None) == Code.STALE_MEMBER_EPOCH
     assert check("g", "a", 1, None, knows_epochs=False) == Code.UNSUPPORTED_VERSION
     assert check("g", "b", 1, None) == Code.UNKNOWN_MEMBER_ID
     assert check("g", "", -1, None) == Code.UNKNOWN_MEMBER_ID
-    assert bed.classic.check_fetch("g", "a", 9) == Code.STALE_MEMBER_EPOCH
-    assert bed.classic.check_fetch("g", "a", -1) == Code.STALE_MEMBER_EPOCH
-    assert bed.classic.check_fetch("g", "b", -1) == Code.UNKNOWN_MEMBER_ID
-    assert bed.classic.check_fetch("g", None, 1) == Code.UNKNOWN_MEMBER_ID
-    assert bed.classic.check_fetch("g", None, -1) == Code.NONE
+    assert refusal(bed.groups.check_fetch, "g", "a", 9) == Code.STALE_MEMBER_EPOCH
+    assert refusal(bed.groups.check_fetch, "g", "a", -1) == Code.STALE_MEMBER_EPOCH
+    assert refusal(bed.groups.check_fetch, "g", "b", -1) == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.groups.check_fetch, "g", None, 1) == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.groups.check_fetch, "g", None, -1) == Code.NONE
     client.leave()
     assert check("g", "", -1, None) == Code.NONE
-    assert bed.classic.check_fetch("g", None, -1) == Code.NONE
-    assert bed.classic.check_fetch("g", "a", -1) == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.groups.check_fetch, "g", None, -1) == Code.NONE
+    assert refusal(bed.groups.check_fetch, "g", "a", -1) == Code.UNKNOWN_MEMBER_ID
 
 
 # --- the two protocols -------------------------------------------------------------------------------------------
@@ -364,7 +365,7 @@ def classic_join() -> JoinRequest:
 def test_members_of_both_protocols_are_not_in_one_group(bed: Bed) -> None:
     client = Client(bed, "a")
     assert bed.classic.join(classic_join()).error == Code.INCONSISTENT_GROUP_PROTOCOL
-    assert bed.classic.heartbeat("g", "a", 1, None) == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.classic.heartbeat, "g", "a", 1, None) == Code.UNKNOWN_MEMBER_ID
     client.leave()
     member = bed.classic.join(classic_join())
     assert (member.error, member.generation) == (0, 1)
@@ -374,11 +375,11 @@ def test_members_of_both_protocols_are_not_in_one_group(bed: Bed) -> None:
 def test_leave_group_removes_members_of_the_consumer_protocol(bed: Bed) -> None:
     first, second, other = Client(bed, "a", instance_id="one"), Client(bed, "b"), Client(bed, "c")
     settle(first, second, other)
-    assert bed.classic.leave("g", "x", "one") == Code.FENCED_INSTANCE_ID
-    assert bed.classic.leave("g", "a", "two") == Code.UNKNOWN_MEMBER_ID
-    assert bed.classic.leave("g", "x", None) == Code.UNKNOWN_MEMBER_ID
-    assert bed.classic.leave("g", "", "one") == Code.NONE
-    assert bed.classic.leave("g", "b", None) == Code.NONE
+    assert refusal(bed.classic.leave, "g", "x", "one") == Code.FENCED_INSTANCE_ID
+    assert refusal(bed.classic.leave, "g", "a", "two") == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.classic.leave, "g", "x", None) == Code.UNKNOWN_MEMBER_ID
+    assert refusal(bed.classic.leave, "g", "", "one") == Code.NONE
+    assert refusal(bed.classic.leave, "g", "b", None) == Code.NONE
     assert bed.refusal(beat(first.at)) == Code.UNKNOWN_MEMBER_ID
     settle(other)
     assert numbers(other.owned) == {0, 1, 2, 3}
@@ -452,7 +453,7 @@ def test_a_change_that_cannot_be_stored_has_not_happened(bed: Bed, monkeypatch: 
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredGroups, "store_modern", failed)
+        patched.setattr(StoredGroups, "store_consumer", failed)
         with pytest.raises(StorageError):
             bed.groups.heartbeat(joining("b"))
     assert ([member.id for member in bed.view().members], bed.view().epoch) == (["a"], 1)

@@ -5,6 +5,7 @@ The clock of the tests is the system's clock, to which a test can add time.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,8 +16,8 @@ import pytest
 from gateway_bed import refusal
 from stratalog import TopicPartition, open_engine
 from stratalog.env.clock import ManualClock, SystemClock
-from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
-from stratalog_gateway.groups.group import Joined, State
+from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
+from stratalog_gateway.groups.classic_group import Joined, State
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
@@ -57,8 +58,8 @@ def table(node: Node, pool: ThreadPoolExecutor) -> Iterator[GroupTable]:
 
 
 @pytest.fixture
-def groups(node: Node, table: GroupTable) -> GroupCoordinator:
-    return GroupCoordinator(node, table)
+def groups(node: Node, table: GroupTable) -> ClassicGroupCoordinator:
+    return ClassicGroupCoordinator(node, table)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def asked(
     )
 
 
-def joined(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int) -> list[Joined]:
+def joined(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, count: int) -> list[Joined]:
     """Return the results of ``count`` members that join together, the leader first."""
     ids = [groups.join(asked(needs_id=True)).member_id for _ in range(count)]
     found = [future.result(20) for future in [pool.submit(groups.join, asked(member_id)) for member_id in ids]]
@@ -113,7 +114,7 @@ def waiting(table: GroupTable) -> int:
     )
 
 
-def stable(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -> list[Joined]:
+def stable(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -> list[Joined]:
     found = joined(groups, pool, count)
     parts = {item.member_id: item.member_id.encode() for item in found}
     followers = [pool.submit(groups.sync, "g", item.member_id, item.generation, None, {}) for item in found[1:]]
@@ -124,7 +125,7 @@ def stable(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -
 
 
 def test_members_that_were_promised_an_id_join_one_generation(
-    groups: GroupCoordinator, pool: ThreadPoolExecutor
+    groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     found = joined(groups, pool, 3)
     assert {(item.error, item.generation, item.protocol) for item in found} == {(0, 1, "range")}
@@ -132,7 +133,7 @@ def test_members_that_were_promised_an_id_join_one_generation(
 
 
 def test_the_assignments_reach_all_members(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     stable(groups, pool, 3)
     view = table.view("g")
@@ -140,73 +141,73 @@ def test_the_assignments_reach_all_members(
     assert (view.state, view.protocol) == (State.STABLE, "range")
 
 
-def test_a_new_member_makes_the_others_join_again(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+def test_a_new_member_makes_the_others_join_again(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor) -> None:
     first, second = stable(groups, pool)
     new = groups.join(asked(needs_id=True)).member_id
     third = pool.submit(groups.join, asked(new))
-    until(lambda: groups.heartbeat("g", first.member_id, 1, None) == 27)
-    assert groups.sync("g", first.member_id, 1, None, {}).error == 27
+    until(lambda: refusal(groups.heartbeat, "g", first.member_id, 1, None) == 27)
+    assert refusal(groups.sync, "g", first.member_id, 1, None, {}) == 27
     again = [pool.submit(groups.join, asked(item.member_id)) for item in (first, second)]
     assert {future.result(20).generation for future in (third, *again)} == {2}
 
 
 def test_a_member_that_waits_for_its_assignment_is_notified_of_a_rebalance(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     _, follower = joined(groups, pool, 2)
     sync = pool.submit(groups.sync, "g", follower.member_id, 1, None, {})
     until(lambda: waiting(table) == 1)
     new = groups.join(asked(needs_id=True)).member_id
     pool.submit(groups.join, asked(new))
-    assert sync.result(20).error == 27
+    assert refusal(sync.result, 20) == 27
 
 
 def test_a_member_that_waited_for_a_leader_that_died_can_join_the_next_generation(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     leader, follower = joined(groups, pool, 2)
     syncing = pool.submit(groups.sync, "g", follower.member_id, follower.generation, None, {})
     until(lambda: waiting(table) == 1)
     clock.added_ns = 11_000_000_000  # the sessions of both would be over
-    assert syncing.result(20).error == 27  # REBALANCE_IN_PROGRESS
+    assert refusal(syncing.result, 20) == 27  # REBALANCE_IN_PROGRESS
     again = groups.join(asked(follower.member_id))
     assert (again.error, again.leader, again.generation) == (0, follower.member_id, 2)
-    assert groups.heartbeat("g", leader.member_id, 1, None) == 25  # UNKNOWN_MEMBER_ID
+    assert refusal(groups.heartbeat, "g", leader.member_id, 1, None) == 25  # UNKNOWN_MEMBER_ID
 
 
-def test_a_silent_member_is_removed(groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock) -> None:
+def test_a_silent_member_is_removed(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, clock: Clock) -> None:
     first, second = stable(groups, pool)
     clock.added_ns += 9_000_000_000
-    assert groups.heartbeat("g", first.member_id, 1, None) == 0
+    assert refusal(groups.heartbeat, "g", first.member_id, 1, None) == 0
     clock.added_ns += 2_000_000_000
-    assert groups.heartbeat("g", first.member_id, 1, None) == 27
-    assert groups.heartbeat("g", second.member_id, 1, None) == 25
+    assert refusal(groups.heartbeat, "g", first.member_id, 1, None) == 27
+    assert refusal(groups.heartbeat, "g", second.member_id, 1, None) == 25
     assert groups.join(asked(first.member_id)).generation == 2
 
 
 def test_a_rebalance_does_not_wait_longer_than_its_time(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     first, second = stable(groups, pool)
     again: Future[Joined] = pool.submit(groups.join, asked(first.member_id))
     until(lambda: waiting(table) == 1)
     for _ in range(7):
         clock.added_ns += 9_000_000_000
-        groups.heartbeat("g", second.member_id, 1, None)  # sends heartbeats, but does not join
+        refusal(groups.heartbeat, "g", second.member_id, 1, None)  # sends heartbeats, but does not join
     assert again.result(20).generation == 2
-    assert groups.heartbeat("g", second.member_id, 1, None) == 25
+    assert refusal(groups.heartbeat, "g", second.member_id, 1, None) == 25
 
 
 def test_a_member_that_leaves_starts_a_rebalance(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     first, second = stable(groups, pool)
-    assert groups.leave("g", first.member_id, None) == 0
-    assert groups.leave("g", first.member_id, None) == 25
-    assert groups.heartbeat("g", second.member_id, 1, None) == 27
+    assert refusal(groups.leave, "g", first.member_id, None) == 0
+    assert refusal(groups.leave, "g", first.member_id, None) == 25
+    assert refusal(groups.heartbeat, "g", second.member_id, 1, None) == 27
     found = groups.join(asked(second.member_id))
     assert (found.generation, found.leader) == (2, second.member_id)
-    assert groups.leave("g", second.member_id, None) == 0
+    assert refusal(groups.leave, "g", second.member_id, None) == 0
     view = table.view("g")
     assert view is not None
     assert (view.state, view.members) == (State.EMPTY, ())
@@ -214,24 +215,24 @@ def test_a_member_that_leaves_starts_a_rebalance(
 
 
 def test_wrong_members_generations_and_protocols_are_refused(
-    groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     first, _ = stable(groups, pool)
-    assert groups.heartbeat("g", first.member_id, 9, None) == 22
-    assert groups.heartbeat("h", first.member_id, 1, None) == 25
+    assert refusal(groups.heartbeat, "g", first.member_id, 9, None) == 22
+    assert refusal(groups.heartbeat, "h", first.member_id, 1, None) == 25
     assert groups.join(asked("stranger")).error == 25
     assert groups.join(asked(protocols=(("other", b""),))).error == 23
     for name, member_id, generation, expected in (("g", "", -1, 25), ("g", first.member_id, 1, 0), ("h", "", -1, 0)):
-        with groups.committing(name, member_id, generation, None) as error:
-            assert error == expected
+        with contextlib.ExitStack() as held:
+            assert refusal(held.enter_context, table.committing(name, member_id, generation, None)) == expected
 
 
 def test_a_commit_with_a_generation_is_refused_if_the_group_has_no_members(
-    node: Node, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    node: Node, table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     def code(name: str, *, knows_epochs: bool = True) -> int:
-        with groups.committing(name, "m", 2, None, knows_epochs=knows_epochs) as error:
-            return error
+        with contextlib.ExitStack() as held:
+            return refusal(held.enter_context, table.committing(name, "m", 2, None, knows_epochs=knows_epochs))
 
     groups.leave("g", stable(groups, pool, 1)[0].member_id, None)
     node.engine.alter_group_offsets("simple", {TopicPartition("orders", 0): 3}, must_exist=False)
@@ -239,58 +240,60 @@ def test_a_commit_with_a_generation_is_refused_if_the_group_has_no_members(
 
 
 def test_a_group_does_not_change_during_a_commit(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     """Otherwise the offsets of a removed member could be appended after those of the partition's next owner."""
     first, _ = stable(groups, pool)
     with table.opened("g") as group:
         lock = group.lock
-    with groups.committing("g", first.member_id, 1, None) as error:
-        assert (error, lock.locked()) == (0, True)
+    with table.committing("g", first.member_id, 1, None):
+        assert lock.locked()
         leaving = pool.submit(groups.leave, "g", first.member_id, None)
-    assert leaving.result(20) == 0
+    leaving.result(20)
 
 
-def test_the_same_join_twice_gives_the_same_result(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+def test_the_same_join_twice_gives_the_same_result(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor) -> None:
     leader, follower = joined(groups, pool, 2)
     assert groups.join(asked(leader.member_id)) == leader
     assert groups.join(asked(follower.member_id)) == follower
 
 
 def test_a_member_that_syncs_before_the_group_has_a_protocol_must_join_the_rebalance(
-    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     """The group was empty, and waits for a client that has got a member id."""
     groups.leave("g", stable(groups, pool, 1)[0].member_id, None)
     late, member = (groups.join(asked(needs_id=True)).member_id for _ in range(2))
     future = pool.submit(groups.join, asked(member))
     until(lambda: waiting(table) == 1)
-    assert groups.sync("g", member, 2, None, {}, "consumer", "range").error == 27
-    assert groups.sync("g", member, 2, None, {}, "other", "range").error == 23
-    assert groups.leave("g", late, None) == 0
+    assert refusal(groups.sync, "g", member, 2, None, {}, "consumer", "range") == 27
+    assert refusal(groups.sync, "g", member, 2, None, {}, "other", "range") == 23
+    assert refusal(groups.leave, "g", late, None) == 0
     assert future.result(20).generation == 3
 
 
-def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -> None:
+def test_a_static_member_rejoins_without_a_rebalance(groups: ClassicGroupCoordinator) -> None:
     first = groups.join(asked(instance="one"))
     groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})
     back = groups.join(asked(instance="one"))
     assert (back.error, back.generation, back.skip_assignment) == (0, 1, True)
     assert back.member_id != first.member_id
     assert groups.sync("g", back.member_id, 1, "one", {}).assignment == b"all"
-    assert groups.heartbeat("g", first.member_id, 1, "one") == 82
+    assert refusal(groups.heartbeat, "g", first.member_id, 1, "one") == 82
     assert groups.join(asked(first.member_id, instance="one")).error == 82
-    assert groups.leave("g", "", "one") == 0
+    assert refusal(groups.leave, "g", "", "one") == 0
 
 
-def test_a_member_that_names_an_unknown_instance_is_refused(groups: GroupCoordinator) -> None:
+def test_a_member_that_names_an_unknown_instance_is_refused(groups: ClassicGroupCoordinator) -> None:
     member_id = groups.join(asked(instance="one")).member_id
-    assert groups.sync("g", member_id, 1, "two", {member_id: b"all"}).error == 25
-    assert groups.sync("g", member_id, 1, "one", {member_id: b"all"}).error == 0
-    assert [groups.heartbeat("g", member_id, 1, found) for found in ("one", "two", None)] == [0, 25, 0]
+    assert refusal(groups.sync, "g", member_id, 1, "two", {member_id: b"all"}) == 25
+    assert refusal(groups.sync, "g", member_id, 1, "one", {member_id: b"all"}) == 0
+    assert [refusal(groups.heartbeat, "g", member_id, 1, found) for found in ("one", "two", None)] == [0, 25, 0]
 
 
-def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_differs(groups: GroupCoordinator) -> None:
+def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_differs(
+    groups: ClassicGroupCoordinator,
+) -> None:
     """Metadata of Java clients contains the last generation, which a restarted client does not know."""
     first = groups.join(asked(instance="one", protocols=(("range", b"generation 4"), ("sticky", b""))))
     groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})
@@ -304,7 +307,7 @@ def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolE
     with open_engine(tmp_path / "other") as engine:
         node = Node(engine, GatewaySection(), SystemClock())
         table = GroupTable(node)
-        groups = GroupCoordinator(node, table)
+        groups = ClassicGroupCoordinator(node, table)
         joined(groups, pool, 2)
         new = groups.join(asked(needs_id=True)).member_id
         join = pool.submit(groups.join, asked(new))
@@ -317,6 +320,6 @@ def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolE
 def test_a_rebalance_ends_after_its_wait(tmp_path: Path) -> None:
     with open_engine(tmp_path / "other") as engine:
         node = Node(engine, GatewaySection(), ManualClock())
-        groups = GroupCoordinator(node, GroupTable(node))
+        groups = ClassicGroupCoordinator(node, GroupTable(node))
         groups.join(asked(needs_id=True))  # gets an id, but does not join with it
         assert groups.join(asked(groups.join(asked(needs_id=True)).member_id)).generation == 1

@@ -27,7 +27,8 @@ from stratalog.errors import (
 from stratalog.group_states import OffsetsRecord
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.groups import group_table
-from stratalog_gateway.groups.group import Group
+from stratalog_gateway.groups.classic_group import ClassicGroup
+from stratalog_gateway.groups.group_table import GroupEntry
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
@@ -801,10 +802,10 @@ def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_of
 def test_no_member_commits_while_offsets_of_its_group_are_deleted(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, groups, is_held = GroupOffsets.commit, list[Group](), list[bool]()
+    store, groups, is_held = GroupOffsets.commit, list[GroupEntry](), list[bool]()
 
-    def opened(name: str) -> Group:
-        groups.append(Group(name))
+    def opened(group: ClassicGroup) -> GroupEntry:
+        groups.append(GroupEntry(group))
         return groups[-1]
 
     def commit(offsets: GroupOffsets, *arguments: Any, **more: Any) -> None:
@@ -812,7 +813,7 @@ def test_no_member_commits_while_offsets_of_its_group_are_deleted(
         store(offsets, *arguments, **more)
 
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
-    monkeypatch.setattr(group_table, "Group", opened)
+    monkeypatch.setattr(group_table, "GroupEntry", opened)
     monkeypatch.setattr(GroupOffsets, "commit", commit)
     deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
     topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)

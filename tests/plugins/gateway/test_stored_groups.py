@@ -18,8 +18,8 @@ from stratalog.errors import DiskFullError, LogDirError, TopicExistsError
 from stratalog.group_states import GroupMetadata
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
-from stratalog_gateway.groups.group import Group, Joined, State
+from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
+from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, State
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
@@ -34,7 +34,7 @@ MINUTE_MS = 60_000
 class Bed(NamedTuple):
     engine: Engine
     table: GroupTable
-    groups: GroupCoordinator
+    groups: ClassicGroupCoordinator
     upkeep: GroupUpkeep
     clock: ManualClock
 
@@ -56,7 +56,7 @@ def opened(directory: Path, files: FaultyVfs | None = None) -> Iterator[Bed]:
             engine.create_topic("__consumer_offsets", partitions=1)  # faster than Kafka's 50
         node = Node(engine, SETTINGS, clock)
         table = GroupTable(node)
-        yield Bed(engine, table, GroupCoordinator(node, table), GroupUpkeep(node, table), clock)
+        yield Bed(engine, table, ClassicGroupCoordinator(node, table), GroupUpkeep(node, table), clock)
         node.close()
         table.close()
 
@@ -86,7 +86,7 @@ def test_a_member_continues_its_generation_after_a_restart(tmp_path: Path) -> No
     with opened(tmp_path) as bed:
         member = stable(bed)
     with opened(tmp_path) as bed:
-        assert bed.groups.heartbeat("g", member.member_id, member.generation, None) == Code.NONE
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, member.generation, None) == Code.NONE
         assert bed.groups.sync("g", member.member_id, member.generation, None, {}).assignment == b"all"
         view = bed.table.view("g")
         assert view is not None
@@ -105,7 +105,7 @@ def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) ->
         assert [len(found.members) for found in bed.stored()] == [1]
         bed.passed(2_000)
         assert [(len(found.members), found.generation) for found in bed.stored()] == [(0, 2)]
-        assert bed.groups.heartbeat("g", member.member_id, member.generation, None) == Code.UNKNOWN_MEMBER_ID
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, member.generation, None) == Code.UNKNOWN_MEMBER_ID
 
 
 def test_the_record_has_what_kafka_stores(bed: Bed) -> None:
@@ -128,13 +128,13 @@ def test_a_static_member_with_a_new_id_is_stored(tmp_path: Path) -> None:
         stable(bed, "one")
         member = bed.groups.join(asked(instance="one"))
     with opened(tmp_path) as bed:
-        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.NONE
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, "one") == Code.NONE
 
 
 def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> None:
     with opened(tmp_path) as bed:
         member = stable(bed)
-        assert bed.groups.leave("g", member.member_id, None) == Code.NONE
+        assert refusal(bed.groups.leave, "g", member.member_id, None) == Code.NONE
     with opened(tmp_path) as bed:
         view = bed.table.view("g")
         assert view is not None
@@ -143,15 +143,16 @@ def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> 
 
 
 def test_a_generation_that_cannot_be_stored_is_no_generation(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(stored: StoredGroups, group: Group, assignments: dict[str, bytes]) -> int:
+    def failed(stored: StoredGroups, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         del stored, group, assignments
-        return Code.COORDINATOR_NOT_AVAILABLE
+        raise LogDirError("the log directory is offline", "/logs")
 
     member = bed.groups.join(asked())
     with monkeypatch.context() as patched:
-        patched.setattr(StoredGroups, "store", failed)
-        assert bed.groups.sync("g", member.member_id, 1, None, {}).error == Code.COORDINATOR_NOT_AVAILABLE
-    assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.REBALANCE_IN_PROGRESS
+        patched.setattr(StoredGroups, "store_classic", failed)
+        with pytest.raises(LogDirError):
+            bed.groups.sync("g", member.member_id, 1, None, {})
+    assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, None) == Code.REBALANCE_IN_PROGRESS
     assert bed.groups.join(asked(member.member_id)).generation == 2
 
 
@@ -160,15 +161,16 @@ def test_a_static_member_stays_if_its_replacement_cannot_be_stored(tmp_path: Pat
     with opened(tmp_path, files) as bed:
         member = stable(bed, "one")
         files.rule = failing("write", errno.ENOSPC, times=100)
-        assert bed.groups.join(asked(instance="one")).error == Code.NOT_COORDINATOR
+        with pytest.raises(DiskFullError):
+            bed.groups.join(asked(instance="one"))
         files.rule = None
-        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.NONE
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, "one") == Code.NONE
         view = bed.table.view("g")
         assert view is not None
         assert [found.id for found in view.members] == [member.member_id]
         later = bed.groups.join(asked(instance="one"))
         assert (later.error, later.generation) == (Code.NONE, 1)
-        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.FENCED_INSTANCE_ID
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, "one") == Code.FENCED_INSTANCE_ID
 
 
 def test_members_that_have_left_do_not_return_after_a_failed_deletion_of_the_group(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_members_that_have_left_do_not_return_after_a_failed_deletion_of_the_gro
     with opened(tmp_path, files) as bed:
         member = stable(bed)
         files.rule = failing("write", errno.ENOSPC, times=100)
-        assert bed.groups.leave("g", member.member_id, None) == Code.NONE
+        assert refusal(bed.groups.leave, "g", member.member_id, None) == Code.NONE
         with pytest.raises(DiskFullError):
             bed.table.delete("g")
         files.rule = None
@@ -216,7 +218,7 @@ def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
     bed.engine.alter_group_offsets("g", {ORDERS: 5})
     for _ in range(30):
         bed.passed(5_000)
-        assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.NONE
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, None) == Code.NONE
     bed.groups.leave("g", member.member_id, None)
     bed.passed(MINUTE_MS - 2_000)
     assert bed.engine.group_offsets("g")
@@ -229,7 +231,7 @@ def test_offsets_do_not_expire_in_the_check_that_removes_the_last_member(bed: Be
     bed.engine.alter_group_offsets("g", {ORDERS: 5})
     for _ in range(30):
         bed.passed(5_000)
-        assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.NONE
+        assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, None) == Code.NONE
     bed.clock.advance_ms(10_000)
     bed.table.expire("g", MINUTE_MS)
     assert bed.engine.group_offsets("g")

@@ -13,9 +13,10 @@ from typing import Final
 
 import re2
 
-from stratalog.group_states import ResolvedRegularExpression
+from stratalog.group_states import GroupKey, OffsetsRecord, OffsetsType, ResolvedRegularExpression
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions
+from stratalog_gateway.groups.classic_group import ClassicGroup
 from stratalog_gateway.groups.consumer_group import (
     LEAVE,
     LEAVE_FOR_A_TIME,
@@ -229,14 +230,18 @@ class ConsumerGroupCoordinator:
             RefusedError: the group does not exist, or uses the classic protocol.
             StorageError: the group cannot be loaded, or its changes cannot be stored.
         """
-        with self._groups.opened(name) as slot:
-            group = slot.modern
-            if group is None:
-                if not slot.is_unused:
+        with self._groups.opened(name) as entry:
+            group = entry.group
+            if isinstance(group, ClassicGroup):
+                if not group.is_unused:
                     raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
                 if not is_created:
                     raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
-                group = slot.begin_modern()
+                stored_generation = group.stored_generation
+                entry.group = group = ConsumerGroup(name)
+                if stored_generation:
+                    record = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=name), None, None)
+                    group.stored[record.kind, record.key] = record  # the first change deletes it
             yield group
 
     # --- other requests ----------------------------------------------------------------------------------------------
@@ -248,9 +253,8 @@ class ConsumerGroupCoordinator:
             StorageError: the group cannot be loaded, or the removal of a member whose deadline has passed cannot be
                 stored.
         """
-        with self._groups.opened(name) as slot:
-            group = slot.modern
-            if group is None:
+        with self._groups.found(name) as group:
+            if not isinstance(group, ConsumerGroup):
                 return None
             return ConsumerGroupView(
                 group.state,
@@ -261,6 +265,18 @@ class ConsumerGroupCoordinator:
                 dict(group.target),
                 frozenset(group.subscribed()),
             )
+
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
+        """Raise RefusedError unless a client may read the offsets of a group.
+
+        A client may omit both the member id (None) and the epoch (negative). Otherwise, in a group of the consumer
+        protocol, the epoch must be the present epoch of the member. Source: apache/kafka ConsumerGroup.validateOffsetFetch.
+        """
+        if member_id is None and epoch < 0:
+            return
+        with self._groups.found(name) as group:
+            if isinstance(group, ConsumerGroup):
+                group.check_member(member_id or "", epoch)
 
 
 def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from stratalog.group_states import OffsetsKey, OffsetsRecord, OffsetsType, ResolvedRegularExpression
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions, Subscriber
 
 LEAVE: Final = -1  # epochs with which a member leaves: permanently, or temporarily as a static member
@@ -119,24 +119,35 @@ class ConsumerGroup:
         """Record that the present state is stored. ``is_changed`` returns False until the next change."""
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
-    def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
-        """Return ``Code.NONE`` if a commit with this member id and epoch is allowed, otherwise an error code.
+    @property
+    def is_unused(self) -> bool:
+        """True if the group has no members."""
+        return not self.members
+
+    @property
+    def is_new(self) -> bool:
+        """True if the group never had members."""
+        return self.epoch == 0
+
+    def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> None:
+        """Raise RefusedError unless a commit with this member id and epoch is allowed.
 
         If the group has no members, a commit with a negative epoch is allowed. ``knows_epochs`` is False if the version
         of the request has no member epochs. Source: apache/kafka ConsumerGroup.validateOffsetCommit.
         """
         if epoch < 0 and not self.members:
-            return Code.NONE
+            return
         if member_id in self.members and not knows_epochs:
-            return Code.UNSUPPORTED_VERSION
-        return self.check_member(member_id, epoch)
+            raise RefusedError(Code.UNSUPPORTED_VERSION)
+        self.check_member(member_id, epoch)
 
-    def check_member(self, member_id: str, epoch: int) -> int:
-        """Return ``Code.NONE`` if the group has this member in this epoch, otherwise an error code."""
+    def check_member(self, member_id: str, epoch: int) -> None:
+        """Raise RefusedError unless the group has this member in this epoch."""
         member = self.members.get(member_id)
         if member is None:
-            return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if epoch == member.epoch else Code.STALE_MEMBER_EPOCH
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+        if epoch != member.epoch:
+            raise RefusedError(Code.STALE_MEMBER_EPOCH)
 
     @property
     def state(self) -> str:
@@ -155,6 +166,11 @@ class ConsumerGroup:
     def with_instance(self, instance_id: str) -> ConsumerMember | None:
         """Return the static member with an instance id; None if no member has it."""
         return next((found for found in self.members.values() if found.instance_id == instance_id), None)
+
+    def id_of(self, instance_id: str) -> str:
+        """Return the member id of the static member with an instance id; "" if no member has it."""
+        found = self.with_instance(instance_id)
+        return "" if found is None else found.id
 
     @property
     def assignor(self) -> str:

@@ -10,17 +10,57 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
 
+from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, Member, Synced
+from stratalog_gateway.groups.consumer_group import ConsumerGroup
 from stratalog_gateway.groups.consumer_records import records_of
-from stratalog_gateway.groups.group import Group, GroupView, Joined, Presence, Synced
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.node import Node
 
 _LOGGER: Final = logging.getLogger(__name__)
 _WARNING_NS: Final = 1_000_000_000
 MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
+
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """Snapshot of a group.
+
+    ``members`` are the members of a classic group. ``topics`` are the subscribed topics of a group of the consumer
+    protocol. ``kind`` is ``classic`` or ``consumer``.
+    """
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[Member, ...]
+    kind: str = "classic"
+    topics: frozenset[str] = frozenset()
+
+
+class Presence(Enum):
+    """Presence of a group's state in memory: not loaded yet, loaded, or removed."""
+
+    NEW = 0
+    LOADED = 1
+    REMOVED = 2
+
+
+@dataclass(slots=True)
+class GroupEntry:
+    """One group in memory, with its lock. A group without members can change its protocol: ``group`` is then replaced."""
+
+    group: Group
+    presence: Presence = Presence.NEW
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class GroupTable:
@@ -31,33 +71,38 @@ class GroupTable:
 
     Args:
         node: provides the engine, the settings and the clock.
+
+    Attributes:
+        stored: storage of the state of groups.
     """
 
     def __init__(self, node: Node) -> None:
-        self._node, self._stored = node, StoredGroups(node)
-        self._groups: dict[str, Group] = {}
-        self._lock = threading.Lock()  # over _groups; never taken while a group's lock is held
+        self._node, self.stored = node, StoredGroups(node)
+        self._entries: dict[str, GroupEntry] = {}
+        self._lock = threading.Lock()  # over _entries; never taken while a group's lock is held
         self._next_warning_ns = 0
 
     @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[Group]:
-        """Yield a group under its lock. Load or create the group if it is not in memory.
+    def opened(self, name: str) -> Iterator[GroupEntry]:
+        """Yield the entry of a group under its lock. Load or create the group if it is not in memory.
 
         Members whose deadlines have passed are removed first. Changes are stored before the lock is released.
         """
         while True:
             with self._lock:
-                group = self._groups.get(name) or self._groups.setdefault(name, Group(name))
-            with self._held(group) as is_known:
+                entry = self._entries.get(name)
+                if entry is None:
+                    entry = self._entries[name] = GroupEntry(ClassicGroup(name))
+            with self._held(entry) as is_known:
                 if is_known:
-                    yield group
+                    yield entry
                     return
 
     @contextlib.contextmanager
     def found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group as ``opened`` does; yield None if the group ``is_new``."""
-        with self.opened(name) as group:
-            yield None if group.is_new else group
+        """Yield a group under its lock, as ``opened`` does; yield None if the group ``is_new``."""
+        with self.opened(name) as entry:
+            yield None if entry.group.is_new else entry.group
 
     def views(self) -> dict[str, GroupView]:
         """Return a snapshot of each group that has or had members, by the name of the group."""
@@ -66,20 +111,22 @@ class GroupTable:
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all groups that have members, a stored state or committed offsets."""
         with self._lock:
-            known = list(self._groups)
-        return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
+            known = list(self._entries)
+        return tuple(sorted({*known, *self.stored.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
         """Remove members, and end phases of rebalances, whose deadline has passed, in all groups in memory."""
         now_ns = self._node.now_ns()
-        with self._lock:
-            groups = list(self._groups.values())
-        for group in groups:
-            with group.lock:
-                is_due = group.presence is Presence.LOADED and group.next_deadline_ns() <= now_ns
+        for entry in self._all():
+            with entry.lock:
+                is_due = entry.presence is Presence.LOADED and entry.group.next_deadline_ns() <= now_ns
             if is_due:
-                with self._held(group):
+                with self._held(entry):
                     pass
+
+    def _all(self) -> list[GroupEntry]:
+        with self._lock:
+            return list(self._entries.values())
 
     def view(self, name: str) -> GroupView | None:
         """Return a snapshot of a group; None if the group never had members, or was deleted."""
@@ -90,9 +137,8 @@ class GroupTable:
     def unchanged(self, name: str) -> Iterator[GroupView | None]:
         """Yield a snapshot of a group as ``view`` returns it. Until the context ends, the group does not change."""
         with self.found(name) as group:
-            if group is not None and group.modern is not None:
-                modern = group.modern
-                yield GroupView(modern.state, "consumer", "", (), "consumer", frozenset(modern.subscribed()))
+            if isinstance(group, ConsumerGroup):
+                yield GroupView(group.state, "consumer", "", (), "consumer", frozenset(group.subscribed()))
             elif group is None or group.generation == 0:
                 yield None
             else:
@@ -108,11 +154,11 @@ class GroupTable:
                 offsets of the group are stored.
             StorageError: the deletion could not be stored.
         """
-        with self.opened(name) as group:
-            if not group.is_unused:
+        with self.opened(name) as entry:
+            if not entry.group.is_unused:
                 raise RefusedError(Code.NON_EMPTY_GROUP)
             is_deleted = self._node.engine.delete_group(name)
-            group.presence = Presence.REMOVED  # not after an error: stored members may have left
+            entry.presence = Presence.REMOVED  # not after an error: stored members may have left
             if not is_deleted:
                 raise RefusedError(Code.GROUP_ID_NOT_FOUND)
 
@@ -122,11 +168,53 @@ class GroupTable:
         An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored. If
         the last member has just left, the method only stores this time.
         """
-        with self.opened(name) as group:
-            if not group.is_unused or group.is_empty_and_not_stored:
+        with self.opened(name) as entry:
+            group = entry.group
+            if not group.is_unused or (isinstance(group, ClassicGroup) and group.is_empty_and_not_stored):
                 return
             if self._node.engine.group_states().expire(name, retention_ms):
-                group.presence = Presence.REMOVED
+                entry.presence = Presence.REMOVED
+
+    @contextlib.contextmanager
+    def committing(
+        self, name: str, member_id: str, generation: int, instance_id: str | None, *,
+        knows_epochs: bool = True, is_transactional: bool = False,
+    ) -> Iterator[None]:  # fmt: skip
+        """Raise RefusedError unless a commit is allowed. Append the offsets in the context.
+
+        Until the context ends, the group does not change: a commit of an earlier generation is never appended after a
+        commit of a later one, and the offsets do not expire. ``check_commit`` of the group decides. A client that sends
+        neither a member id nor a generation nor an instance id may always commit as part of a transaction.
+
+        Args:
+            name: name of the group.
+            member_id: id of the member.
+            generation: generation of the member, or its epoch in a group of the consumer protocol.
+            instance_id: instance id of a static member; None for a dynamic member.
+            knows_epochs: False if the version of the request has no member epochs.
+            is_transactional: True if the offsets become valid with the commit of a transaction.
+        """
+        is_anonymous = not member_id and generation < 0 and instance_id is None
+        with self.found(name) as group:
+            if group is None:
+                if generation >= 0:
+                    raise RefusedError(self._missing(name, knows_epochs=knows_epochs))
+            elif not (is_transactional and is_anonymous):
+                if isinstance(group, ConsumerGroup):
+                    group.check_commit(member_id, generation, knows_epochs=knows_epochs)
+                else:
+                    now_ns = self._node.now_ns()
+                    group.check_commit(member_id, generation, instance_id, now_ns, is_transactional=is_transactional)
+            yield
+
+    def _missing(self, name: str, *, knows_epochs: bool) -> Code:
+        """Return the error code for a commit of a member in a group that never had members.
+
+        As in Kafka, the group exists if it has committed offsets.
+        """
+        if self._node.engine.group_offsets(name):
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
 
     def forget_topic(self, topic: str) -> None:
         """Delete the committed offsets of all groups for a topic, durably; raise StorageError if this is not possible."""
@@ -137,41 +225,39 @@ class GroupTable:
 
     def close(self) -> None:
         """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
-        with self._lock:
-            groups = list(self._groups.values())
-        for group in groups:
-            with group.lock:
-                for member in group.members.values():
+        for entry in self._all():
+            with entry.lock:
+                for member in entry.group.members.values() if isinstance(entry.group, ClassicGroup) else ():
                     member.end_join(Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
                     member.end_sync(Synced(Code.COORDINATOR_NOT_AVAILABLE))
 
     @contextlib.contextmanager
-    def _held(self, group: Group) -> Iterator[bool]:
+    def _held(self, entry: GroupEntry) -> Iterator[bool]:
         """Hold the lock of a group, and store the changes at the end. Yield False if the group is no longer in memory.
 
         At the end, remove an unused group from memory if the group is new, or if too many groups are in memory.
         """
         try:
-            with group.lock:
-                if group.presence is Presence.NEW:
-                    self._load(group)
-                is_known = group.presence is Presence.LOADED
+            with entry.lock:
+                if entry.presence is Presence.NEW:
+                    self._load(entry)
+                is_known = entry.presence is Presence.LOADED
                 if is_known:
-                    group.advance(self._node.now_ns())
+                    entry.group.advance(self._node.now_ns())
                 try:
                     yield is_known
                 finally:
-                    self._save(group)
-                    is_kept = not group.is_new and len(self._groups) <= MAX_GROUPS
-                    if group.is_unused and not is_kept:
-                        group.presence = Presence.REMOVED
+                    self._save(entry)
+                    is_kept = not entry.group.is_new and len(self._entries) <= MAX_GROUPS
+                    if entry.group.is_unused and not is_kept:
+                        entry.presence = Presence.REMOVED
         finally:
-            if group.presence is Presence.REMOVED:
+            if entry.presence is Presence.REMOVED:
                 with self._lock:
-                    if self._groups.get(group.name) is group:
-                        del self._groups[group.name]
+                    if self._entries.get(entry.group.name) is entry:
+                        del self._entries[entry.group.name]
 
-    def _save(self, group: Group) -> None:
+    def _save(self, entry: GroupEntry) -> None:
         """Store the changes of a group of the consumer protocol, or that a classic group has become empty.
 
         If a change of a group of the consumer protocol cannot be stored, the group is removed from memory, and the next
@@ -180,27 +266,29 @@ class GroupTable:
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
         """
-        if group.presence is Presence.REMOVED:
+        group = entry.group
+        if entry.presence is Presence.REMOVED:
             return
-        if group.modern is None:
+        if isinstance(group, ClassicGroup):
             if group.is_empty_and_not_stored:
-                self._stored.store(group, {})
-        elif not group.modern.epoch:  # no member could join
-            group.presence = Presence.REMOVED
-        elif group.modern.is_changed():
-            group.presence = Presence.REMOVED
-            self._stored.store_modern(group.modern, records_of(group.modern))
-            group.presence = Presence.LOADED
-            group.modern.saved()
+                with contextlib.suppress(StorageError):
+                    self.stored.store_classic(group, {})
+        elif group.is_new:  # no member could join
+            entry.presence = Presence.REMOVED
+        elif group.is_changed():
+            entry.presence = Presence.REMOVED
+            self.stored.store_consumer(group, records_of(group))
+            entry.presence = Presence.LOADED
+            group.saved()
 
-    def _load(self, group: Group) -> None:
+    def _load(self, entry: GroupEntry) -> None:
         try:
-            self._stored.load(group)
-            group.presence = Presence.LOADED
+            entry.group = self.stored.load(entry.group.name)
+            entry.presence = Presence.LOADED
         except BaseException as error:
-            group.presence = Presence.REMOVED  # the next request retries
+            entry.presence = Presence.REMOVED  # the next request retries
             now_ns = self._node.now_ns()
             if now_ns >= self._next_warning_ns:  # clients only get a code, and retry several times a second
                 self._next_warning_ns = now_ns + _WARNING_NS
-                _LOGGER.warning("a group cannot be loaded: %s group=%s", error, group.name)
+                _LOGGER.warning("a group cannot be loaded: %s group=%s", error, entry.group.name)
             raise

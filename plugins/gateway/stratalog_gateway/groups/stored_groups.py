@@ -8,14 +8,13 @@ Source: apache/kafka GroupCoordinatorRecordHelpers, ClassicGroup.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from stratalog.errors import StorageError
 from stratalog.group_states import GroupKey, GroupMember, GroupMetadata, OffsetsRecord, OffsetsType
-from stratalog_gateway.error_codes import Code, coordinator_code
+from stratalog_gateway.groups.classic_group import ClassicGroup, Member, State
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, MemberState, Records
 from stratalog_gateway.groups.consumer_records import changes, restored
-from stratalog_gateway.groups.group import Group, Member, State
 from stratalog_gateway.node import Node
 
 _NS_PER_MS: Final = 1_000_000
@@ -32,44 +31,28 @@ class StoredGroups:
         """Return the names of all groups that have a stored state."""
         return self._node.engine.group_states().groups_with_state()
 
-    def load(self, group: Group) -> None:
-        """Fill a new group with its stored state, if a state is stored. Restart the sessions of its members.
+    def load(self, name: str) -> ClassicGroup | ConsumerGroup:
+        """Return a group with its stored state, or a new classic group. The sessions of its members restart.
 
         Raises:
             StorageError: the state cannot be read.
         """
-        records = self._node.engine.group_states().states(group.name)
-        modern = restored(group.name, records)
-        if modern is not None:
-            modern.saved()
-            ends_ns = self._node.now_ns() + self._node.settings.consumer_session_ms * _NS_PER_MS
-            modern.session_ends_ns = dict.fromkeys(modern.members, ends_ns)
-            modern.revoke_ends_ns = {
-                member.id: self._node.now_ns() + member.rebalance_ms * _NS_PER_MS
-                for member in modern.members.values()
+        records, now_ns = self._node.engine.group_states().states(name), self._node.now_ns()
+        group = restored(name, records)
+        if group is not None:
+            group.saved()
+            ends_ns = now_ns + self._node.settings.consumer_session_ms * _NS_PER_MS
+            group.session_ends_ns = dict.fromkeys(group.members, ends_ns)
+            group.revoke_ends_ns = {
+                member.id: now_ns + member.rebalance_ms * _NS_PER_MS
+                for member in group.members.values()
                 if member.state is MemberState.UNREVOKED_PARTITIONS
             }
-            group.modern = modern
-            return
-        found = next(
-            (record.value for record in records if isinstance(record.value, GroupMetadata)),
-            None,
-        )
-        if found is None:
-            return
-        group.generation = group.stored_generation = found.generation
-        group.protocol_type = found.protocol_type or None
-        if not found.members:
-            return
-        group.protocol, group.state = found.protocol, State.STABLE
-        now_ns = self._node.now_ns()
-        for stored in found.members:
-            member = _member(stored, found.protocol or "")
-            group.add(member)
-            member.seen(now_ns)
-        group.leader = found.leader if found.leader in group.members else next(iter(group.members))
+            return group
+        found = next((record.value for record in records if isinstance(record.value, GroupMetadata)), None)
+        return ClassicGroup(name) if found is None else _classic(name, found, now_ns)
 
-    def store_modern(self, group: ConsumerGroup, records: Records) -> None:
+    def store_consumer(self, group: ConsumerGroup, records: Records) -> None:
         """Store the changes from ``group.stored`` to ``records``, for a group of the consumer protocol.
 
         Raises:
@@ -80,12 +63,11 @@ class StoredGroups:
             self._node.engine.group_states().store_states(group.name, changed, "written")
         group.stored = records
 
-    def store(self, group: Group, assignments: dict[str, bytes]) -> int:
+    def store_classic(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Store the present generation of a classic group, with assignments by member id.
 
-        Return ``Code.NONE``, or an error code.
-
-        Source of the codes: apache/kafka GroupMetadataManager.appendGroupMetadataErrorToResponseError.
+        Raises:
+            StorageError: the record could not be appended.
         """
         value = GroupMetadata(
             protocol_type=group.protocol_type or "",
@@ -97,15 +79,22 @@ class StoredGroups:
                 _stored(member, group.protocol, assignments.get(member.id, b"")) for member in group.members.values()
             ),
         )
-        key = GroupKey(group=group.name)
-        try:
-            self._node.engine.group_states().store_states(
-                group.name, [OffsetsRecord(OffsetsType.GROUP_METADATA, key, value, _VERSION)], "written"
-            )
-        except StorageError as error:
-            return coordinator_code(error)
+        record = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=group.name), value, _VERSION)
+        self._node.engine.group_states().store_states(group.name, [record], "written")
         group.stored_generation = group.generation
-        return Code.NONE
+
+
+def _classic(name: str, stored: GroupMetadata, now_ns: int) -> ClassicGroup:
+    group = ClassicGroup(name, generation=stored.generation, stored_generation=stored.generation)
+    group.protocol_type = stored.protocol_type or None
+    for found in stored.members:
+        member = _member(found, stored.protocol or "")
+        group.add(member)
+        member.seen(now_ns)
+    if stored.members:
+        group.protocol, group.state = stored.protocol, State.STABLE
+        group.leader = stored.leader if stored.leader in group.members else next(iter(group.members))
+    return group
 
 
 def _member(stored: GroupMember, protocol: str) -> Member:

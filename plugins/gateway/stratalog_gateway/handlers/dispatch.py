@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, ErrorCodeOf, RefusedError, client_text, coordinator_code, own_code
+from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
-from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers import (
     broker,
@@ -163,7 +163,7 @@ class Dispatcher:
 
     def __init__(self, node: Node, table: GroupTable) -> None:
         self._node, self._produce, self._fetch = node, ProduceHandler(node), FetchHandler(node)
-        self._groups = Groups(table, GroupCoordinator(node, table), ConsumerGroupCoordinator(node, table))
+        self._groups = Groups(table, ClassicGroupCoordinator(node, table), ConsumerGroupCoordinator(node, table))
 
     def __call__(self, data: memoryview, client: Client) -> Response:
         """Return the response to a client's request; a response without pieces for Produce with acks=0.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.groups.coordinator import JoinRequest
+from stratalog_gateway.groups.classic_coordinator import JoinRequest
 from stratalog_gateway.handlers.request import Request, require_group
 from stratalog_gateway.wire.messages import to_ms
 
@@ -68,7 +68,7 @@ def sync_group(request: Request) -> Any:
         request.field("protocol_type", None), request.field("protocol_name", None),
     )  # fmt: skip
     return request.make(
-        error_code=found.error,
+        error_code=Code.NONE,
         protocol_type=found.protocol_type,
         protocol_name=found.protocol,
         assignment=found.assignment,
@@ -79,8 +79,8 @@ def heartbeat(request: Request) -> Any:
     """Extend the session of a member, and return the response."""
     require_group(request)
     body, instance_id = request.body, request.field("group_instance_id", None)
-    code = request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
-    return request.make(error_code=code)
+    request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
+    return request.make(error_code=Code.NONE)
 
 
 def leave_group(request: Request) -> Any:
@@ -88,14 +88,23 @@ def leave_group(request: Request) -> Any:
     require_group(request)
     body, make = request.body, request.make
     if request.header.version < _MANY_MEMBERS:
-        return make(error_code=request.groups.classic.leave(body.group_id, body.member_id, None))
-    members = tuple(  # an error ends the request: clients retry only after a code of the response
-        make.part(
-            "MemberResponse",
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            error_code=request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id),
+        request.groups.classic.leave(body.group_id, body.member_id, None)
+        return make(error_code=Code.NONE)
+    members = []
+    for member in body.members:
+        code: int = Code.NONE
+        try:
+            request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id)
+        except (
+            RefusedError
+        ) as error:  # a StorageError ends the request: clients retry only after a code of the response
+            code = error.kafka_code
+        members.append(
+            make.part(
+                "MemberResponse",
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=code,
+            )
         )
-        for member in body.members
-    )
-    return make(error_code=Code.NONE, members=members)
+    return make(error_code=Code.NONE, members=tuple(members))

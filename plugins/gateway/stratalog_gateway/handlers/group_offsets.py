@@ -15,7 +15,7 @@ from kio.serial.errors import DecodeError
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.group import GroupView
+from stratalog_gateway.groups.group_table import GroupView
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
 
@@ -35,11 +35,11 @@ def offset_commit(request: Request) -> Any:
     instance_id = request.field("group_instance_id", None)
     try:
         require_group(request)  # before the coordinator extends the session of the member
-        with request.groups.classic.committing(
+        with request.groups.table.committing(
             body.group_id, getattr(body, "member_id", ""), generation, instance_id,
             knows_epochs=request.header.version >= _EPOCHS,
-        ) as refused:  # fmt: skip
-            names, errors = _commit(request, refused)
+        ):  # fmt: skip
+            names, errors = _commit(request, Code.NONE)
     except (RefusedError, StorageError) as error:
         names, errors = _commit(request, coordinator_code(error))
     return make(
@@ -155,40 +155,36 @@ def offset_fetch(request: Request) -> Any:
     """Return the response with the offsets of the requested partitions, or of all partitions with an offset."""
     body, make = request.body, request.make
     if request.header.version < _MANY_GROUPS:
-        error, topics = _committed(request, body.group_id, body.topics, "")
-        if error and not make.has("error_code"):  # version 1
-            topics = tuple(_failed(request, topic, "", error) for topic in body.topics)
-        return make(topics=topics, error_code=error)
+        topics: tuple[Any, ...] = ()
+        with Outcome(coordinator_code) as outcome:
+            require(request.client, Operation.DESCRIBE, ResourceType.GROUP, body.group_id)
+            topics = _committed(request, body.group_id, body.topics, "")
+        if outcome.code and not make.has("error_code"):  # version 1
+            topics = tuple(_failed(request, topic, "", outcome.code) for topic in body.topics)
+        return make(topics=topics, error_code=outcome.code)
     groups = []
     for group in body.groups:
-        error = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-        try:
-            error = error or request.groups.classic.check_fetch(
-                group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-            )
-        except StorageError as failed:
-            error = coordinator_code(failed)
         topics = ()
-        if not error:
-            error, topics = _committed(request, group.group_id, group.topics, "s")
-        groups.append(make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error))
+        with Outcome(coordinator_code) as outcome:
+            require(request.client, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+            request.groups.consumer.check_fetch(group.group_id, member_id, epoch)
+            topics = _committed(request, group.group_id, group.topics, "s")
+        groups.append(
+            make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=outcome.code)
+        )
     return make(groups=tuple(groups))
 
 
-def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural: str) -> tuple[int, tuple[Any, ...]]:
-    """Return an error code, and the offsets of a group as one message per topic.
+def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural: str) -> tuple[Any, ...]:
+    """Return the offsets of a group as one message per topic.
 
     ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
     """
-    client = request.client
-    try:
-        require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
-        is_strict = request.field("require_stable", False)
-        # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
-        pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
-        known = request.node.engine.group_offsets(group)
-    except (RefusedError, StorageError) as error:
-        return coordinator_code(error), ()
+    client, is_strict = request.client, request.field("require_stable", False)
+    # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
+    pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
+    known = request.node.engine.group_offsets(group)
     wanted: dict[str, list[int]] = {}
     has_ids = request.header.version >= _TOPIC_IDS
     unknown: list[Any] = []
@@ -205,7 +201,7 @@ def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural
                 wanted.setdefault(named, []).extend(topic.partition_indexes)
     topics = [_offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
     topics += [_failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
-    return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
+    return tuple(found for found in topics if not has_ids or found.topic_id is not None)
 
 
 def _failed(request: Request, topic: Any, plural: str, error: int) -> Any:

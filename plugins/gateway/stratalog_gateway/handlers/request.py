@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Self
 from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, ErrorCodeOf, RefusedError, client_text, own_code
+from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
-from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
@@ -30,7 +30,7 @@ class Groups(NamedTuple):
     """All groups, and the coordinators of both protocols."""
 
     table: GroupTable
-    classic: GroupCoordinator
+    classic: ClassicGroupCoordinator
     consumer: ConsumerGroupCoordinator
 
 

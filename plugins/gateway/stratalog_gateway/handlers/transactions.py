@@ -5,8 +5,7 @@ Source: apache/kafka KafkaApis, TransactionCoordinator, AddPartitionsToTxnManage
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
@@ -170,10 +169,17 @@ def txn_offset_commit(request: Request) -> Any:
     try:
         require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         require_group(request)
-        with _committing(request) as refused:
-            errors = _commit_all(request, refused)
+        member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
+        instance_id = request.field("group_instance_id", None)
+        with request.groups.table.committing(
+            body.group_id, member_id, generation, instance_id, is_transactional=True
+        ):  # fmt: skip
+            errors = _commit_all(request, Code.NONE)
     except (RefusedError, StorageError) as error:
-        errors = _commit_all(request, coordinator_code(error))
+        code = coordinator_code(error)
+        # these codes are fatal for producers, which do not know them
+        is_unknown = code in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND}
+        errors = _commit_all(request, Code.ILLEGAL_GENERATION if is_unknown else code)
     topics = []
     for topic in body.topics:
         partitions = tuple(
@@ -198,26 +204,6 @@ def _commit_all(request: Request, refused: int) -> dict[tuple[str, int], int]:
         code = _commit(request, offsets)
         errors |= dict.fromkeys(offsets, code) if code else {}
     return errors
-
-
-@contextlib.contextmanager
-def _committing(request: Request) -> Iterator[int]:
-    """Yield an error code if the client must not commit, otherwise 0. A rebalance does not prevent the commit.
-
-    A client that sends neither a member id nor a generation nor an instance id may commit. The group does not
-    change until the context ends: an expiration at the same time could delete the offsets.
-
-    Source: ClassicGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
-    """
-    body = request.body
-    member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
-    instance_id = request.field("group_instance_id", None)
-    is_member = bool(member_id) or generation >= 0 or instance_id is not None
-    with request.groups.classic.committing(body.group_id, member_id, generation, instance_id) as error:
-        if not is_member or error == Code.REBALANCE_IN_PROGRESS:
-            yield Code.NONE
-        else:  # the other two errors are fatal for producers, which do not know them
-            yield Code.ILLEGAL_GENERATION if error in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND} else error
 
 
 def _commit(request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:

@@ -1,4 +1,4 @@
-"""State of one consumer group, and the transitions of a classic group. The caller holds the lock of the group.
+"""State and transitions of one group of the classic protocol. The caller holds the lock of the group.
 
 Source: apache/kafka ClassicGroup, GroupMetadataManager.
 """
@@ -6,14 +6,13 @@ Source: apache/kafka ClassicGroup, GroupMetadataManager.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
-from stratalog.group_states import GroupKey, OffsetsRecord, OffsetsType
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.groups.consumer_group import NEVER_NS, ConsumerGroup
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.groups.consumer_group import NEVER_NS
 
 T = TypeVar("T")
 _NS_PER_MS: Final = 1_000_000
@@ -28,14 +27,6 @@ class State(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-
-
-class Presence(Enum):
-    """Presence of a group's state in memory: not loaded yet, loaded, or removed."""
-
-    NEW = 0
-    LOADED = 1
-    REMOVED = 2
 
 
 class Answer(Generic[T]):
@@ -119,39 +110,18 @@ class Member:
             syncing.give(result)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """Snapshot of a group.
-
-    ``members`` are the members of a classic group. ``topics`` are the subscribed topics of a group of the consumer
-    protocol. ``kind`` is ``classic`` or ``consumer``.
-    """
-
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[Member, ...]
-    kind: str = "classic"
-    topics: frozenset[str] = frozenset()
-
-
 @dataclass(slots=True)
-class Group:
-    """State of one group, classic or of the consumer protocol.
-
-    ``begin_modern``, ``end_modern``, ``advance`` and ``next_deadline_ns`` apply to groups of both protocols, the other
-    methods to members of a classic group.
+class ClassicGroup:
+    """State of one group of the classic protocol, or of a group without members that has only committed offsets.
 
     Attributes:
         deadline_ns: monotonic end of the present phase of a rebalance.
         pending: monotonic deadlines of clients that got a member id and have not joined with it yet, by member id.
         instances: member ids of static members, by instance id.
         stored_generation: the generation that was stored last.
-        modern: state of a group of the consumer protocol, which does not use the other attributes; otherwise None.
     """
 
     name: str
-    lock: threading.Lock = field(default_factory=threading.Lock)
     state: State = State.EMPTY
     generation: int = 0
     stored_generation: int = 0
@@ -162,8 +132,6 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     pending: dict[str, int] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
-    modern: ConsumerGroup | None = None
-    presence: Presence = Presence.NEW
 
     @property
     def is_empty_and_not_stored(self) -> bool:
@@ -173,35 +141,44 @@ class Group:
     @property
     def is_unused(self) -> bool:
         """True if the group has no members, and no client has got a member id to join with."""
-        return not self.members and not self.pending and (self.modern is None or not self.modern.members)
+        return not self.members and not self.pending
 
     @property
     def is_new(self) -> bool:
         """True if the group never had members, and no client has got a member id to join with."""
-        return self.generation == 0 and not self.pending and self.modern is None
+        return self.generation == 0 and not self.pending
 
-    def begin_modern(self) -> ConsumerGroup:
-        """Change a group without members to the consumer protocol. Return its new, empty state."""
-        self.modern = ConsumerGroup(self.name)
-        if self.stored_generation:
-            classic = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=self.name), None, None)
-            self.modern.stored[classic.kind, classic.key] = classic  # the first change deletes it
-        self.generation = self.stored_generation = 0
-        self.protocol_type = self.protocol = None
-        return self.modern
+    def id_of(self, instance_id: str) -> str:
+        """Return the member id of the static member with an instance id; "" if no member has it."""
+        return self.instances.get(instance_id, "")
 
-    def end_modern(self) -> None:
-        """Change a group without members to the classic protocol."""
-        self.modern = None
-
-    def check_member(self, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Return ``Code.NONE`` if the group has this member in this generation, otherwise an error code."""
+    def member(self, member_id: str, generation: int, instance_id: str | None) -> Member:
+        """Return a member; raise RefusedError unless the group has this member in this generation."""
         known = member_id if instance_id is None else self.instances.get(instance_id)
         if known is not None and known != member_id:
-            return Code.FENCED_INSTANCE_ID
+            raise RefusedError(Code.FENCED_INSTANCE_ID)
         if known is None or member_id not in self.members:
-            return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if generation == self.generation else Code.ILLEGAL_GENERATION
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+        if generation != self.generation:
+            raise RefusedError(Code.ILLEGAL_GENERATION)
+        return self.members[member_id]
+
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, now_ns: int, *, is_transactional: bool
+    ) -> None:
+        """Raise RefusedError unless a commit is allowed. Extend the session of the member that commits.
+
+        A member may commit with the present generation, unless the group waits for the leader's assignment. As part of
+        a transaction, the commit is then allowed, too. If the group has no members, a client may commit with a negative
+        generation.
+
+        Source: apache/kafka ClassicGroup.validateOffsetCommit.
+        """
+        if generation < 0 and not self.members:
+            return
+        self.member(member_id, generation, instance_id).seen(now_ns)
+        if self.state is State.COMPLETING and not is_transactional:
+            raise RefusedError(Code.REBALANCE_IN_PROGRESS)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Return True if a member can join: the type is that of the group, and all members share one of ``protocols``.
@@ -301,8 +278,6 @@ class Group:
 
     def advance(self, now_ns: int) -> None:
         """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic ``now_ns``."""
-        if self.modern is not None:
-            self.modern.advance(now_ns)
         for member_id in [found for found, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
             del self.pending[member_id]
         self.remove([found.id for found in self._idle() if found.deadline_ns <= now_ns], now_ns)
@@ -312,8 +287,7 @@ class Group:
 
     def next_deadline_ns(self) -> int:
         """Return the monotonic time at which ``advance`` must be called; ``NEVER_NS`` if there is no deadline."""
-        deadlines = [] if self.modern is None else [self.modern.next_deadline_ns()]
-        deadlines += [*self.pending.values(), *(found.deadline_ns for found in self._idle())]
+        deadlines = [*self.pending.values(), *(found.deadline_ns for found in self._idle())]
         if self.state in {State.PREPARING, State.COMPLETING}:
             deadlines.append(self.deadline_ns)
         return min(deadlines, default=NEVER_NS)
@@ -368,7 +342,7 @@ class Group:
             )
         return Joined(0, member.id, self.generation, self.protocol_type, self.protocol, self.leader, members)
 
-    def assign(self, assignments: dict[str, bytes], now_ns: int) -> None:
+    def assign(self, assignments: Mapping[str, bytes], now_ns: int) -> None:
         """Set the assignments that the leader sent, by member id, and answer the waiting SyncGroup requests.
 
         The group becomes STABLE. A member without an assignment gets empty bytes.

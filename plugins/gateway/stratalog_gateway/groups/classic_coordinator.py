@@ -1,0 +1,263 @@
+"""The coordinator of groups of the classic protocol, which handles the requests of their members.
+
+Source: apache/kafka GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
+from stratalog_gateway.groups.classic_group import Answer, ClassicGroup, Joined, Member, Protocols, State, Synced
+from stratalog_gateway.groups.consumer_group import ConsumerGroup
+from stratalog_gateway.groups.group_table import GroupEntry, GroupTable
+from stratalog_gateway.node import Node
+
+T = TypeVar("T")
+_NS_PER_MS: Final = 1_000_000
+_STEP_NS: Final = 1_000_000_000  # maximum time between two checks of the deadlines during a wait
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A JoinGroup request.
+
+    ``needs_id`` is True if a client without a member id only gets an id, and must join again with it (KIP-394).
+    ``can_skip_assignment`` is True if the client knows responses in which the leader skips the assignment (KIP-814).
+    """
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Protocols
+    session_ms: int
+    rebalance_ms: int
+    needs_id: bool
+    can_skip_assignment: bool
+
+
+class ClassicGroupCoordinator:
+    """Coordinator of the groups of the classic protocol. Thread-safe.
+
+    Methods raise StorageError if a group cannot be loaded, or if its change cannot be stored. Methods with the id of a member, except ``join``, raise RefusedError if the group or the member is unknown,
+    or if the generation or the instance id is wrong.
+
+    Args:
+        node: provides the engine, the settings and the clock.
+        groups: all groups.
+    """
+
+    def __init__(self, node: Node, groups: GroupTable) -> None:
+        self._node, self._groups, self._stored = node, groups, groups.stored
+
+    def join(self, asked: JoinRequest) -> Joined:
+        """Join a group, and wait until the join phase of its rebalance ends. The result may have an error code."""
+        settings = self._node.settings
+        if not settings.min_session_ms <= asked.session_ms <= settings.max_session_ms:
+            return Joined(Code.INVALID_SESSION_TIMEOUT, asked.member_id)
+        with self._groups.opened(asked.group) as entry:
+            group = self._classic(entry)
+            if group is None:
+                return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
+            found = self._join(group, asked)
+        if isinstance(found, Joined):
+            return found
+        return self._wait(entry, group, found, Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
+
+    def _classic(self, entry: GroupEntry) -> ClassicGroup | None:
+        """Return the classic group of an entry, or None if a group of the consumer protocol has members.
+
+        A group of the consumer protocol without members becomes a classic group.
+        """
+        group = entry.group
+        if isinstance(group, ClassicGroup):
+            return group
+        if group.members:
+            return None
+        self._stored.store_consumer(group, {})
+        entry.group = classic = ClassicGroup(group.name)
+        return classic
+
+    def _join(self, group: ClassicGroup, asked: JoinRequest) -> Joined | Answer[Joined]:
+        now_ns = self._node.now_ns()
+        if not group.supports(asked.protocol_type, asked.protocols):
+            return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
+        if asked.instance_id is not None:
+            refused = self._replace_static(group, asked, now_ns)
+            if refused is not None:
+                return refused
+        member_id = asked.member_id
+        if asked.instance_id is not None and not member_id:
+            member_id = group.instances.get(asked.instance_id, "")
+        if not member_id:
+            member_id = f"{asked.instance_id or asked.client_id}-{uuid.uuid4()}"
+            if asked.needs_id and asked.instance_id is None:
+                return group.reserve_id(member_id, now_ns + asked.session_ms * _NS_PER_MS)
+        elif member_id not in group.members and group.pending.pop(member_id, None) is None:
+            return Joined(Code.UNKNOWN_MEMBER_ID, member_id)
+        member = group.members.get(member_id)
+        if member is not None and group.is_retry(member, asked.member_id, asked.protocols):
+            member.seen(now_ns)
+            return group.joined(member)
+        if member is None:
+            member = Member(
+                member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
+                asked.protocols,
+            )  # fmt: skip
+            group.add(member)
+        member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # an earlier request of the same member
+        member.protocols, member.session_ms, member.rebalance_ms = asked.protocols, asked.session_ms, asked.rebalance_ms
+        member.seen(now_ns)
+        member.joining = answer = Answer[Joined]()
+        group.protocol_type = asked.protocol_type
+        group.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
+        group.advance(now_ns)
+        return answer
+
+    def _replace_static(self, group: ClassicGroup, asked: JoinRequest, now_ns: int) -> Joined | None:
+        """Replace the member id of a static member that joins without a member id. The old member id is fenced.
+
+        Return the result of the request; None if the member must join like other members. A stable group does not
+        rebalance unless the request changes the protocol that the group would choose. As in Kafka, the metadata of the
+        member is not compared: metadata of Java clients contains the last generation and the owned partitions, and
+        differs after each restart.
+        """
+        assert asked.instance_id is not None
+        known = group.instances.get(asked.instance_id)
+        if known is None:
+            return None if not asked.member_id else Joined(Code.UNKNOWN_MEMBER_ID, asked.member_id)
+        if asked.member_id:
+            return None if known == asked.member_id else Joined(Code.FENCED_INSTANCE_ID, asked.member_id)
+        before, was_leader = group.members[known], group.leader
+        member_id = f"{asked.instance_id}-{uuid.uuid4()}"
+        member = Member(
+            member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
+            asked.protocols, assignment=before.assignment,
+        )  # fmt: skip
+        group.drop(known, Code.FENCED_INSTANCE_ID)
+        group.add(member)
+        if was_leader == known:
+            group.leader = member_id
+        if group.state is not State.STABLE or group.chosen_protocol() != group.protocol:
+            return None
+        member.seen(now_ns)
+        try:
+            self._stored.store_classic(group, {found.id: found.assignment for found in group.members.values()})
+        except StorageError as error:  # the client that has the old member id stays in the group
+            group.drop(member_id, coordinator_code(error))
+            group.add(before)
+            group.leader = was_leader
+            raise
+        found = group.joined(member)
+        if group.leader != member_id:
+            return found
+        if asked.can_skip_assignment:
+            return Joined(
+                0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
+                skip_assignment=True,
+            )  # fmt: skip
+        # a client that reads its own id as the leader's would compute the assignment
+        return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)
+
+    def sync(
+        self,
+        name: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> Synced:
+        """Return a member's assignment; raise RefusedError if the group rebalances before the assignment is known.
+
+        The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
+        for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the
+        version of the request lacks them.
+        """
+        with self._groups.opened(name) as entry:
+            group, now_ns = entry.group, self._node.now_ns()
+            if not isinstance(group, ClassicGroup):
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+            member = group.member(member_id, generation, instance_id)
+            if _differ(protocol_type, group.protocol_type) or _differ(protocol, group.protocol):
+                raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
+            if group.state is State.PREPARING:
+                raise RefusedError(Code.REBALANCE_IN_PROGRESS)
+            member.seen(now_ns)
+            if group.state is State.COMPLETING and member_id == group.leader:
+                try:
+                    self._stored.store_classic(group, assignments)
+                except StorageError as error:
+                    group.prepare(now_ns, coordinator_code(error))
+                    raise
+                group.assign(assignments, now_ns)
+            if group.state is State.STABLE:
+                return group.synced(member)
+            member.end_sync(Synced(Code.REBALANCE_IN_PROGRESS))  # an earlier request of the same member
+            member.syncing = answer = Answer[Synced]()
+        found = self._wait(entry, group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
+        if found.error:
+            raise RefusedError(Code(found.error))
+        return found
+
+    def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> None:
+        """Extend a member's session.
+
+        The session is also extended if the error is REBALANCE_IN_PROGRESS, which requests the member to rejoin.
+        """
+        with self._groups.found(name) as group:
+            if not isinstance(group, ClassicGroup):
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+            group.member(member_id, generation, instance_id).seen(self._node.now_ns())
+            if group.state is State.PREPARING:
+                raise RefusedError(Code.REBALANCE_IN_PROGRESS)
+
+    def leave(self, name: str, member_id: str, instance_id: str | None) -> None:
+        """Remove a member, by its id or its instance id, and begin a rebalance of the other members.
+
+        Administrators also remove static members of groups of the consumer protocol.
+        """
+        with self._groups.found(name) as group:
+            if group is None:
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+            if instance_id is not None:
+                known = group.id_of(instance_id)
+                if known and member_id not in {"", known}:
+                    raise RefusedError(Code.FENCED_INSTANCE_ID)
+                member_id = known
+            if isinstance(group, ClassicGroup) and group.pending.pop(member_id, None) is not None:
+                group.advance(self._node.now_ns())
+            elif member_id not in group.members:
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+            elif isinstance(group, ConsumerGroup):
+                group.remove(member_id)
+            else:
+                group.remove([member_id], self._node.now_ns())
+
+    def _wait(self, entry: GroupEntry, group: ClassicGroup, answer: Answer[T], closed: T) -> T:
+        """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.
+
+        During the wait, remove members whose deadlines pass.
+        """
+        while answer.result is None:
+            if self._node.is_closed:
+                return closed
+            now_ns = self._node.now_ns()
+            self._node.wait(answer.event, min(group.next_deadline_ns(), now_ns + _STEP_NS))
+            if answer.result is None:
+                with entry.lock:
+                    group.advance(self._node.now_ns())
+        return answer.result
+
+
+def _differ(sent: str | None, known: str | None) -> bool:
+    """Return True if a member has sent another value than that of the group. None means that a value is not known."""
+    return sent is not None and known is not None and sent != known
