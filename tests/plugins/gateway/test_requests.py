@@ -694,6 +694,13 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
 
 
+def test_a_group_that_is_deleted_twice_in_one_request_is_in_the_response_once(orders: Served) -> None:
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    with orders.wire() as wire:
+        results = wire.ask("DeleteGroups", 2, groups_names=("g", "g")).results
+    assert [(item.group_id, item.error_code) for item in results] == [("g", 0)]
+
+
 def test_a_group_that_never_had_members_has_no_protocol_type(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     with orders.wire() as wire:

@@ -102,10 +102,11 @@ def _described(request: Request, name: str) -> Any:
 def delete_groups(request: Request) -> Any:
     """Delete the requested groups with their offsets, and return the response.
 
-    A group with members is not deleted, and the response has an error code for it.
+    A group with members is not deleted, and the response has an error code for it. As in Kafka, a name that is in the
+    request twice is in the response once.
     """
     found = []
-    for name in request.body.groups_names:
+    for name in dict.fromkeys(request.body.groups_names):
         with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DELETE, ResourceType.GROUP, name)
             request.groups.table.delete(name)
