@@ -455,8 +455,8 @@ def test_transactions_are_listed_and_described(orders: Served) -> None:
 
 
 def test_producers_are_described_and_an_administrator_ends_their_transactions(orders: Served) -> None:
-    def producers(partition: int) -> Any:
-        topic = part("DescribeProducers", 0, "TopicRequest", name="orders", partition_indexes=(partition,))
+    def producers(partition: int, name: str = "orders") -> Any:
+        topic = part("DescribeProducers", 0, "TopicRequest", name=name, partition_indexes=(partition,))
         return wire.ask("DescribeProducers", 0, topics=(topic,)).topics[0].partitions[0]
 
     with orders.wire() as wire:
@@ -466,6 +466,7 @@ def test_producers_are_described_and_an_administrator_ends_their_transactions(or
         [found] = producers(0).active_producers
         assert (found.producer_id, found.last_sequence, found.current_txn_start_offset) == (producer.producer_id, 0, 0)
         assert producers(9).error_code == UNKNOWN_TOPIC
+        assert producers(0, "or/ders").error_code == 17  # INVALID_TOPIC_EXCEPTION
         topic = part("WriteTxnMarkers", 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0, 9))
         marker = part(
             "WriteTxnMarkers", 1, "WritableTxnMarker", producer_id=producer.producer_id, producer_epoch=producer.epoch,

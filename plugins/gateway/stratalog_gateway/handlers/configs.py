@@ -13,7 +13,7 @@ from stratalog import TopicSetting
 from stratalog.errors import PluginError, UnknownSettingError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Outcome, Request, is_topic_name, require
+from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import Maker
@@ -117,7 +117,7 @@ def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
     names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     _require(request, Operation.DESCRIBE_CONFIGS, resource)
     if resource.resource_type == _TOPIC:
-        _check_topic_name(resource.resource_name)
+        check_topic_name(resource.resource_name)
         found = described_settings(
             request.node, request.make, resource.resource_name, "DescribeConfigsResourceResult",
             has_synonyms=request.body.include_synonyms, has_docs=request.field("include_documentation", False),
@@ -137,11 +137,6 @@ def _require(request: Request, operation: Operation, resource: Any) -> None:
         require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
     else:
         require(request.client, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-
-def _check_topic_name(name: str) -> None:
-    if not is_topic_name(name):
-        raise RefusedError(Code.INVALID_TOPIC, f"topic name {name!r} is not allowed")
 
 
 def _check_broker(node_id: int, name: str) -> None:
@@ -191,7 +186,7 @@ def _alter(request: Request, resource: Any, *, resets_others: bool) -> None:
         raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
     if not resource.resource_name:
         raise RefusedError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
-    _check_topic_name(resource.resource_name)
+    check_topic_name(resource.resource_name)
     with request.node.changing_topics:  # an APPEND at the same time reads the settings after this change
         _change(request, resource, resets_others=resets_others)
 

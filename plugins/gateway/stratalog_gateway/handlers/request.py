@@ -106,6 +106,12 @@ def is_topic_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
+def check_topic_name(text: str) -> None:
+    """Raise RefusedError if Kafka does not accept a text as the name of a topic."""
+    if not is_topic_name(text):
+        raise RefusedError(Code.INVALID_TOPIC, f"topic name {text!r} is not allowed")
+
+
 class Outcome:
     """Error code and message for one item of a request, after a ``with`` block that handles the item.
 

@@ -14,7 +14,7 @@ from stratalog.errors import PluginError, UnknownTopicError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import UNKNOWN_TOPIC, Code, RefusedError
 from stratalog_gateway.handlers.configs import described_settings
-from stratalog_gateway.handlers.request import Outcome, Request, is_topic_name, require
+from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -41,8 +41,7 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         if nulls:
             raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
         if only_check:
-            if not is_topic_name(topic.name):
-                raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic.name!r} is not allowed")
+            check_topic_name(topic.name)
             # without the settings of plugins, which only a creation checks
             plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
             _check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import Outcome, Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _STATES: Final = {  # by the number of a transaction's status
@@ -116,6 +116,7 @@ def _producers(request: Request, topic: str, partition: int) -> Any:
     make = request.make
     producers: Iterable[Any] = ()
     with Outcome() as outcome:
+        check_topic_name(topic)
         require(request.client, Operation.READ, ResourceType.TOPIC, topic)
         producers = request.node.log(topic, partition).producers()
     return make.part(
