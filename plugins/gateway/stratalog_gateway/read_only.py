@@ -161,20 +161,25 @@ class ReadOnlySource:
     def _compare_ids(self, topics: Mapping[str, TopicInfo]) -> None:
         """Delete the committed offsets of topics that were created again, and then store the ids of all topics.
 
-        The caller holds the lock. Errors are logged, and the next refresh retries.
+        The caller holds the lock. Errors are logged, and the next refresh retries. An error of one topic does not keep
+        the others from being compared: a new topic must be known before it is created again.
         """
-        try:
-            for name, info in topics.items():
-                if info.topic_id is not None:
-                    topic_id = str(info.topic_id)
-                    if self._ids.get(name, topic_id) != topic_id:
-                        self._forget_offsets(name)
-                    self._ids[name] = topic_id
-            if self._ids_file is not None and self._stored_ids != self._ids:
+        for name, info in topics.items():
+            if info.topic_id is None:
+                continue
+            topic_id = str(info.topic_id)
+            try:
+                if self._ids.get(name, topic_id) != topic_id:
+                    self._forget_offsets(name)
+                self._ids[name] = topic_id
+            except StorageError as error:
+                _LOGGER.warning("committed offsets of the deleted topic %s remain, will retry: %s", name, error)
+        if self._ids_file is not None and self._stored_ids != self._ids:
+            try:
                 replace_json(self._ids_file, {"version": _IDS_VERSION, "topics": self._ids})
                 self._stored_ids = dict(self._ids)
-        except (StorageError, OSError) as error:
-            _LOGGER.warning("committed offsets of deleted topics may remain, will retry: %s", error)
+            except OSError as error:
+                _LOGGER.warning("the ids of topics cannot be stored, will retry: %s", error)
 
     def _forget_closed(self) -> bool:
         """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""

@@ -20,7 +20,7 @@ import pytest
 from gateway_bed import Served, Wire, part
 from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.env.clock import SystemClock
-from stratalog.errors import DiskFullError, StoreTimeoutError
+from stratalog.errors import DiskFullError, StorageError, StoreTimeoutError
 from stratalog.reading.tier_reader import BucketReader
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
@@ -113,6 +113,29 @@ def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engin
         offloaded(writer, "orders", 8)
         source.refresh()
         assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
+
+
+def test_an_error_of_one_topic_does_not_keep_the_offsets_of_another_deleted_topic(
+    writer: Engine, tier: str, tmp_path: Path
+) -> None:
+    offloaded(writer, "prices", 5)
+    forgotten, failing = list[str](), {"orders"}
+
+    def forget(topic: str) -> None:
+        if topic in failing:
+            raise StorageError("the disk is full")
+        forgotten.append(topic)
+
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (_, source):
+        source.attach(forget)
+        for name in ("orders", "prices"):
+            writer.delete_topic(name)
+            offloaded(writer, name, 1)
+        source.refresh()
+        assert forgotten == ["prices"]
+        failing.clear()
+        source.refresh()
+        assert forgotten == ["prices", "orders"]
 
 
 def test_groups_read_a_topic_that_was_created_again_between_two_gateways_from_its_start(
