@@ -108,6 +108,11 @@ class Engine(EngineDuties):
         self._logs.check_open()
         return self._logs.directories()
 
+    def offline_log_directories(self) -> tuple[str, ...]:
+        """Return the paths of the log directories that are out of service."""
+        self._logs.check_open()
+        return self._logs.offline_directories()
+
     @property
     def topic_changes(self) -> int:
         """Number of changes of topics since the engine was opened.

@@ -169,6 +169,11 @@ class EngineLogs:
         """Return the names of the open logs in each directory that is in service; see ``Engine.log_directories``."""
         return {found.store.path(): tuple(sorted(found.logs)) for found in self.open_logs.online()}
 
+    def offline_directories(self) -> tuple[str, ...]:
+        """Return the paths of the directories that have failed, and of those that could not be opened."""
+        failed = (found.store.path() for found in self.open_logs.dirs if found.failure is not None)
+        return (*failed, *self.open_logs.unreached)
+
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         """Return the cleanup policies of a topic with these settings, by name; errors as ``ComponentHost.policies``."""
         return self._host.policies(config)

@@ -214,6 +214,9 @@ class _MovedLogs:
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
         return self._source.log_directories()
 
+    def offline_log_directories(self) -> tuple[str, ...]:
+        return self._source.offline_log_directories()
+
 
 def _known(api: str) -> str:
     if api not in {found.name for found in APIS.values()}:

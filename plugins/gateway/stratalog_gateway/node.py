@@ -49,7 +49,14 @@ class LogSource(Protocol):
         """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
 
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
-        """Return the partitions whose logs are in each directory, by the path of the directory."""
+        """Return the partitions whose logs are in each directory in service, by the path of the directory.
+
+        Raises:
+            StorageError: no directory is in service.
+        """
+
+    def offline_log_directories(self) -> tuple[str, ...]:
+        """Return the paths of the directories that are out of service."""
 
 
 class Node:

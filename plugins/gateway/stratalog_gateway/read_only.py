@@ -141,6 +141,10 @@ class ReadOnlySource:
         """Return an empty mapping, because the logs belong to another process."""
         return {}
 
+    def offline_log_directories(self) -> tuple[str, ...]:
+        """Return an empty tuple, because the directories belong to another process."""
+        return ()
+
     def refresh(self) -> None:
         """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
         with self._lock:

@@ -141,7 +141,7 @@ def test_the_directories_of_the_broker_are_described(orders: Served) -> None:
     assert len(everything.topics[0].partitions) == 3
 
 
-def test_the_directories_of_an_engine_whose_disk_has_failed_get_an_error_code(tmp_path: Path) -> None:
+def test_a_directory_whose_disk_has_failed_has_an_error_code(tmp_path: Path) -> None:
     files = FaultyVfs()
     with served(tmp_path, env=Env(files=files)) as made:
         made.engine.create_topic("orders")
@@ -149,9 +149,10 @@ def test_the_directories_of_an_engine_whose_disk_has_failed_get_an_error_code(tm
         with pytest.raises(LogDirOfflineError):
             made.engine.log("orders", 0).append([Record(value=b"lost")])
         with made.wire() as wire:
-            found = wire.ask("DescribeLogDirs", 4, topics=None)
-            assert (found.error_code, found.results) == (56, ())
-            assert wire.ask("DescribeLogDirs", 1, topics=None).results == ()
+            for version in (1, 4):
+                [found] = wire.ask("DescribeLogDirs", version, topics=None).results
+                assert (found.error_code, found.log_dir, found.topics) == (56, str(tmp_path), ())
+            assert (found.total_bytes, found.usable_bytes) == (-1, -1)
 
 
 def test_elections_are_refused(orders: Served) -> None:

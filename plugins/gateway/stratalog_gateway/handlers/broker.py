@@ -5,8 +5,9 @@ Source: apache/kafka ReplicaManager.describeLogDirs, ReplicationControlManager.e
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from stratalog import TopicPartition
@@ -21,7 +22,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe_log_dirs(request: Request) -> Any:
-    """Return the response with the local size (bytes) of each log, by directory in service."""
+    """Return the response with the local size (bytes) of each log, by directory; KAFKA_STORAGE_ERROR if it is offline."""
     make, asked = request.make, request.body.topics
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     wanted = (
@@ -29,11 +30,13 @@ def describe_log_dirs(request: Request) -> Any:
         if asked is None
         else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
     )
-    try:
+    directories: Mapping[str, Iterable[TopicPartition]] = {}
+    with contextlib.suppress(StorageError):  # no directory is in service
         directories = request.node.source.log_directories()
-    except StorageError as error:  # no directory is in service
-        return make(error_code=error.kafka_code, results=())
-    results = []
+    results = [
+        make.failed_part("DescribeLogDirsResult", Code.KAFKA_STORAGE_ERROR, None, log_dir=path)
+        for path in request.node.source.offline_log_directories()
+    ]
     for path, names in directories.items():
         topics: dict[str, list[Any]] = {}
         for name in names:
