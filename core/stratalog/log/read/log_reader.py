@@ -13,7 +13,7 @@ from stratalog.log.read.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.read.key_lookup import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.read.parallel_table import read_table
 from stratalog.log.read.time_lookup import TimeFences, largest_timestamp, offset_for_timestamp
-from stratalog.log.read.transfer import Transfer, transfer
+from stratalog.log.read.transfer import Transfer
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
@@ -219,8 +219,11 @@ class LogReader(CheckedArguments, ABC):
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
         """
-        asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        return transfer(self.view, self.components, asked)
+        asked = _of(
+            FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
+        )
+        components = self.components
+        return Transfer(fetch(self.view, components, asked, to_send=True), components.env.files)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"

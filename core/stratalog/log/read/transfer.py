@@ -12,9 +12,7 @@ from typing import Final, Self
 
 from stratalog.env.vfs import Vfs
 from stratalog.errors import SegmentGoneError
-from stratalog.log.read.fetch import Fetched, FetchRequest, fetch
-from stratalog.log.read.retry_read import ViewSource
-from stratalog.segment.components import Components
+from stratalog.log.read.fetch import Fetched
 
 _COPY_BYTES: Final = 1 << 16
 _MS: Final = 1000
@@ -39,8 +37,8 @@ class Transfer:
     def __init__(self, fetched: Fetched, files: Vfs) -> None:
         self.offset, self.next_offset, self.offsets = fetched.offset, fetched.next_offset, fetched.offsets
         self.aborted_transactions, self.diverging = fetched.aborted_transactions, fetched.diverging
-        self.size_bytes, self.sent_bytes = fetched.size_bytes, 0
         self._files, self._piece = files, fetched.slices[0] if fetched.slices else None
+        self.size_bytes, self.sent_bytes = 0 if self._piece is None else self._piece.size_bytes, 0
 
     @property
     def left_bytes(self) -> int:
@@ -123,14 +121,6 @@ class Transfer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
-
-
-def transfer(views: ViewSource, components: Components, asked: FetchRequest) -> Transfer:
-    """Return the batches of ``fetch``, ready to be sent; raise the same errors as ``fetch``.
-
-    If the request is for more than 64 KiB, only the headers of the first and the last batches of a local file are read.
-    """
-    return Transfer(fetch(views, components, asked, to_send=True), components.env.files)
 
 
 def _wait(to: socket.socket, timeout_s: float) -> None:
