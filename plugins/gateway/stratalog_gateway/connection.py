@@ -18,6 +18,7 @@ from stratalog_gateway.wire.frames import Frames
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
 _TOGETHER: Final = 16  # maximum number of responses in one send
 _LONG_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
+_NO_RESPONSE: Final = Response(())
 _QUICK_AGAIN: Final = 1000  # number of requests after a long request for which `is_quick` is False
 
 # A TLS connection may have to read before it can send, and the reverse.
@@ -88,7 +89,7 @@ class Connection:
         Returns:
             The last response. Its pieces are sent, and its transfers are released.
         """
-        response = Response(())
+        response = _NO_RESPONSE
         try:
             response = self._answer_together()
         finally:
@@ -112,12 +113,12 @@ class Connection:
         while True:
             try:
                 if not self.receive():
-                    return Response(())
+                    return _NO_RESPONSE
             except _WOULD_BLOCK:
                 return None
             while (api := self._frames.next_api()) is not None:
                 if api != PRODUCE:
-                    return Response(())
+                    return _NO_RESPONSE
                 try:
                     response = self._answer_together()
                 finally:
@@ -125,7 +126,7 @@ class Connection:
                 if not response.is_short:
                     return response
                 if self._unsent:
-                    return Response(())
+                    return _NO_RESPONSE
             if not self.has_decrypted_bytes:
                 return None
 
@@ -197,10 +198,8 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
     for start in range(0, len(pieces), _MAX_PIECES):
         part = pieces[start : start + _MAX_PIECES]
         sent = connection.sendmsg(part, (), flags)
-        for piece in part:
-            if sent < len(piece):
-                connection.sendall(memoryview(piece)[sent:])
-            sent = max(sent - len(piece), 0)
+        if sent < sum(map(len, part)):
+            connection.sendall(memoryview(b"".join(part))[sent:], flags)
 
 
 def shut(connection: socket.socket) -> None:

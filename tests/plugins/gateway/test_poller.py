@@ -153,6 +153,7 @@ def test_after_a_slow_request_a_connection_is_quick_again_only_after_many_others
     for _ in range(1000):
         client.socket.sendall(framed(b"text"))
         assert client.connection.receive()
+        assert client.connection.has_request()
         assert client.connection.answer().is_short
         assert client.receive(4) == b"text"
         seen.append(client.connection.is_quick)

@@ -25,7 +25,8 @@ class Frames:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._buffer = bytearray(_SMALL_BYTES)
-        self._start = self._end = 0
+        self._start = self._end = 0  # of the bytes that were received, and that ``next`` has not returned
+        self._next = 0  # end of the next frame, or of its size if that is not received completely; set by ``next_api``
 
     def next_api(self) -> int | None:
         """Return the API key of the next frame; None if the frame is not received completely.
@@ -33,40 +34,42 @@ class Frames:
         Raises:
             MalformedRequestError: the size of the frame is above ``limit_bytes``, or below 2.
         """
-        have = self._end - self._start - _SIZE_BYTES
-        if have < 0 or have < self._size():
+        start, end = self._start, self._end
+        self._next = start + _SIZE_BYTES
+        if self._next > end:
             return None
-        api: int = I16.unpack_from(self._buffer, self._start + _SIZE_BYTES)[0]
+        size: int = I32.unpack_from(self._buffer, start)[0]
+        if not I16.size <= size <= self.limit_bytes:
+            raise MalformedRequestError(f"a frame of {size} bytes: the limits are {I16.size} and {self.limit_bytes}")
+        self._next += size
+        if self._next > end:
+            return None
+        api: int = I16.unpack_from(self._buffer, start + _SIZE_BYTES)[0]
         return api
 
     def next(self) -> memoryview:
         """Return the next frame without its size, as a view that is valid until the next call of ``room``.
 
-        Call this method only if ``next_api`` did not return None.
+        Call this method only if the last call of ``next_api`` did not return None.
         """
-        start = self._start + _SIZE_BYTES
-        self._start = start + self._size()
-        return memoryview(self._buffer)[start : self._start]
+        start, self._start = self._start + _SIZE_BYTES, self._next
+        return memoryview(self._buffer)[start : self._next]
 
     def room(self) -> memoryview:
         """Return the free part of the buffer, for the bytes that are received next. The result is never empty."""
         have = self._end - self._start
-        need = _SIZE_BYTES + self._size() if have >= _SIZE_BYTES else _SMALL_BYTES
-        wanted = max(min(need, max(_TRUSTED_BYTES, 2 * have)), _SMALL_BYTES)
+        if not have and len(self._buffer) <= _TRUSTED_BYTES:
+            self._start = self._end = 0
+            return memoryview(self._buffer)
+        wanted = max(min(self._next - self._start, max(_TRUSTED_BYTES, 2 * have)), _SMALL_BYTES)
         is_oversized = len(self._buffer) > _TRUSTED_BYTES and wanted <= _SMALL_BYTES
         if self._end == len(self._buffer) or self._start + wanted > len(self._buffer) or is_oversized:
             self._move(wanted, have)
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> None:
-        """Add the first ``count`` bytes of the last result of ``room`` to the stream."""
+        """Add the first ``count`` bytes of the last result of ``room`` to the stream. Call ``next_api`` afterwards."""
         self._end += count
-
-    def _size(self) -> int:
-        size: int = I32.unpack_from(self._buffer, self._start)[0]
-        if not I16.size <= size <= self.limit_bytes:
-            raise MalformedRequestError(f"a frame of {size} bytes: the limits are {I16.size} and {self.limit_bytes}")
-        return size
 
     def _move(self, wanted: int, have: int) -> None:
         """Move the ``have`` unread bytes to the start of a buffer of at least ``wanted`` bytes."""
