@@ -15,8 +15,8 @@ from stratalog import Fetched, LogOffsets, Transfer
 from stratalog.env.vfs import PosixVfs
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
-from stratalog_gateway.wire.fetch_codec import FetchResult, decode_fetch, encode_fetch
-from stratalog_gateway.wire.messages import body_start, read_header
+from stratalog_gateway.wire.fetch_codec import FetchResult, decode_fetch, encode_fetch, frame_bytes
+from stratalog_gateway.wire.messages import Header, read_header
 from stratalog_gateway.wire.primitives import MalformedRequestError
 from stratalog_gateway.wire.produce_codec import ProduceResult, decode_produce, encode_produce
 
@@ -35,9 +35,9 @@ def transfer_of(data: bytes) -> Transfer:
     return Transfer(Fetched((FileSlice.of(data),), 1, bounds, 0, cast(Components, None)), PosixVfs())
 
 
-def body_of(frame: bytes, *, flexible: bool) -> tuple[memoryview, int]:
+def parts_of(frame: bytes) -> tuple[Header, memoryview]:
     data = memoryview(frame)
-    return data, body_start(read_header(data), data, flexible=flexible)
+    return read_header(data), data
 
 
 @settings(max_examples=60)
@@ -63,7 +63,7 @@ def test_a_produce_request_is_read_as_kio_writes_it(
         "Produce", version,
         {"transactional_id": transactional_id, "acks": acks, "timeout": dt.timedelta(milliseconds=1500), "topic_data": made},
     )  # fmt: skip
-    found = decode_produce(version, *body_of(frame, flexible=version >= 9))
+    found = decode_produce(*parts_of(frame))
     assert (found.transactional_id, found.acks, found.timeout_ms) == (transactional_id, acks, 1500)
     assert [(name, [(number, bytes(data)) for number, data in all_]) for name, all_ in found.topics] == topics
 
@@ -150,7 +150,7 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         values |= {"session_id": session, "session_epoch": epoch, "forgotten_topics_data": forgotten}
     if version >= 11:
         values["rack_id"] = ""
-    found = decode_fetch(version, *body_of(request("Fetch", version, values), flexible=version >= 12))
+    found = decode_fetch(*parts_of(request("Fetch", version, values)))
     assert found[:4] == (250, min_bytes, max_bytes, isolation)
     assert found.session_epoch == (epoch if version >= 7 else -1)
     expected = [
@@ -182,8 +182,10 @@ def test_kio_reads_a_fetch_response(version: int, topics: dict[str, list[FetchRe
     ids = {name: uuid.uuid5(uuid.NAMESPACE_URL, name) for name in topics}
     keyed = {name: ids[name].bytes if version >= 13 else name for name in topics}
     given_results = [item._replace(topic=keyed[name]) for name, found in topics.items() for item in found]
-    frame = frame_of(encode_fetch(version, given_results, 7, error=error, session_id=9))
+    pieces = encode_fetch(Header(1, version, 7, "", 0), given_results, error=error, session_id=9)
+    frame = frame_of(pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert frame_bytes(pieces) == len(frame)
     found = response("Fetch", version, frame[4:])
     assert version < 7 or (found.error_code, found.session_id) == (error, 9)
     read = [
@@ -223,15 +225,15 @@ def test_every_cut_of_a_request_is_refused(api: str, version: int, decode: Any) 
             "forgotten_topics_data": (),
             "rack_id": "",
         }
-    data_, start = body_of(request(api, version, values), flexible=True)
+    header, data_ = parts_of(request(api, version, values))
     end = len(data_) - (0 if api == "Produce" else 3)  # the fields after the topics are not read
-    for cut in range(start, end - 1):
+    for cut in range(header.body_at, end - 1):
         with pytest.raises(MalformedRequestError):
-            decode(version, data_[:cut], start)
+            decode(header, data_[:cut])
 
 
 def test_lying_array_lengths_are_refused() -> None:
     for length in (b"\x7f\xff\xff\xff", b"\x00\x00\x10\x00"):
         frame = b"\xff\xff" + b"\x00\x01" + b"\x00\x00\x00\x01" + length
         with pytest.raises(MalformedRequestError, match="longer than the request"):
-            decode_produce(3, memoryview(frame), 0)
+            decode_produce(Header(0, 3, 7, "", 0), memoryview(frame))

@@ -33,6 +33,7 @@ from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.fetch_codec import decode_fetch
+from stratalog_gateway.wire.messages import Header
 
 SECOND = dt.timedelta(seconds=1)
 
@@ -1095,4 +1096,4 @@ def test_the_end_of_a_leader_epoch(orders: Served) -> None:
 
 
 def test_a_cut_fetch_is_not_read_beyond_its_end() -> None:
-    assert decode_fetch(4, memoryview(bytes(25)), 0).wanted == []
+    assert decode_fetch(Header(1, 4, 7, "", 0), memoryview(bytes(25))).wanted == []

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
-from stratalog import Log, LogOffsets, Transfer
+from stratalog import LogOffsets, Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.fetch_sessions import FetchSessions
@@ -20,16 +19,15 @@ from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.quotas import FETCHED
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.fetch_codec import (
-    FIRST_FLEXIBLE,
     READ_BYTES,
     FetchRequest,
     FetchResult,
     WantedPartition,
     decode_fetch,
     encode_fetch,
-    size_bytes,
+    frame_bytes,
 )
-from stratalog_gateway.wire.messages import Header, body_start
+from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
 _NS_PER_MS: Final = 1_000_000
@@ -37,9 +35,11 @@ _STEP_NS: Final = 500_000_000  # a wait notices a deleted topic after this time
 _MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
 
 
-@dataclass(slots=True)
 class _Found:
     """The results of one pass over all partitions.
+
+    Args:
+        left_bytes: maximum size of all batches.
 
     Attributes:
         left_bytes: size of the batches that the response may still get.
@@ -52,13 +52,11 @@ class _Found:
         transfers: the batches of the results.
     """
 
-    left_bytes: int
-    results: list[FetchResult] = field(default_factory=list)
-    size_bytes: int = 0
-    readable_bytes: int = 0
-    is_done: bool = False
-    ends: list[tuple[str, int, LogOffsets]] = field(default_factory=list)
-    transfers: list[Transfer] = field(default_factory=list)
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes, self.size_bytes, self.readable_bytes, self.is_done = left_bytes, 0, 0, False
+        self.results: list[FetchResult] = []
+        self.ends: list[tuple[str, int, LogOffsets]] = []
+        self.transfers: list[Transfer] = []
 
     def release(self) -> None:
         """Release the transfers, which are not sent."""
@@ -77,14 +75,13 @@ class FetchHandler:
 
         If the client is above its quota, the response has no results.
         """
-        flexible = header.version >= FIRST_FLEXIBLE
-        asked = decode_fetch(header.version, data, body_start(header, data, flexible=flexible))
+        asked = decode_fetch(header, data)
         if asked.isolation not in ISOLATIONS:
             raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
         try:
             wanted = self._sessions.wanted(asked)
         except RefusedError as error:
-            return Response(encode_fetch(header.version, (), header.correlation_id, error=error.kafka_code))
+            return Response(encode_fetch(header, (), error=error.kafka_code))
         if wanted is not asked.wanted:
             asked = asked._replace(wanted=wanted)
         window_bytes = self._node.quotas.window_bytes(client, header.client_id)
@@ -101,30 +98,33 @@ class FetchHandler:
 
     def _response(self, header: Header, asked: FetchRequest, client: Client, found: _Found) -> Response:
         session_id, results = self._sessions.sent(asked, [_with_bytes(result) for result in found.results])
-        pieces = encode_fetch(header.version, results, header.correlation_id, session_id=session_id)
-        size = sum(map(size_bytes, pieces))
+        pieces = encode_fetch(header, results, session_id=session_id)
+        size = frame_bytes(pieces)
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
         if throttle_ms:  # nothing is sent, so nothing counts
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
             found.release()
             session_id = self._sessions.withheld(asked, session_id)
-            pieces = encode_fetch(
-                header.version, (), header.correlation_id, session_id=session_id, throttle_ms=throttle_ms
+            return Response(
+                encode_fetch(header, (), session_id=session_id, throttle_ms=throttle_ms), throttle_ms=throttle_ms
             )
-            return Response(pieces, throttle_ms=throttle_ms)
         return Response(pieces, found.transfers)
 
     def _complete(self, asked: FetchRequest, client: Client) -> _Found:
         """Return the last pass: read until there are enough bytes or an error, or the wait of the request is over."""
-        until_ns = self._node.now_ns() + asked.max_wait_ms * _NS_PER_MS
         min_bytes = min(asked.min_bytes, asked.max_bytes, _MAX_BYTES)
+        until_ns: int | None = None
         while True:
             found = self._read(asked, client)
-            is_enough = found.readable_bytes >= min_bytes or found.is_done or self._node.is_closed
-            if is_enough or not asked.wanted or self._node.now_ns() >= until_ns:
+            if found.readable_bytes >= min_bytes or found.is_done or self._node.is_closed or not asked.wanted:
+                return found
+            now_ns = self._node.now_ns()
+            if until_ns is None:
+                until_ns = now_ns + asked.max_wait_ms * _NS_PER_MS
+            if now_ns >= until_ns:
                 return found
             found.release()
-            self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
+            self._wait(found.ends, min(until_ns, now_ns + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
         """Wait until the bounds of one of the logs change, but not after the monotonic time ``until_ns``.
@@ -146,7 +146,7 @@ class FetchHandler:
                 watch.leave(event)
 
     def _read(self, asked: FetchRequest, client: Client) -> _Found:
-        found = _Found(left_bytes=min(asked.max_bytes, _MAX_BYTES))
+        found = _Found(min(asked.max_bytes, _MAX_BYTES))
         try:
             for wanted in asked.wanted:
                 found.results.append(self._read_partition(asked, wanted, found, client))
@@ -158,56 +158,54 @@ class FetchHandler:
     def _read_partition(
         self, asked: FetchRequest, wanted: WantedPartition, found: _Found, client: Client
     ) -> FetchResult:
-        topic_id = wanted.topic if isinstance(wanted.topic, bytes) else None
-        topic = wanted.topic if isinstance(wanted.topic, str) else self._node.topic_of(wanted.topic)
-        if topic is None:
+        """Return the result for a partition, and count its batches in ``found``."""
+        named, partition, leader_epoch, offset, last_epoch, limit_bytes = wanted
+        topic, topic_id = (named, None) if isinstance(named, str) else (self._node.topic_of(named), named)
+        refused = Code.UNKNOWN_TOPIC_ID if topic is None else client.refusal(Operation.READ, ResourceType.TOPIC, topic)
+        if topic is None or refused:
             found.is_done = True
-            return FetchResult(wanted.topic, wanted.partition, Code.UNKNOWN_TOPIC_ID)
-        refused = client.refusal(Operation.READ, ResourceType.TOPIC, topic)
-        if refused:
-            found.is_done = True
-            return FetchResult(wanted.topic, wanted.partition, refused)
+            return FetchResult(named, partition, refused)
         try:
-            log = self._node.log(topic, wanted.partition, topic_id)
-            bounds, batches = _transfer(log, asked, wanted, found)
+            log = self._node.log(topic, partition, topic_id)
+            bounds = log.offsets()
+            end = bounds.last_stable if asked.isolation else bounds.high_watermark
+            is_current = last_epoch < 0 and leader_epoch in (-1, log.leader_epoch)
+            if is_current and offset == end:  # the client has read all records: this usual case costs little
+                found.ends.append((topic, partition, bounds))
+                return FetchResult(named, partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start)
+            batches = log.transfer(
+                offset,
+                max(min(limit_bytes, found.left_bytes), 0),
+                ISOLATIONS[asked.isolation],
+                min_one_batch=found.size_bytes == 0,
+                current_leader_epoch=leader_epoch if leader_epoch >= 0 else None,
+                last_fetched_epoch=last_epoch if last_epoch >= 0 else None,
+            )
         except StorageError as error:
             found.is_done = True
-            return FetchResult(wanted.topic, wanted.partition, error.kafka_code)
-        found.ends.append((topic, wanted.partition, bounds))
-        result = FetchResult(
-            wanted.topic, wanted.partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start
-        )
-        if batches is None:
-            return result
+            return FetchResult(named, partition, error.kafka_code)
+        bounds, size_bytes, diverging = batches.offsets, batches.size_bytes, None
+        found.ends.append((topic, partition, bounds))
         end = bounds.last_stable if asked.isolation else bounds.high_watermark
-        is_cut = batches.size_bytes > 0 and batches.next_offset < end
-        limit_bytes = min(wanted.max_bytes, found.left_bytes)
-        found.readable_bytes += max(batches.size_bytes, limit_bytes) if is_cut else batches.size_bytes
-        return _with_batches(result, batches, found)
-
-
-def _transfer(
-    log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found
-) -> tuple[LogOffsets, Transfer | None]:
-    """Return the bounds of a log, and batches from the wanted offset on.
-
-    The batches are None if the client has read all records: this usual case costs little. Raise StorageError if the log
-    cannot be read.
-    """
-    bounds = log.offsets()
-    end = bounds.last_stable if asked.isolation else bounds.high_watermark
-    is_current = wanted.leader_epoch in {-1, log.leader_epoch} and wanted.last_epoch < 0
-    if is_current and wanted.offset == end:
-        return bounds, None
-    batches = log.transfer(
-        wanted.offset,
-        max(min(wanted.max_bytes, found.left_bytes), 0),
-        ISOLATIONS[asked.isolation],
-        min_one_batch=found.size_bytes == 0,
-        current_leader_epoch=wanted.leader_epoch if wanted.leader_epoch >= 0 else None,
-        last_fetched_epoch=wanted.last_epoch if wanted.last_epoch >= 0 else None,
-    )
-    return batches.offsets, batches
+        is_cut = size_bytes > 0 and batches.next_offset < end
+        found.readable_bytes += max(size_bytes, min(limit_bytes, found.left_bytes)) if is_cut else size_bytes
+        found.transfers.append(batches)
+        found.size_bytes += size_bytes
+        found.left_bytes -= size_bytes
+        if batches.diverging is not None:
+            diverging, found.is_done = (batches.diverging.epoch, batches.diverging.end_offset), True
+        aborted = [(gone.producer_id, gone.first_offset) for gone in batches.aborted_transactions]
+        return FetchResult(
+            named,
+            partition,
+            0,
+            bounds.high_watermark,
+            bounds.last_stable,
+            bounds.log_start,
+            aborted,
+            batches,
+            diverging,
+        )
 
 
 def _with_bytes(result: FetchResult) -> FetchResult:
@@ -221,15 +219,3 @@ def _with_bytes(result: FetchResult) -> FetchResult:
     except StorageError as error:
         return FetchResult(result.topic, result.partition, error.kafka_code)
     return result
-
-
-def _with_batches(result: FetchResult, batches: Transfer, found: _Found) -> FetchResult:
-    """Return the result with the batches, and count them in ``found``."""
-    found.transfers.append(batches)
-    found.size_bytes += batches.size_bytes
-    found.left_bytes -= batches.size_bytes
-    diverging = None
-    if batches.diverging is not None:
-        diverging, found.is_done = (batches.diverging.epoch, batches.diverging.end_offset), True
-    aborted = [(gone.producer_id, gone.first_offset) for gone in batches.aborted_transactions]
-    return result._replace(aborted=aborted, batches=batches, diverging=diverging)

@@ -17,10 +17,9 @@ from stratalog_gateway.node import INTERNAL_TOPICS, Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.quotas import PRODUCED
 from stratalog_gateway.security.resources import Operation, ResourceType
-from stratalog_gateway.wire.messages import Header, body_start
+from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import I16, I32, I64, MalformedRequestError
 from stratalog_gateway.wire.produce_codec import (
-    FIRST_FLEXIBLE,
     ProducedRecords,
     ProduceRequest,
     ProduceResult,
@@ -54,8 +53,7 @@ class ProduceHandler:
             MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
                 gets no response learns of the failure when the connection is closed.
         """
-        flexible = header.version >= FIRST_FLEXIBLE
-        asked = decode_produce(header.version, data, body_start(header, data, flexible=flexible))
+        asked = decode_produce(header, data)
         results = [
             (topic, self._append_all(header.version, asked, topic, found, client)) for topic, found in asked.topics
         ]
@@ -165,7 +163,8 @@ def _refusal(
 
 def _transactional(records: memoryview) -> tuple[list[ProducerId], int]:
     """Return the producer of each transactional batch, and the number of all batches. Other fields are not checked."""
-    at, producers, batches = 0, list[ProducerId](), 0
+    producers: list[ProducerId] = []
+    at = batches = 0
     while at + _HEADER_BYTES <= len(records):
         batches += 1
         if records[at + _MAGIC_AT] >= 2 and I16.unpack_from(records, at + _ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from stratalog import Transfer
-from stratalog_gateway.wire.primitives import I16, I32, I64, Reader, put_count, put_string
+from stratalog_gateway.wire.messages import Header
+from stratalog_gateway.wire.primitives import I32, I64, NO_TAGS, Reader, put_count, put_string
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
@@ -21,18 +22,30 @@ _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
 _COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
 READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
-_Form: TypeAlias = tuple[struct.Struct, tuple[int | None, ...]]
-_PARTITION: Final[dict[int, _Form]] = {
-    # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
-    4: (struct.Struct(">iqi"), (0, None, 1, None, 2)),
-    5: (struct.Struct(">iqqi"), (0, None, 1, None, 3)),
-    9: (struct.Struct(">iiqqi"), (0, 1, 2, None, 4)),
-    12: (struct.Struct(">iiqiqi"), (0, 1, 2, 3, 5)),
-}
-_LIMITS: Final = struct.Struct(">iiib")  # maximum wait, minimum and maximum bytes, isolation level
-_SESSION: Final = struct.Struct(">ii")
 _RESULT: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+
+
+class _Forms(NamedTuple):
+    """Formats of the numbers in the messages of one version. Numbers that the gateway ignores are padding."""
+
+    limits: struct.Struct
+    """Replica, maximum wait, minimum and maximum bytes, isolation level, and from version 7 on session id and epoch."""
+    partition: struct.Struct
+    """Partition, from version 9 on leader epoch, offset, from version 12 on last epoch, log start, and maximum bytes."""
+    head: struct.Struct
+    """Size, correlation id, throttle time, and from version 7 on error code and session id."""
+
+
+_FORMS: Final = {
+    4: _Forms(*map(struct.Struct, (">4xiiib", ">iqi", ">iii"))),
+    5: _Forms(*map(struct.Struct, (">4xiiib", ">iq8xi", ">iii"))),
+    7: _Forms(*map(struct.Struct, (">4xiiibii", ">iq8xi", ">iiihi"))),
+    9: _Forms(*map(struct.Struct, (">4xiiibii", ">iiq8xi", ">iiihi"))),
+    12: _Forms(*map(struct.Struct, (">4xiiibii", ">iiqi8xi", ">iixihi"))),
+    15: _Forms(*map(struct.Struct, (">iiibii", ">iiqi8xi", ">iixihi"))),
+}
 
 
 class WantedPartition(NamedTuple):
@@ -85,40 +98,42 @@ class FetchResult(NamedTuple):
     diverging: tuple[int, int] | None = None
 
 
-def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
-    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it is not valid."""
-    read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
-    if version < _FIRST_WITHOUT_REPLICA:
-        read.number(I32)
-    max_wait_ms, min_bytes, max_bytes, isolation = read.unpack(_LIMITS)
-    session_id, session_epoch = read.unpack(_SESSION) if version >= _FIRST_WITH_SESSIONS else (0, -1)
-    form, places = _partition_form(version)
-    wanted, forgotten = list[WantedPartition](), list[tuple[str | bytes, int]]()
+def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
+    """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
+    version = header.version
+    forms = _forms(version)
+    read = Reader(data, header.body_at, flexible=version >= FIRST_FLEXIBLE)
+    read.skip_tags()
+    max_wait_ms, min_bytes, max_bytes, isolation, *session = read.unpack(forms.limits)
+    wanted: list[WantedPartition] = []
+    forgotten: list[tuple[str | bytes, int]] = []
     for _ in range(read.count()):
         topic = _topic(read, version)
         for _ in range(read.count()):
-            values = read.unpack(form)
+            values = read.unpack(forms.partition)
             read.skip_tags()
-            fields = [-1 if place is None else values[place] for place in places]
-            wanted.append(WantedPartition(topic, *fields))
+            if version < FIRST_FLEXIBLE:
+                partition, *epoch, offset, limit_bytes = values
+                values = partition, *(epoch or (-1,)), offset, -1, limit_bytes
+            wanted.append(_of(WantedPartition, (topic, *values)))
         read.skip_tags()
-    for _ in range(read.count() if version >= _FIRST_WITH_SESSIONS else 0):
-        topic = _topic(read, version)
-        forgotten += [(topic, read.number(I32)) for _ in range(read.count())]
-        read.skip_tags()
+    if session:
+        for _ in range(read.count()):
+            topic = _topic(read, version)
+            forgotten += [(topic, read.number(I32)) for _ in range(read.count())]
+            read.skip_tags()
+    session_id, session_epoch = session or (0, -1)
     has_ids = version >= FIRST_WITH_TOPIC_IDS
-    return FetchRequest(
-        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten, has_ids
+    return _of(
+        FetchRequest,
+        (max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten, has_ids),
     )
 
 
 @functools.cache
-def _partition_form(version: int) -> _Form:
-    """Return the form of a wanted partition, and for each field of ``WantedPartition`` after ``topic`` its index there.
-
-    An index is None if the version does not have the field.
-    """
-    return _PARTITION[max(first for first in _PARTITION if first <= version)]
+def _forms(version: int) -> _Forms:
+    """Return the formats of a version; those of the last version that changed them."""
+    return _FORMS[max(first for first in _FORMS if first <= version)]
 
 
 def _topic(read: Reader, version: int) -> str | bytes:
@@ -126,56 +141,59 @@ def _topic(read: Reader, version: int) -> str | bytes:
 
 
 def encode_fetch(
-    version: int,
+    header: Header,
     results: Iterable[FetchResult],
-    correlation_id: int,
     *,
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
 ) -> list[Piece]:
-    """Return a response frame as pieces to send one after the other."""
+    """Return the frame of the response to a request, as pieces to send one after the other."""
+    version, forms = header.version, _forms(header.version)
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     grouped: dict[str | bytes, list[FetchResult]] = {}
     for found in results:
         grouped.setdefault(found.topic, []).append(found)
-    pieces: list[Piece] = []
-    out = bytearray(I32.pack(0) + I32.pack(correlation_id) + tags + I32.pack(throttle_ms))  # the first is the size
-    if version >= _FIRST_WITH_SESSIONS:
-        out += I16.pack(error) + I32.pack(session_id)
+    in_session = (error, session_id) if version >= _FIRST_WITH_SESSIONS else ()
+    out = first = bytearray(forms.head.pack(0, header.correlation_id, throttle_ms, *in_session))
     out += put_count(len(grouped), flexible=flexible)
+    pieces: list[Piece] = []
+    before_bytes = 0
     for topic, partitions in grouped.items():
         out += topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
         out += put_count(len(partitions), flexible=flexible)
         for found in partitions:
-            _put_result(out, version, found, tags)
             batches = found.batches
             size = 0 if batches is None else batches.size_bytes
+            _put_result(out, version, found, tags)
             out += put_count(size, flexible=flexible)
-            if batches is None or size < _COPIED_BYTES:
-                out += b"" if batches is None else batches.read()
-            else:
+            if batches is not None and size >= _COPIED_BYTES:
                 pieces += (out, batches.read() if size <= READ_BYTES else batches)
+                before_bytes += len(out) + size
                 out = bytearray()
-            out += _diverging(found) if flexible else b""
+            elif batches is not None:
+                out += batches.read()
+            if flexible:
+                out += NO_TAGS if found.diverging is None else _diverging(*found.diverging)
         out += tags
     out += tags
     pieces.append(out)
-    first = pieces[0]
-    assert isinstance(first, bytearray)
-    I32.pack_into(first, 0, sum(map(size_bytes, pieces)) - I32.size)
+    I32.pack_into(first, 0, before_bytes + len(out) - I32.size)
     return pieces
 
 
-def size_bytes(piece: Piece) -> int:
-    """Return the number of bytes of a piece of a response."""
-    return piece.size_bytes if isinstance(piece, Transfer) else len(piece)
+def frame_bytes(pieces: Sequence[Piece]) -> int:
+    """Return the size of a frame that ``encode_fetch`` returned."""
+    first = pieces[0]
+    assert isinstance(first, bytearray)
+    size: int = I32.unpack_from(first)[0]
+    return I32.size + size
 
 
 def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -> None:
     """Append the fields of a partition before its batches."""
-    fixed = _RESULT.pack(found.partition, found.error, found.high_watermark, found.last_stable, found.log_start)
+    fixed = _RESULT.pack(*found[1:6])
     out += fixed if version >= 5 else fixed[:-8]
     out += put_count(len(found.aborted), flexible=bool(tags))
     for producer_id, first_offset in found.aborted:
@@ -184,9 +202,6 @@ def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -
         out += _NO_REPLICA
 
 
-def _diverging(found: FetchResult) -> bytes:
-    """Return the encoded tagged fields of a partition: field 0 is the diverging epoch, if there is one."""
-    if found.diverging is None:
-        return b"\0"
-    epoch, end_offset = found.diverging
-    return b"\x01\x00\x0d" + I32.pack(epoch) + I64.pack(end_offset) + b"\0"
+def _diverging(epoch: int, end_offset: int) -> bytes:
+    """Return the tagged fields of a partition with a diverging epoch, which is field 0."""
+    return b"\x01\x00\x0d" + I32.pack(epoch) + I64.pack(end_offset) + NO_TAGS

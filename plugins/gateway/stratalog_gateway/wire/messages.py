@@ -26,6 +26,7 @@ _NO_DELAY: Final = dt.timedelta()
 _EMPTY: Final[Mapping[str, object]] = {  # values of fields without a default, by the type of the field
     "bool": False, "bytes": b"", "int16": 0, "int32": 0, "int64": 0, "string": "", "timedelta_i32": _NO_DELAY,
 }  # fmt: skip
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class Header(NamedTuple):
@@ -54,18 +55,8 @@ def read_header(data: memoryview) -> Header:
     body_at = _HEADER.size + max(size, 0)
     if body_at > len(data):
         raise MalformedRequestError(f"a client id of {size} bytes is not inside the request of {len(data)} bytes")
-    return Header(api, version, correlation_id, str(data[_HEADER.size : body_at], "utf-8", "replace"), body_at)
-
-
-def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
-    """Return the position (bytes) of the body of a request, after the tagged fields of a flexible version's header.
-
-    Raises:
-        MalformedRequestError: the tagged fields are malformed.
-    """
-    read = Reader(data, header.body_at, flexible=flexible)
-    read.skip_tags()
-    return read.at
+    client_id = str(data[_HEADER.size : body_at], "utf-8", "replace")
+    return _of(Header, (api, version, correlation_id, client_id, body_at))
 
 
 def read_body(header: Header, data: memoryview) -> Any:
@@ -75,7 +66,9 @@ def read_body(header: Header, data: memoryview) -> Any:
         MalformedRequestError: the body does not fit its schema.
     """
     schema, reader = _request(header.api, header.version)
-    start = body_start(header, data, flexible=schema.__flexible__)
+    read = Reader(data, header.body_at, flexible=schema.__flexible__)
+    read.skip_tags()
+    start = read.at
     checked = checked_request(schema, data, start)
     try:
         return reader(checked, start)[0]

@@ -11,6 +11,7 @@ I32: Final = struct.Struct(">i")
 I64: Final = struct.Struct(">q")
 NO_TAGS: Final = b"\0"  # the end of a message of a flexible version that has no tagged fields
 _MAX_VARINT_BITS: Final = 35
+_BYTES: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 class MalformedRequestError(Exception):
@@ -36,9 +37,10 @@ class Reader:
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
         """Return the next numbers, which have the format ``form``."""
         at = self.at
-        self.at = at + form.size
-        if self.at > self._end:
+        end = at + form.size
+        if end > self._end:
             raise MalformedRequestError(f"the request ends at {self._end}, inside a number at {at}")
+        self.at = end
         return form.unpack_from(self._data, at)
 
     def number(self, form: struct.Struct) -> int:
@@ -48,9 +50,9 @@ class Reader:
     def uvarint(self) -> int:
         """Return the next unsigned varint."""
         at = self.at
-        if at < self._end and self._data[at] < 0x80:  # nearly all varints have one byte
+        if at < self._end and (found := self._data[at]) < 0x80:  # nearly all varints have one byte
             self.at = at + 1
-            return self._data[at]
+            return found
         found = shift = 0
         while True:
             if self.at >= self._end or shift > _MAX_VARINT_BITS:
@@ -74,7 +76,7 @@ class Reader:
 
         A number above the remaining bytes of the request is malformed, because each element has at least one byte.
         """
-        count = self.size()
+        count = self.uvarint() - 1 if self._flexible else self.number(I32)
         if count > self._end - self.at:
             raise MalformedRequestError(f"an array of {count} elements at {self.at} is longer than the request")
         return max(count, 0)
@@ -99,19 +101,15 @@ class Reader:
 
     def skip_tags(self) -> None:
         """Skip the tagged fields of a flexible version. Do nothing in older versions."""
-        if not self._flexible:
-            return
-        count = self.uvarint()
-        while count:
+        for _ in range(self.uvarint() if self._flexible else 0):
             self.uvarint()
             self.raw(self.uvarint())
-            count -= 1
 
 
 def put_uvarint(value: int) -> bytes:
     """Return ``value`` as an unsigned varint."""
     if value < 0x80:
-        return bytes((value,))
+        return _BYTES[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import I16, I32, Reader, put_count, put_string
 
 FIRST_FLEXIBLE: Final = 9
@@ -47,9 +48,11 @@ class ProduceResult(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
-    """Return the request whose body begins at the byte ``at``; raise MalformedRequestError if the body is malformed."""
-    read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
+def decode_produce(header: Header, data: memoryview) -> ProduceRequest:
+    """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
+    version = header.version
+    read = Reader(data, header.body_at, flexible=version >= FIRST_FLEXIBLE)
+    read.skip_tags()
     transactional_id = read.string()
     acks, timeout_ms = read.unpack(_ACKS_TIMEOUT)
     topics: list[tuple[str | bytes, list[ProducedRecords]]] = []

@@ -60,7 +60,8 @@ def checked_request(schema: Any, data: memoryview, start: int) -> bytes:
     """
     read = _UntaggingReader(data, start, flexible=schema.__flexible__)
     _message_check(schema)(read)
-    pieces, at = list[Buffer](), 0
+    pieces: list[Buffer] = []
+    at = 0
     for first, end in read.tagged:
         pieces += (data[at:first], NO_TAGS)
         at = end
