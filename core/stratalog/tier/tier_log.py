@@ -89,7 +89,7 @@ class TierLog(TierLogReader):
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(self.objects, self.env, label, found, section, self.commit, self.uploads)
+        return SegmentUploader(self.objects, self.env, self.prefix, label, found, section, self.commit, self.uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
@@ -173,7 +173,7 @@ class TierLog(TierLogReader):
             self.refresh()
             self.check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
-            return self.uploader(layout, section).offload(head, self.prefix, sources, at)
+            return self.uploader(layout, section).offload(head, sources, at)
 
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None

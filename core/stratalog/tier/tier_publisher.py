@@ -68,8 +68,7 @@ class TierPublisher:
         Raises the errors of ``SegmentUploader.upload``.
         """
         layout = self._config.tier_layout
-        uploader = self.log.uploader(layout, self._config.sections.get(layout))
-        return uploader.upload(source, self.log.prefix, self.leader_epoch)
+        return self.log.uploader(layout, self._config.sections.get(layout)).upload(source, self.leader_epoch)
 
     def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
         """Store a built segment as ``upload``, and remove its local files, also after an error."""

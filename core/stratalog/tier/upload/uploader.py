@@ -112,6 +112,7 @@ class SegmentUploader:
     Args:
         store: the store for the objects.
         env: clock and random numbers.
+        prefix: prefix of the log's keys in the tier.
         label: ``name@version`` of the layout.
         layout: the layout, which stores a segment as objects.
         section: the topic's settings of the layout; None if it has none.
@@ -123,21 +124,21 @@ class SegmentUploader:
         self,
         store: TierStore,
         env: Env,
+        prefix: str,
         label: str,
         layout: GuardedLayout,
         section: Section | None,
         commit: Callable[[int, Decide], Root | None],
         uploads: Uploads,
     ) -> None:
-        self._store, self._env, self._commit, self.uploads = store, env, commit, uploads
+        self._store, self._env, self._prefix, self._commit, self.uploads = store, env, prefix, commit, uploads
         self._label, self._layout, self._section = label, layout, section
 
-    def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
+    def offload(self, head: Root | None, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
         """Upload and commit segments, in order. Commits that succeed before an error stay.
 
         Args:
             head: the latest root of the log that was read; None if there is none.
-            prefix: prefix of the log's keys in the tier.
             sources: closed, durable segments, ascending; consumed one by one.
             at: the log's leader epoch and bounds.
 
@@ -160,7 +161,7 @@ class SegmentUploader:
             check_joins(head, source.info, at)
             if head is not None and head.leader_epoch < at.leader_epoch:
                 head = self._commit(at.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
-            stored = self.upload(source, prefix, at.leader_epoch)
+            stored = self.upload(source, at.leader_epoch)
             try:
                 head = self._commit(at.leader_epoch, partial(offload_change, stored=stored, at=at))
             except BaseException:
@@ -174,7 +175,7 @@ class SegmentUploader:
                 self.uploads.leave(stored.keys)
         return OffloadReport(tuple(committed), skipped)
 
-    def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+    def upload(self, source: SegmentSource, leader_epoch: int) -> StoredSegment:
         """Store a segment under new keys and return its manifest entry, without a commit.
 
         If ``tier.verify`` requires it, the segment is read back. After an error, the uploaded objects are deleted.
@@ -192,7 +193,7 @@ class SegmentUploader:
             self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
         verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
         put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
-        sink = SegmentSink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
+        sink = SegmentSink(self._store, self._env, self.uploads, self._prefix, base_offset, leader_epoch, put_objects)
         given = GivenSegment(source)
         try:
             stored = self._layout.write(given.source, sink, self._section)

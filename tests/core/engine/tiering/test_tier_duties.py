@@ -345,8 +345,8 @@ def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
     """Call ``change`` on another thread after the next upload, and before the commit of the uploaded segment."""
     upload = SegmentUploader.upload
 
-    def uploaded(self: SegmentUploader, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        stored = upload(self, source, prefix, leader_epoch)
+    def uploaded(self: SegmentUploader, source: SegmentSource, leader_epoch: int) -> StoredSegment:
+        stored = upload(self, source, leader_epoch)
         monkeypatch.setattr(SegmentUploader, "upload", upload)
         with ThreadPoolExecutor() as threads:
             threads.submit(change).result()
@@ -504,8 +504,8 @@ def during_the_first_upload(monkeypatch: pytest.MonkeyPatch, change: Callable[[]
     """Call ``change`` once in another thread, after the first segment was uploaded and before its commit."""
     real, done = SegmentUploader.upload, list[bool]()
 
-    def upload(self: SegmentUploader, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        stored = real(self, source, prefix, leader_epoch)
+    def upload(self: SegmentUploader, source: SegmentSource, leader_epoch: int) -> StoredSegment:
+        stored = real(self, source, leader_epoch)
         if not done:
             done.append(True)
             thread = threading.Thread(target=change)
