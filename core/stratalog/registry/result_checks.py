@@ -19,6 +19,7 @@ from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.spi.indexes import IndexFormat
+from stratalog.spi.layouts import MAC_BYTES, ManifestAuthenticator
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
 
 _NO_LIMIT: Final = 1 << 31  # decompressed bytes need no limit: the caller had them in memory
@@ -317,6 +318,13 @@ def _count(found: RecordFilter, records: RecordColumns, verdicts: bytearray) -> 
     return len(verdicts)
 
 
+# --- authenticators of manifests ---------------------------------------------------------------------------------
+
+
+def _authenticated(_: object, __: None, result: bytes, *___: object) -> str:
+    return "" if len(result) == MAC_BYTES else f"returned {len(result)} bytes, not {MAC_BYTES}"
+
+
 CHECKS: Final[Mapping[tuple[type[Any], str], ResultCheck]] = {  # Any: classes of every kind
     (Codec, "compress"): ResultCheck(_compressed),
     (Codec, "decompress"): ResultCheck(_decompressed),
@@ -342,6 +350,7 @@ CHECKS: Final[Mapping[tuple[type[Any], str], ResultCheck]] = {  # Any: classes o
     (SegmentStore, "remove_log"): ResultCheck(_log_removed),
     (RecordFilter, "observe"): ResultCheck(_observed),
     (RecordFilter, "judge"): ResultCheck(_judged, _count),
+    (ManifestAuthenticator, "mac"): ResultCheck(_authenticated),
 }
 LAZY_CHECKS: Final[Mapping[tuple[type[Any], str], Callable[..., Iterator[Any]]]] = {  # Any: as above
     (RecordFormat, "decode"): _decoded,

@@ -19,10 +19,11 @@ from typing import Final
 
 from stratalog.errors import ConfigError, PluginError, PluginImportError, TamperedManifestError
 from stratalog.model.names import TopicPartition, manifest_key
+from stratalog.registry.guarded_parts import guard_of
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac
 from stratalog.tier.manifest.root_codec import content_hash
-from stratalog.tier.store.layout_table import GuardedAuthenticator, LayoutTable
+from stratalog.tier.store.layout_table import LayoutTable
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CONTEXT: Final = b"stratalog-root-1\0"
@@ -154,13 +155,14 @@ class Authenticity:
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return
-        if not isinstance(found, GuardedAuthenticator) or not found.guard.is_stranger:
+        guard = guard_of(found)
+        if guard is None or not guard.is_stranger:
             return
         again = _digest(found, before.mac, content, manifest_key(before.prefix, before.version))
         if again != before.mac.digest:
-            found.guard.refuse("mac", "returned another value for the previous manifest root than before")
+            guard.refuse("mac", "returned another value for the previous manifest root than before")
         if again == digest:
-            found.guard.refuse("mac", "returned the same value for two manifest roots")
+            guard.refuse("mac", "returned the same value for two manifest roots")
 
     def _check_without_mac(self, root: Root, key: str) -> None:
         expected = self._expected(root)

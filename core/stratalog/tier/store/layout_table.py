@@ -12,9 +12,9 @@ from stratalog.errors import ConfigError, PluginError
 from stratalog.model.arrow import arrow_schema
 from stratalog.model.segment_info import FileKind
 from stratalog.registry.guard import Guard
+from stratalog.registry.guarded_parts import guarded_part
 from stratalog.registry.resolve import Catalogue
 from stratalog.spi.layouts import (
-    MAC_BYTES,
     ManifestAuthenticator,
     ObjectSink,
     RangeReader,
@@ -30,39 +30,6 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
 _STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each 64 MiB
-
-
-class GuardedAuthenticator(ManifestAuthenticator):
-    """An authenticator that calls another authenticator, converts its errors, and checks its results.
-
-    Args:
-        found: the authenticator to call.
-        guard: guards the calls.
-    """
-
-    def __init__(self, found: ManifestAuthenticator, guard: Guard) -> None:
-        self._found, self.guard = found, guard
-        self.unauthenticated = guard.typed("authenticator", found.unauthenticated, Unauthenticated)
-
-    def key_id(self) -> str:
-        """Return the checked result of ``ManifestAuthenticator.key_id``."""
-        with self.guard.calling("key_id"):
-            key_id = self._found.key_id()
-        return self.guard.typed("key_id", key_id, str)
-
-    def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the checked result of ``ManifestAuthenticator.mac``."""
-        with self.guard.calling("mac"):
-            made = self._found.mac(key_id, data)
-        if len(self.guard.typed("mac", made, bytes)) != MAC_BYTES:
-            self.guard.refuse("mac", f"returned {len(made)} bytes, not {MAC_BYTES}")
-        return made
-
-    def is_required(self, label: str) -> bool:
-        """Return the checked result of ``ManifestAuthenticator.is_required``."""
-        with self.guard.calling("is_required"):
-            needed = self._found.is_required(label)
-        return self.guard.typed("is_required", needed, bool)
 
 
 class GuardedLayout(TierLayout):
@@ -135,7 +102,8 @@ class GuardedLayout(TierLayout):
         if found is None:
             return None
         self.guard.check_type("authenticator", found, ManifestAuthenticator)
-        return GuardedAuthenticator(found, self.guard)
+        self.guard.check_type("authenticator", found.unauthenticated, Unauthenticated)
+        return guarded_part(found, ManifestAuthenticator, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return ``TierLayout.rewrapped`` of a segment; raise PluginError if another field than ``extra`` differs."""
