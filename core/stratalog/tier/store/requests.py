@@ -151,7 +151,7 @@ class Requests:
         while True:
             try:
                 with self._observed(kind, method, key):
-                    answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
+                    answer = self._asked(kind, method, call, request, overdue)
             except StoreError as error:
                 counter.failed()
                 if not error.retriable or not self._may_repeat(call, error):
@@ -170,27 +170,24 @@ class Requests:
         attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
         return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
-    def _asked(self, method: str, request: Callable[[int], T], deadline_ns: int, overdue: T | None) -> T:
-        """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError."""
-        wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
+    def _asked(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
+        """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError.
+
+        A try gets half of the time left, or all of it if it is an upload or the last retry.
+        """
+        now_ns = self._env.clock.monotonic_ns()
+        left_ns = call.end_ns - now_ns
+        if kind != "puts" and call.retries < self._retries:
+            left_ns = max(0, left_ns) // 2
+        wait_ms = left_ns / 1_000_000 + _GRACE_MS
         try:
-            return self._guard.call(method, lambda: request(deadline_ns), wait_ms=wait_ms)
+            return self._guard.call(method, lambda: request(now_ns + left_ns), wait_ms=wait_ms)
         except PluginError as error:
             if not isinstance(error.__cause__, OverdueError):
                 raise
             if overdue is not None:
                 return overdue
             raise StoreTimeoutError(error.reason, self._uri) from error
-
-    def _try_deadline_ns(self, kind: str, call: _Call) -> int:
-        """Return the deadline of the next try, in nanoseconds of the monotonic clock.
-
-        A try gets half of the time left, or all of it if it is an upload or the last retry.
-        """
-        if kind == "puts" or call.retries >= self._retries:
-            return call.end_ns
-        now = self._env.clock.monotonic_ns()
-        return now + max(0, call.end_ns - now) // 2
 
     def _may_repeat(self, call: _Call, error: StoreError) -> bool:
         """Wait before the next try and return True; return False if the request must not be retried."""
