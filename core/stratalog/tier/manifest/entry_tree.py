@@ -305,8 +305,8 @@ def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int
 
 
 def object_ends(entry: StoredSegment) -> dict[str, int]:
-    """Return the least size of each object that has a file of a segment, by key: the end of the last slice in it."""
-    ends: dict[str, int] = {}
+    """Return the least size of each object of a segment, by key: the end of the last slice in it, 0 without a slice."""
+    ends = dict.fromkeys(entry.keys, 0)
     for place in entry.slices.values():
-        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
+        ends[place.key] = max(ends[place.key], place.position + place.size_bytes)
     return ends

@@ -197,7 +197,7 @@ class TierLogCheck:
                     yield from self._walk([item], start)
 
     def _objects(self, stored: StoredSegment) -> Iterator[Finding]:
-        for key, end in sorted((dict.fromkeys(stored.keys, 0) | object_ends(stored)).items()):
+        for key, end in sorted(object_ends(stored).items()):
             size = self._sizes.get(key)
             if size is None:
                 yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=stored)

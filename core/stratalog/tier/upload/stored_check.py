@@ -195,7 +195,7 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
     """
     needed: dict[str, int] = {}
     for entry in entries:
-        for key, end in (dict.fromkeys(entry.keys, 0) | object_ends(entry)).items():
+        for key, end in object_ends(entry).items():
             needed[key] = max(needed.get(key, 0), end)
     if not needed:
         return
