@@ -313,7 +313,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
     location, options = parse_location(context.location), SecretOptions(context.options)
     settings = context.section if isinstance(context.section, S3Section) else S3Section()
     try:
-        _check(options, settings)
+        _file_system_options(options, settings)
     except ConfigError as error:
         raise error.with_traceback(None)  # noqa: B904 - the same error, without the frames that hold the options
     return S3Store(
@@ -326,11 +326,11 @@ def open_s3(context: OpenContext) -> ObjectStore:
     )
 
 
-def _check(options: SecretOptions, settings: S3Section) -> None:
-    """Raise ConfigError if the options are invalid."""
+def _file_system_options(options: SecretOptions, settings: S3Section) -> dict[str, Any]:
+    """Return the keyword arguments for s3fs; raise ConfigError if the options are invalid."""
     plain = options.reveal()
     take_provider(plain)
-    filesystem_options(plain, settings)
+    return filesystem_options(plain, settings)
 
 
 def _file_system(options: SecretOptions, settings: S3Section, credentials: RotatingCredentials | None) -> Any:
@@ -338,9 +338,7 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
 
     from stratalog_s3.direct import DirectSession  # noqa: PLC0415 - it imports aiobotocore
 
-    plain = options.reveal()
-    take_provider(plain)
-    wanted = filesystem_options(plain, settings)
+    wanted = _file_system_options(options, settings)
     wanted["config_kwargs"] = {"http_session_cls": DirectSession, **wanted["config_kwargs"]}  # the user may set another
     if credentials is not None:
         wanted["session"] = rotating_session(credentials)
