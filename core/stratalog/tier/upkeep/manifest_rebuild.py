@@ -164,7 +164,7 @@ class Rebuilder:
 
         The result is empty if no object describes a segment.
         """
-        return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
+        return [self._unpacked(segment) for segment in chain_of(self._trusted())]
 
     def entries(self) -> list[StoredSegment]:
         """Read the footers of all objects, and return all entries, in any order, also replaced and untrusted ones."""
@@ -288,7 +288,7 @@ def chain_of(found: Iterable[_FoundSegment]) -> list[_FoundSegment]:
     """Return the chain of segments that the module describes, ascending, without gap or overlap.
 
     If several segments fit before another segment, the chain has the one that gives it the lowest start; of several
-    such segments, the newest. ``found`` must not be empty.
+    such segments, the newest.
     """
     ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_FoundSegment]] = defaultdict(list)
@@ -300,8 +300,10 @@ def chain_of(found: Iterable[_FoundSegment]) -> list[_FoundSegment]:
         before[segment.key] = best
         reach[segment.key] = segment.base_offset if best is None else reach[best.key]
         by_end[segment.end_offset].append(segment)
-    last: _FoundSegment | None = max(
-        ascending, key=lambda segment: (segment.last_epoch, segment.end_offset, -reach[segment.key], segment.rank)
+    last = max(
+        ascending,
+        key=lambda segment: (segment.last_epoch, segment.end_offset, -reach[segment.key], segment.rank),
+        default=None,
     )
     chain = list[_FoundSegment]()
     while last is not None:
