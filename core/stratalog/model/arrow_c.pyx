@@ -14,9 +14,7 @@ from stratalog.model.views cimport (
     Cursor,
     Source,
     inside,
-    point_arena,
-    point_headers,
-    point_rows,
+    open_source,
     start_of,
 )
 
@@ -227,12 +225,9 @@ def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocat
     cdef Fault fault
     cdef int64_t n = 0, i, stamp_nulls
     cdef int changed
-    cdef list views = views_of(columns)
-    cdef object arena = point_arena(&source, columns.arena)
-    if not 0 <= start < len(views[0]) or limit_bytes > INT32_MAX:
+    cdef list views = open_source(&source, columns, views_of(columns))
+    if not 0 <= start < source.count or limit_bytes > INT32_MAX:
         raise ValueError(f"start {start} or limit {limit_bytes}")
-    point_rows(&source, views, len(views[0]))
-    point_headers(&source, views[8:], len(views[10]))
     memset(&extent, 0, sizeof(extent))
     with nogil:
         fault = measure(&source, start, limit_bytes, &extent, &n)

@@ -19,9 +19,9 @@ from stratalog.model.views cimport (
     Cursor,
     Source,
     inside,
+    open_source,
     point_arena,
     point_headers,
-    point_rows,
     size_of,
     start_of,
 )
@@ -302,15 +302,12 @@ cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t
 
 def records_of(columns, partition):
     cdef Source source
-    cdef list views = views_of(columns)
-    cdef object arena = point_arena(&source, columns.arena)
-    cdef int64_t i, count = len(views[0])
+    cdef list views = open_source(&source, columns, views_of(columns))
+    cdef int64_t i
     cdef int32_t number = integer("partition", partition, 32)
-    cdef list records = PyList_New(count)
+    cdef list records = PyList_New(source.count)
     cdef Record record
-    point_rows(&source, views, count)
-    point_headers(&source, views[8:], len(views[10]))
-    for i in range(count):
+    for i in range(source.count):
         record = Record.__new__(Record)
         fill_row(record, &source, i, number)
         Py_INCREF(record)
@@ -329,18 +326,14 @@ cdef class RecordIterator:
 
     cdef Source source
     cdef list views
-    cdef object arena
     cdef int64_t row
     cdef int32_t partition
     cdef Record last
     cdef Record before
 
     def __init__(self, columns, partition):
-        self.views = views_of(columns)
-        self.arena = point_arena(&self.source, columns.arena)
+        self.views = open_source(&self.source, columns, views_of(columns))
         self.partition = integer("partition", partition, 32)
-        point_rows(&self.source, self.views, len(self.views[0]))
-        point_headers(&self.source, self.views[8:], len(self.views[10]))
 
     def __iter__(self):
         return self

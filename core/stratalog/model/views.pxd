@@ -61,3 +61,14 @@ cdef inline void point_headers(Source* source, list six, int64_t total) noexcept
     source.headers = total
     source.name_position, source.name_size = <const int32_t*>start_of(six[2]), <const int32_t*>start_of(six[3])
     source.content_position, source.content_size = <const int32_t*>start_of(six[4]), <const int32_t*>start_of(six[5])
+
+
+cdef inline list open_source(Source* source, columns, list views):
+    """Set all pointers of ``source``, and return the views that keep the memory alive.
+
+    ``views`` is the result of ``views_of(columns)``; a view of the arena is added to it.
+    """
+    point_rows(source, views, len(views[0]))
+    point_headers(source, views[8:], len(views[10]))
+    views.append(point_arena(source, columns.arena))
+    return views

@@ -12,21 +12,16 @@ from libc.string cimport memset
 
 from stratalog.errors import InvalidRecordError
 
-from stratalog.model.prepared_c cimport BatchRow, PreparedBatches, Rules
+from stratalog.model.prepared_c cimport PreparedBatches, Rules
 from stratalog.model.record_c cimport Record
-from stratalog.model.views cimport Source, inside
-from stratalog_formats.kernels.scan_c cimport Header, seal
+from stratalog.model.views cimport Source, inside, point_arena, point_headers, point_rows
+from stratalog_formats.kernels.scan_c cimport Header, read_header, seal
 from stratalog_formats.kernels.wire cimport (
-    BATCH_CRC_POSITION,
     BATCH_HEADER_BYTES,
     MAX_INT32,
     at_start,
-    big_32,
     column,
     field_size,
-    flat,
-    size_of,
-    start_of,
     subtract,
     uninitialised,
     varint_size,
@@ -178,7 +173,6 @@ def prepare_records(records, Rules rules, int64_t now_ms):
     cdef WrittenFacts facts
     cdef Header header
     cdef PreparedBatches made
-    cdef BatchRow* row
     try:
         buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &facts)
     except (InvalidRecordError, TypeError):  # the caller then uses ``encode``, which reports all errors together
@@ -192,16 +186,14 @@ def prepare_records(records, Rules rules, int64_t now_ms):
     seal(at_start(buffer), len(buffer), &header)
     made = PreparedBatches.__new__(PreparedBatches)
     made.magic, made.data, made.size_bytes, made.batch_count = 2, buffer, len(buffer), 1
-    row = made.rows()
-    row.size_bytes, row.last_offset, row.record_count = made.size_bytes, count - 1, count
-    row.base_timestamp_ms, row.max_timestamp_ms = facts.base_ms, facts.largest_ms
-    row.leader_epoch = row.producer_id = row.producer_epoch = row.base_sequence = -1
-    row.crc = big_32(at_start(buffer) + BATCH_CRC_POSITION)
+    read_header(at_start(buffer), 0, made.size_bytes, made.rows())
     made.sum_up()
     return made
 
 
 # --- columns -----------------------------------------------------------------------------------------------------
+
+cdef object NOTHING = memoryview(b"")
 
 cdef enum:
     LONGEST_VARINT = 10
@@ -306,12 +298,13 @@ cdef uint8_t* write_rows(
 
 
 cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets):
-    """Set the pointers of ``source`` to the columns. They are valid as long as the caller keeps the returned list."""
+    """Set the pointers of ``source`` to the encoded columns, and return the views that keep the memory alive."""
     cdef int64_t headers = len(columns.header_key_position)
-    cdef list held = [
-        flat(columns.arena),
-        column(columns.offset, "q", count if keep_offsets else 0),
+    cdef list views = [
+        column(columns.offset, "q", count) if keep_offsets else NOTHING,
         column(columns.timestamp_ms, "q", count),
+        NOTHING,  # instead of the timestamp types
+        NOTHING,  # instead of the leader epochs
         column(columns.key_position, "i", count),
         column(columns.key_size, "i", count),
         column(columns.value_position, "i", count),
@@ -323,16 +316,12 @@ cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets)
         column(columns.header_value_position, "i", headers),
         column(columns.header_value_size, "i", headers),
     ]
-    source.arena, source.arena_bytes, source.headers = start_of(held[0]), size_of(held[0]), headers
-    source.offset = <const int64_t*>start_of(held[1]) if keep_offsets else NULL
-    source.timestamp_ms = <const int64_t*>start_of(held[2])
-    source.key_position, source.key_size = <const int32_t*>start_of(held[3]), <const int32_t*>start_of(held[4])
-    source.value_position, source.value_size = <const int32_t*>start_of(held[5]), <const int32_t*>start_of(held[6])
-    source.header_first, source.header_count = <const int32_t*>start_of(held[7]), <const int32_t*>start_of(held[8])
-    source.name_position, source.name_size = <const int32_t*>start_of(held[9]), <const int32_t*>start_of(held[10])
-    source.content_position = <const int32_t*>start_of(held[11])
-    source.content_size = <const int32_t*>start_of(held[12])
-    return held
+    point_rows(source, views, count)
+    point_headers(source, views[8:], headers)
+    if not keep_offsets:
+        source.offset = NULL
+    views.append(point_arena(source, columns.arena))
+    return views
 
 
 cdef object fault_of(Fault fault, columns, int64_t i):
