@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from stratalog.errors import StorageError
+from stratalog.testing.memory import memory_below
 from stratalog_spark.keys.hashes import KIND
 from stratalog_spark.keys.key_set import KeySet
 
@@ -50,16 +50,12 @@ def test_each_set_has_as_many_keys_as_its_memory_holds() -> None:
 def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
     limit = 8 << 20
     sets([b"first"])  # imports modules before the measurement
-    tracemalloc.start()
-    try:
-        held = 0
+    held = 0
+    # one set, the next one, and the keys that are hashed at a time
+    with memory_below(2 * limit + 65_536 * 200):
         for made in KeySet.in_memory((b"%0100d" % number for number in range(400_000)), limit):
             held += len(made)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert held == 400_000
-    assert peak < 2 * limit + 65_536 * 200, "one set, the next one, and the keys that are hashed at a time"
 
 
 def test_a_set_of_other_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Measurement of the memory that a call uses, including allocations of C libraries."""
+"""Measurements of the memory that code uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import ctypes
 import gc
 import sys
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,22 @@ _SELF = Path("/proc/self")
 _RESET_PEAK = "5"
 
 
+@contextlib.contextmanager
+def memory_below(limit_bytes: int) -> Iterator[None]:
+    """Fail if the memory that Python allocates in the ``with`` block reaches ``limit_bytes``."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < limit_bytes, f"{peak} bytes were allocated at a time"
+    finally:
+        tracemalloc.stop()
+
+
 def peak_bytes(call: Callable[[], object]) -> int:
     """Call ``call``, and return the number of bytes by which the process's peak resident memory grew.
+
+    This includes allocations of C libraries, unlike ``memory_below``.
 
     A StorageError of ``call`` is ignored. The test is skipped if the kernel does not report the peak: on each system
     except Linux, and on some Linux systems.

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +23,7 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.finding import FindingKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.testing.memory import memory_below
 from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.writing.write_target import WriteTarget
@@ -58,17 +56,6 @@ def values(log: Any) -> list[bytes | None]:
     return [record.value for record in log.records()]
 
 
-@contextmanager
-def small_memory() -> Iterator[None]:
-    """Fail if the peak of allocated memory exceeds ``MOST_BYTES``."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
-    finally:
-        tracemalloc.stop()
-
-
 def claim_huge_index(bucket: Path, kind: str = "index") -> None:
     """Change the newest root: it then claims an index of 3 GiB, in a sparse object of this size."""
 
@@ -86,14 +73,14 @@ def claim_huge_index(bucket: Path, kind: str = "index") -> None:
 
 def test_a_restore_of_a_root_that_claims_a_huge_index_takes_little_memory(tmp_path: Path, bucket: Path) -> None:
     claim_huge_index(bucket)
-    with small_memory(), pytest.raises(CorruptObjectError, match=r"limits\.index\.bytes=134217728"):
+    with memory_below(MOST_BYTES), pytest.raises(CorruptObjectError, match=r"limits\.index\.bytes=134217728"):
         restore(bucket.as_uri(), tmp_path / "new")
 
 
 def test_a_search_of_a_root_with_a_huge_index_takes_little_memory(bucket: Path) -> None:
     claim_huge_index(bucket, "timeindex")
     with (
-        small_memory(),
+        memory_below(MOST_BYTES),
         open_reader(bucket.as_uri()) as reader,
         pytest.raises(CorruptObjectError, match="names a file of"),
     ):
@@ -104,7 +91,7 @@ def test_a_check_reports_a_root_with_a_huge_index_and_takes_little_memory(bucket
     claim_huge_index(bucket)
     host = open_host(Settings(), (), None)
     try:
-        with small_memory(), open_tier(host, bucket.as_uri(), None, read_only=True) as tier:
+        with memory_below(MOST_BYTES), open_tier(host, bucket.as_uri(), None, read_only=True) as tier:
             (name,) = tier.logs()
             check = TierLogCheck(tier.log(*name), host.components(TopicConfig()), contents=True)
             assert list(check.roots()) == []
@@ -151,7 +138,7 @@ def test_a_sparse_file_of_a_terabyte_beside_a_log_takes_no_memory(
         file.truncate(1 << 40)
     if not clean:
         (tmp_path / "source" / ".kafka_cleanshutdown").unlink()
-    with small_memory():
+    with memory_below(MOST_BYTES):
         with open_reader(tmp_path / "source") as reader:
             assert values(reader.log("t", 0)) == [b"0", b"1"]
         with open_engine(tmp_path / "source") as engine:
@@ -165,7 +152,7 @@ def test_a_sparse_file_of_a_terabyte_beside_a_log_takes_no_memory(
 
 def test_a_topic_of_a_billion_partitions_is_refused_and_the_setting_is_named(tmp_path: Path) -> None:
     with open_engine(tmp_path / "a") as engine:
-        with small_memory(), pytest.raises(ConfigError, match=r"limits\.topic\.partitions=100000"):
+        with memory_below(MOST_BYTES), pytest.raises(ConfigError, match=r"limits\.topic\.partitions=100000"):
             engine.create_topic("t", partitions=BILLION)
         assert engine.topics() == {}
 
@@ -180,7 +167,7 @@ def test_the_number_of_partitions_is_bounded_by_a_setting(tmp_path: Path) -> Non
 def test_a_tier_refuses_a_new_topic_of_a_billion_partitions(bucket: Path) -> None:
     with (
         WriteTarget(bucket.as_uri()).open() as writer,
-        small_memory(),
+        memory_below(MOST_BYTES),
         pytest.raises(ConfigError, match=r"limits\.topic\.partitions"),
     ):
         writer.create_topic("new", BILLION)
@@ -189,7 +176,7 @@ def test_a_tier_refuses_a_new_topic_of_a_billion_partitions(bucket: Path) -> Non
 def test_a_note_of_a_billion_partitions_is_refused_before_anything_is_claimed(tmp_path: Path, bucket: Path) -> None:
     forge_root(root_paths(bucket)[-1], lambda root: root["topic_note"].update(partitions=BILLION))
     before = root_paths(bucket)
-    with small_memory(), pytest.raises(ConfigError, match=r"limits\.topic\.partitions"):
+    with memory_below(MOST_BYTES), pytest.raises(ConfigError, match=r"limits\.topic\.partitions"):
         open_engine(tmp_path / "new", tier=bucket.as_uri(), attach=True)
     assert root_paths(bucket) == before
 

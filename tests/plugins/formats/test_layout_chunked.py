@@ -5,7 +5,6 @@ import errno
 import hashlib
 import random
 import tempfile
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from stratalog.errors import ConfigError, CorruptObjectError, StorageError
 from stratalog.spi import FileKind, ObjectInfo, ObjectSlice, StoredSegment
 from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import a_segment, joined
+from stratalog.testing.memory import memory_below
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
@@ -170,13 +170,8 @@ def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: Memor
     objects.objects[place.key] = bomb + bytes(4)
     slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(bomb) + 4)}
     lied = with_index(dataclasses.replace(stored, slices=slices), objects, [len(bomb)])
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptObjectError):
-            joined(layout.read(lied, 0, CHUNK, objects.fetch))
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
+    with memory_below(4 << 20), pytest.raises(CorruptObjectError):
+        joined(layout.read(lied, 0, CHUNK, objects.fetch))
 
 
 def test_a_large_segment_is_never_in_memory() -> None:
@@ -195,12 +190,8 @@ def test_a_large_segment_is_never_in_memory() -> None:
                 yield NOISE[:CHUNK] * (min(chunk_bytes, self.size_bytes - start) // CHUNK)
 
     source = dataclasses.replace(a_segment(files={}), log=Large())
-    tracemalloc.start()
-    try:
+    with memory_below(24 << 20):
         ChunkedLayout(1 << 20).write(source, Discarding(), None)
-        assert tracemalloc.get_traced_memory()[1] < 24 << 20
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_full_disk_is_a_typed_error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import ConfigError
 from stratalog.spi import Buffer, BytesSource, Capability, ObjectStore
+from stratalog.testing.memory import memory_below
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.multipart import PartBudget
@@ -153,12 +153,8 @@ def test_uploads_stay_inside_their_share_of_memory(
         limits=limits,
     )
     store.put_file("warm", Streamed(64 << 20), deadline_ns=deadline_ns)
-    tracemalloc.start()
-    try:
+    with memory_below(2 * MIN_PART_BYTES + (4 << 20)):
         store.put_file("large", Streamed(64 << 20), deadline_ns=deadline_ns)
-        assert tracemalloc.get_traced_memory()[1] < 2 * MIN_PART_BYTES + (4 << 20)
-    finally:
-        tracemalloc.stop()
     assert store.sent() == {"CreateMultipartUpload": 2, "UploadPart": 26, "CompleteMultipartUpload": 2}
 
 
@@ -169,12 +165,8 @@ def test_an_upload_in_one_request_takes_its_size_once(
     answer = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n'
     store = open_store("s3://bucket/p", {"key": "k", "secret": "s", "endpoint_url": raw_server(answer)})
     store.put_file("warm", BytesSource(b""), deadline_ns=deadline_ns)
-    tracemalloc.start()
-    try:
+    with memory_below((32 << 20) + (4 << 20)):
         store.put_file("large", Streamed(32 << 20), deadline_ns=deadline_ns)
-        assert tracemalloc.get_traced_memory()[1] < (32 << 20) + (4 << 20)
-    finally:
-        tracemalloc.stop()
     assert store.sent() == {"PutObject": 2}
 
 

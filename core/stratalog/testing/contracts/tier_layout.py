@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import random
-import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
@@ -19,6 +18,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
 from stratalog.testing.contracts.made_segments import PREFIX, MemoryObjects, OddChunks, made_segment
+from stratalog.testing.memory import memory_below
 
 FILES: Final = {
     FileKind.OFFSET_INDEX: bytes(range(8)) * 5,
@@ -297,20 +297,15 @@ class TierLayoutContract:
     ) -> None:
         """For large numbers in ``extra``, the memory of a read stays below 32 MiB."""
         assert stored.keys, "something was stored"
-        tracemalloc.start()
-        try:
+        with memory_below(MOST_BYTES):
             for lie in lies_about(dict(stored.extra), LARGE_NUMBERS):
                 check_right_or_refused(layout, dataclasses.replace(stored, extra=lie), objects.objects)
-            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
-        finally:
-            tracemalloc.stop()
 
     def test_a_slice_with_wrong_positions_is_a_typed_error(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
         """For a slice with a wrong size, position or key, a read returns the right bytes or raises a StorageError."""
-        tracemalloc.start()
-        try:
+        with memory_below(MOST_BYTES):
             for kind, place in stored.slices.items():
                 for lie in (
                     dataclasses.replace(place, size_bytes=place.size_bytes + 1),
@@ -322,9 +317,6 @@ class TierLayoutContract:
                 ):
                     slices = {**stored.slices, kind: lie}
                     check_right_or_refused(layout, dataclasses.replace(stored, slices=slices), objects.objects)
-            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
-        finally:
-            tracemalloc.stop()
 
     def test_damaged_objects_do_not_stop_a_rebuild_untyped(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """For damage at the end of an object, ``discover`` finds or skips the segment, or raises a StorageError."""

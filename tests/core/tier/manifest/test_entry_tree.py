@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +15,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from stratalog.testing.memory import memory_below
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import next_root, walk, walk_back
 from stratalog.tier.manifest.json_fields import sha256_of
@@ -287,17 +287,12 @@ def test_the_oldest_segment_of_very_many_is_one_page_away(large: tuple[TierBed, 
     assert head is not None
     store = SimObjectStore(bed.bucket)
     pages = bed.pages(store)
-    tracemalloc.start()
-    try:
+    with memory_below(16 << 20):
         data = encode_root(head.root)
         root = parse_root(data, LOG, TOPIC_ID, head.root.version, limit_bytes=LIMIT_BYTES).root
         found = next(walk(root, pages, 500_005))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert found.info.base_offset == 500_000
     assert store.counts == {"read": 1}
-    assert peak < 16 << 20
 
 
 def test_a_page_that_no_reader_would_take_is_not_stored() -> None:
