@@ -17,6 +17,14 @@ def installed() -> Registry:
 
 
 @pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    """Return an empty directory, which a test uses as a tier."""
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def bed(tmp_path: Path, installed: Registry) -> Iterator[LogBed]:
     """Yield a bed with one log in its own directory."""
     with LogBed(tmp_path / "data", installed) as made:

@@ -86,9 +86,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+def data(tmp_path: Path, bucket: Path) -> Path:
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("orders", config={"remote.storage.enable": True})
         engine.log("orders", 0).append([Record(key=b"k", value=b"v")])
     return tmp_path / "data"
@@ -281,10 +280,9 @@ def test_a_path_that_cannot_be_written_is_named(
 
 @pytest.mark.parametrize("command", [["restore", "{}", "new"], ["attach", "{}", "--dir", "new"]], ids=label)
 def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
-    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+    bucket: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bucket").mkdir()
-    uri = (tmp_path / "bucket").as_uri()
+    uri = bucket.as_uri()
     said = refused(complete(command, uri), capsys)
     assert f"there are no logs in {uri}: correct the URI" in said
     assert f"stratalog rebuild {uri}" in said

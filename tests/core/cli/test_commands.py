@@ -146,9 +146,10 @@ def test_durability_is_given_as_the_library_takes_it(
     assert sent.items[0]["last_offset"] == 60
 
 
-def test_offload_and_retention_report_their_work(stratalog: RunCommand, filled: Path, tmp_path: Path) -> None:
-    (tmp_path / "bucket").mkdir()
-    tier = f"file://{tmp_path / 'bucket'}"
+def test_offload_and_retention_report_their_work(
+    stratalog: RunCommand, filled: Path, tmp_path: Path, bucket: Path
+) -> None:
+    tier = bucket.as_uri()
     sent = stratalog("offload", "--roll", "--dir", filled, "--tier", tier, "--json")
     assert [(item["topic"], item["partition"], item["tier_end_offset"]) for item in sent.items] == [
         ("orders", 0, 60),
@@ -333,11 +334,10 @@ def test_demo_keeps_its_directory_and_prints_its_path(stratalog: RunCommand) -> 
     assert "1,888 records of 9 partitions are the same" in ended.err
 
 
-def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: RunCommand, tmp_path: Path) -> None:
-    (tmp_path / "bucket").mkdir()
-    uri = f"file://{tmp_path / 'bucket'}"
+def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: RunCommand, bucket: Path) -> None:
+    uri = bucket.as_uri()
     assert stratalog("demo", "--records", 100, "--tier", uri).code == 0
-    (left,) = (tmp_path / "bucket").glob("stratalog-demo-*")
+    (left,) = bucket.glob("stratalog-demo-*")
     listed = stratalog("topics", "list", "--tier", f"{uri}/{left.name}", "--json")
     assert {item["topic"] for item in listed.items} >= {"demo", "txn", "multi"}
 
@@ -495,11 +495,10 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
 
 
 def test_each_command_finds_the_log_directories_in_the_settings(
-    stratalog: RunCommand, filled: Path, tmp_path: Path
+    stratalog: RunCommand, filled: Path, tmp_path: Path, bucket: Path
 ) -> None:
     """Commands that only read once ignored the directories of a settings file."""
-    (tmp_path / "bucket").mkdir()
-    tier = (tmp_path / "bucket").as_uri()
+    tier = bucket.as_uri()
     settings = tmp_path / "stratalog.toml"
     settings.write_text(
         f'"log.dirs" = ["{filled}"]\ntier = "{tier}"\n[topic_defaults]\n"retention.ms" = -1\n"local.retention.bytes" = 0\n'
@@ -525,18 +524,17 @@ def test_a_damaged_partition_does_not_hide_others(stratalog: RunCommand, filled:
 
 
 def test_offload_and_retention_name_what_failed_and_do_the_rest(
-    stratalog: RunCommand, filled: Path, tmp_path: Path
+    stratalog: RunCommand, filled: Path, bucket: Path
 ) -> None:
     damage(filled, 0)
-    (tmp_path / "bucket").mkdir()
-    place = ("--dir", filled, "--tier", (tmp_path / "bucket").as_uri(), "--json")
+    place = ("--dir", filled, "--tier", bucket.as_uri(), "--json")
     for command in (("offload", "--roll"), ("retention",)):
         ended = stratalog(*command, *place)
         assert ended.code == 1
         errors = {item["partition"]: item["error"] for item in ended.items}
         assert "partition.metadata" in str(errors[0])
         assert errors[1] == ""
-    with open_reader((tmp_path / "bucket").as_uri()) as reader:
+    with open_reader(bucket.as_uri()) as reader:
         assert reader.log("orders", 1).offsets().log_end == 60
 
 

@@ -10,7 +10,7 @@ import pytest
 from stratalog.cli.app import run
 
 
-def test_the_demo_asks_for_no_filter_that_python_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_asks_for_no_filter_that_python_does_not_have(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = tarfile.TarFile.extractall
 
     def then(
@@ -19,5 +19,4 @@ def test_the_demo_asks_for_no_filter_that_python_does_not_have(tmp_path: Path, m
         now(tar, path, members, numeric_owner=numeric_owner)
 
     monkeypatch.setattr(tarfile.TarFile, "extractall", then)
-    (tmp_path / "bucket").mkdir()
-    assert run(["demo", "--records", "1", "--tier", (tmp_path / "bucket").as_uri(), "--json"]) == 0
+    assert run(["demo", "--records", "1", "--tier", bucket.as_uri(), "--json"]) == 0

@@ -27,11 +27,10 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path: Path, bucket: Path) -> Path:
     """Return a directory with three closed segments, beside empty buckets."""
-    (tmp_path / "bucket").mkdir()
     (tmp_path / "archive").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("t", config=CONFIG)
         log = engine.log("t", 0)
         for number in range(3):
@@ -191,10 +190,9 @@ def test_ctrl_c_ends_a_command_in_order_and_reports_the_completed_work(
 
 @pytest.mark.long
 def test_ctrl_c_in_another_thread_than_the_main_one_stops_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bucket").mkdir()
-    uri = (tmp_path / "bucket").as_uri()
+    uri = bucket.as_uri()
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("t", partitions=4, config=CONFIG)
         for partition in range(4):

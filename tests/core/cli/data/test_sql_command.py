@@ -64,9 +64,8 @@ def test_topics_whose_names_differ_only_in_case_have_no_view(folder: Path) -> No
     assert isinstance(run("select count(*) from orders", folder).exception, ConfigError)
 
 
-def test_a_tier_is_queried_without_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "bucket").mkdir()
-    uri = (tmp_path / "bucket").as_uri()
+def test_a_tier_is_queried_without_a_directory(tmp_path: Path, bucket: Path) -> None:
+    uri = bucket.as_uri()
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("t")
         engine.log("t", 0).append([Record(value=b"v")])

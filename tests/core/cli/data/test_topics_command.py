@@ -67,9 +67,10 @@ def test_all_of_a_topic_is_described(folder: str, capsys: pytest.CaptureFixture[
     assert (producer["partition"], producer["last_offset"], producer["open_transaction"]) == (0, 2, None)
 
 
-def test_a_topic_of_a_tier_is_described_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bucket").mkdir()
-    uri = (tmp_path / "bucket").as_uri()
+def test_a_topic_of_a_tier_is_described_with_its_settings(
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = bucket.as_uri()
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("orders", config={"retention.ms": 12345})
         engine.log("orders", 0).append([Record(value=b"v")])
@@ -78,9 +79,7 @@ def test_a_topic_of_a_tier_is_described_with_its_settings(tmp_path: Path, capsys
     assert run(["topics", "describe", "orders", "--tier", uri]) == 0
     assert "retention.ms" in (shown := capsys.readouterr().out)
     assert "12,345" in shown
-    roots = [
-        path for path in (tmp_path / "bucket").rglob("*") if path.is_file() and b"retention.ms" in path.read_bytes()
-    ]
+    roots = [path for path in bucket.rglob("*") if path.is_file() and b"retention.ms" in path.read_bytes()]
     assert roots
     for root in roots:
         root.write_bytes(b"nonsense")

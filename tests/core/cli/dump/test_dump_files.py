@@ -196,18 +196,16 @@ def test_the_topics_of_an_engine(dump_runner: DumpRunner, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Path:
+def bucket(tmp_path: Path, bucket: Path) -> Path:
     """Return a bucket with a tier of three segments."""
-    folder = tmp_path / "bucket"
-    folder.mkdir()
     config = {"segment.bytes": 1000, "index.interval.bytes": 100}
-    with open_engine(tmp_path / "data", tier=folder.as_uri()) as engine:
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("t", config=config)
         log = engine.log("t", 0)
         for number in range(30):
             log.append([Record(timestamp_ms=STAMP + number, key=b"k%d" % number, value=b"v" * 20)])
         engine.offload()
-    return folder
+    return bucket
 
 
 def objects(bucket: Path, folder: str) -> list[Path]:

@@ -35,14 +35,13 @@ TIERED = {"segment.bytes": 1000, "local.retention.bytes": 1, "retention.ms": -1,
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, bucket: Path) -> Path:
     """Return a folder with files of all kinds that stratalog writes.
 
     It has a log that was compacted and bulk-written, a log in a tier, and a cache with parts of the tier.
     """
-    (tmp_path / "bucket").mkdir()
     config = {"tier.cache.dir": str(tmp_path / "cache"), "limits.chunk.cache.bytes": 0}
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri(), config=config) as engine:
+    with open_engine(tmp_path / "data", tier=bucket.as_uri(), config=config) as engine:
         engine.create_topic("t", config=TOPIC)
         engine.create_topic("tiered", config=TIERED)
         for topic in ("t", "tiered"):

@@ -33,9 +33,8 @@ def stratalog_services():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.long
-def test_run_continues_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "bucket").mkdir()
-    tier = f"file://{tmp_path / 'bucket'}"
+def test_run_continues_until_a_signal(tmp_path: Path, bucket: Path, number: signal.Signals) -> None:
+    tier = bucket.as_uri()
     with open_engine(tmp_path / "logs", tier=tier) as engine:
         engine.create_topic("orders")
         log = engine.log("orders", 0)

@@ -116,10 +116,8 @@ def test_objects_that_cannot_be_put_back_get_a_note_and_keep_their_bytes(
 
 
 def test_collecting_orphans_keeps_the_history_for_the_configured_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
     then_ms = round(bucket.stat().st_mtime * 1000) - 2 * GRACE_MS
     with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), env=Env(clock=ManualClock(then_ms))) as engine:
         engine.create_topic("t", config={"retention.ms": -1})
@@ -159,9 +157,10 @@ def test_a_budget_ends_a_run_and_the_next_runs_continue(
     assert not state.exists()
 
 
-def test_a_budget_ends_a_run_between_logs_of_one_segment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    uri, state = (tmp_path / "bucket").as_uri(), tmp_path / "state.json"
-    (tmp_path / "bucket").mkdir()
+def test_a_budget_ends_a_run_between_logs_of_one_segment(
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri, state = bucket.as_uri(), tmp_path / "state.json"
     with stratalog.open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("orders", partitions=3)
         engine.create_topic("empty")
@@ -220,11 +219,10 @@ def test_a_directory_beside_is_still_checked(place: Place) -> None:
 
 
 def test_segments_with_extra_indexes_are_put_back_byte_for_byte(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the plugin, extra indexes are copied from sound objects or from the local files of the segment."""
-    plugin, bucket = ExtraPlugin(), tmp_path / "bucket"
-    bucket.mkdir()
+    plugin = ExtraPlugin()
     with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), plugins=[plugin]) as engine:
         engine.create_topic("orders", config={"index.extra": "keyset,valueset", "remote.storage.enable": True})
         log = engine.log("orders", 0)

@@ -28,10 +28,8 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> str:
-    folder = tmp_path / "bucket"
-    folder.mkdir()
-    return f"file://{folder}"
+def target(bucket: Path) -> str:
+    return bucket.as_uri()
 
 
 def fill(folder: Path, count: int) -> None:

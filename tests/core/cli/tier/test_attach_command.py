@@ -11,9 +11,7 @@ from stratalog.cli.app import run
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
+def uri(tmp_path: Path, bucket: Path) -> str:
     with open_engine(tmp_path / "lost", tier=bucket.as_uri()) as engine:
         for topic in ("t", "u"):
             engine.create_topic(topic)

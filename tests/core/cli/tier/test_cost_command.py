@@ -68,10 +68,8 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], arguments
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
+def uri(tmp_path: Path, bucket: Path) -> str:
     """Return the URI of a tier with three segments of one record each in one topic, and one segment in another."""
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
     with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         for topic, segments in (("many", 3), ("one", 1)):
             engine.create_topic(topic)
@@ -99,8 +97,8 @@ def test_a_tier_without_dear_requests_is_no_finding(capsys: pytest.CaptureFixtur
     assert "many" in capsys.readouterr().out
 
 
-def test_a_log_that_cannot_be_read_is_reported(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
-    for root in (tmp_path / "bucket").glob("one-*/0/manifest/*"):
+def test_a_log_that_cannot_be_read_is_reported(capsys: pytest.CaptureFixture[str], uri: str, bucket: Path) -> None:
+    for root in bucket.glob("one-*/0/manifest/*"):
         root.write_bytes(b"no manifest")
     assert run(["tier", "cost", uri, "--json"]) == 1
     many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())

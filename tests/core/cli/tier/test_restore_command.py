@@ -11,9 +11,7 @@ from stratalog.cli.app import run
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
+def uri(tmp_path: Path, bucket: Path) -> str:
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
         engine.create_topic("t")
         for number in range(3):
@@ -58,10 +56,8 @@ def test_wrong_arguments_are_reported(
     assert not (tmp_path / "new" / "t-0").exists()
 
 
-def test_an_end_inside_a_batch_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_end_inside_a_batch_is_reported(tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a report, requested records would be missing without an error."""
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
         engine.create_topic("t")
         engine.log("t", 0).append([Record(value=b"%d" % number) for number in range(10)])
@@ -80,9 +76,9 @@ def test_existing_records_are_replaced_on_request(tmp_path: Path, uri: str, caps
     assert done["log_end"] == 1
 
 
-def test_a_transaction_without_an_end_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
+def test_a_transaction_without_an_end_is_reported(
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
         engine.create_topic("t")
         with engine.producer(transactional_id="x") as producer:

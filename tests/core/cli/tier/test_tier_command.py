@@ -17,10 +17,8 @@ from stratalog.tier.upkeep.collect import GRACE_MS
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
+def uri(tmp_path: Path, bucket: Path) -> str:
     """Return the URI of a tier with two partitions. Retention has deleted one of the three segments of the first."""
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
     with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("t", partitions=2, config={"retention.bytes": -1})
         for partition, segments in ((0, 3), (1, 1)):
@@ -82,9 +80,9 @@ def test_wrong_arguments_are_explained(
 
 
 def test_a_damaged_root_is_named_and_the_others_are_listed(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    uri: str, bucket: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    newest = max((tmp_path / "bucket").glob("t-*/1/manifest/*"))
+    newest = max(bucket.glob("t-*/1/manifest/*"))
     newest.chmod(0o600)
     newest.write_bytes(b"{}")
     assert run(["tier", "ls", uri, "--json"]) == 1
@@ -93,18 +91,17 @@ def test_a_damaged_root_is_named_and_the_others_are_listed(
 
 
 def test_pages_of_a_manifest_can_be_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
     monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
-    (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("t")
         for _ in range(9):
             engine.log("t", 0).append([Record(value=b"v")])
             engine.log("t", 0).roll()
         engine.offload()
-    pages = [str(found) for found in sorted((tmp_path / "bucket").rglob("*.page"))]
+    pages = [str(found) for found in sorted(bucket.rglob("*.page"))]
     levels = list[object]()
     for page in pages:
         assert run(["dump", page, "--json"]) == 0
@@ -120,13 +117,13 @@ def test_pages_of_a_manifest_can_be_shown(
 
 
 def test_unneeded_objects_are_collected_when_old_enough(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    uri: str, tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(tmp_path / "data")
     (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert (row["roots"], row["left_for_later"]) == (0, 5)
-    two_hours_ago = (tmp_path / "bucket").stat().st_mtime - 7_200
-    for found in (tmp_path / "bucket").rglob("*"):
+    two_hours_ago = bucket.stat().st_mtime - 7_200
+    for found in bucket.rglob("*"):
         os.utime(found, (two_hours_ago, two_hours_ago))
     (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert row["roots"] == 0, "the roots themselves say when they were made"
@@ -148,9 +145,9 @@ def test_a_reader_shows_an_earlier_state(uri: str, tmp_path: Path) -> None:
         open_reader(tmp_path / "data", as_of=1)
 
 
-def test_a_tier_without_an_engine_is_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
+def test_a_tier_without_an_engine_is_collected(
+    tmp_path: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     then_ms = round(bucket.stat().st_mtime * 1000) - 2 * GRACE_MS
     env = Env(clock=ManualClock(then_ms))
     with open_engine(tmp_path / "data", tier=bucket.as_uri(), env=env) as engine:

@@ -12,10 +12,8 @@ from stratalog.cli.app import run
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
+def uri(tmp_path: Path, bucket: Path) -> str:
     """Return the URI of a tier with three versions. Segments 0 and 1 are in the tier, 1 and 2 on local disk."""
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
     with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
         log = engine.log("t", 0)
