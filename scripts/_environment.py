@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -185,9 +184,7 @@ class Progress:
         self._show()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Erase the line on a terminal."""
         self._ended.set()
         if self._is_terminal:

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from harness import WrongOutcomeError
 from stratalog import Record, open_engine
+from stratalog.env.closing import Closeable
 
 PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 18, 19, 20
 _PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
@@ -79,21 +79,13 @@ def prepare_client() -> None:
         load_response_schema(api, version)
 
 
-class Connection:
+class Connection(Closeable):
     """One connection to a server on loopback. Not thread-safe."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT.seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._view = memoryview(bytearray(_BUFFER_BYTES))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

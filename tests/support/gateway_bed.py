@@ -9,8 +9,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -18,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from stratalog import Engine, Record, Transfer, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
+from stratalog.env.closing import Closeable
 from stratalog.spi import BatchHeader
 from stratalog_gateway.error_codes import RefusedError
 from stratalog_gateway.gateway import Gateway
@@ -80,8 +80,8 @@ class Served:
         return bytes(form.encode([Record(timestamp_ms=NOW_MS, value=value) for value in values], header, None, None))
 
 
-class Wire:
-    """One connection, for one thread. It is a context manager."""
+class Wire(Closeable):
+    """One connection, for one thread."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -133,14 +133,6 @@ class Wire:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def part(api: str, version: int, kind: str, /, **values: Any) -> Any:

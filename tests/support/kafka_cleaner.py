@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.closing import Closeable
 
 
-class KafkaCleaner:
-    """A process that cleans log folders on request, one at a time. It is a context manager.
+class KafkaCleaner(Closeable):
+    """A process that cleans log folders on request, one at a time.
 
     Args:
         command: command line that runs ``KafkaCleaner.java``.
@@ -21,12 +20,8 @@ class KafkaCleaner:
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from struct import Struct, calcsize, unpack_from
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from stratalog.env.clock import SystemClock
+from stratalog.env.closing import Closeable
 
 ANSWER_SECONDS: Final = 30
 CLIENT: Final = b"oracle"
@@ -29,8 +29,8 @@ class Answer(NamedTuple):
     base_offset: int = -1
 
 
-class KafkaWire:
-    """One connection to a broker, for one thread. It is a context manager. All requests use partition 0.
+class KafkaWire(Closeable):
+    """One connection to a broker, for one thread. All requests use partition 0.
 
     A broker that has just started may not lead its partitions yet. Requests are repeated until it does.
     """
@@ -79,12 +79,8 @@ class KafkaWire:
             found += part
         return bytes(found)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Self, cast
 
 import pytest
@@ -73,9 +72,7 @@ class OrderedLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _check(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, but imported without "as"
     AlterConfigOpType,
@@ -39,10 +38,8 @@ class ZooKeeperBroker(KafkaBroker):
                 command, cwd=self._folder, stdout=output, stderr=subprocess.STDOUT, text=True
             )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         if self._keeper is not None:
             self._keeper.kill()
             self._keeper.wait(STOP_SECONDS)
