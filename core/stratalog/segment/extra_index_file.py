@@ -28,6 +28,7 @@ from stratalog.segment.control_batches import without_markers
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
+from stratalog.segment.section_file import ReadBytes, Section, SectionForm
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.segment_store import SegmentFile
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
 _CHECKED_KEYS: Final = 256  # number of keys that each index of a plugin must not exclude
+_SECTION: Final = struct.Struct("<QIB")
 _MAX_SECTIONS: Final = 255
-_MAGIC: Final = b"STLGEXT1"
-_SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
-_TRAILER: Final = struct.Struct("<IIqqqqII8s")
-_MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
-
-ReadBytes = Callable[[int, int], Buffer]
-"""Function of a position and a size (bytes) that reads bytes; it returns fewer at the end of the file."""
+_FORM: Final = SectionForm(
+    magic=b"STLGEXT1",
+    section=_SECTION,
+    fields_bytes=0,
+    max_directory_bytes=_MAX_SECTIONS * (_SECTION.size + 255),
+)
 
 
 @runtime_checkable
@@ -65,20 +66,11 @@ def extra_index(segment: ReadableSegment, label: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexSection:
-    """Position and size of an index (bytes), and its CRC-32C."""
-
-    position: int
-    size_bytes: int
-    crc: int
-
-
-@dataclass(frozen=True, slots=True)
 class PackedExtras:
     """Directory of packed extra indexes: identity of the segment, and the section of each index by its label."""
 
     identity: Identity
-    sections: Mapping[str, IndexSection]
+    sections: Mapping[str, Section]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
         """Return the index with this label, read by ``read``; None if it is missing, damaged or above 64 MiB."""
@@ -91,48 +83,14 @@ class PackedExtras:
 
 def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
     """Return extra indexes and their directory as packed bytes, in parts to be written in this order."""
-    directory = b"".join(
-        _SECTION.pack(memoryview(data).nbytes, crc32c(data), len(label)) + label.encode("ascii")
-        for label, data in indexes.items()
-    )
-    crc = crc32c(_trailer(len(directory), len(indexes), identity, 0), crc32c(directory))
-    return [*indexes.values(), directory + _trailer(len(directory), len(indexes), identity, crc)]
+    directory = b"".join(_FORM.entry(label, data) for label, data in indexes.items())
+    return [*indexes.values(), directory + _FORM.trailer(directory, len(indexes), identity)]
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
     """Return the directory of packed extra indexes, which have ``size_bytes`` in all; None if it is damaged."""
-    body_bytes = size_bytes - _TRAILER.size
-    if body_bytes < 0:
-        return None
-    trailer = bytes(read(body_bytes, _TRAILER.size))
-    if len(trailer) != _TRAILER.size:
-        return None
-    directory_bytes, count, base, end, log_bytes, modified_ms, tail_crc, crc, magic = _TRAILER.unpack(trailer)
-    if magic != _MAGIC or directory_bytes > min(body_bytes, _MAX_DIRECTORY_BYTES) or count > _MAX_SECTIONS:
-        return None
-    identity = Identity(base, end, log_bytes, modified_ms, tail_crc)
-    directory = bytes(read(body_bytes - directory_bytes, directory_bytes))
-    if crc32c(_trailer(directory_bytes, count, identity, 0), crc32c(directory)) != crc:
-        return None
-    try:
-        return PackedExtras(identity, dict(_sections(directory, count)))
-    except (struct.error, UnicodeDecodeError):  # the CRC is right, but the form is wrong
-        return None
-
-
-def _sections(directory: bytes, count: int) -> Iterator[tuple[str, IndexSection]]:
-    at = position = 0
-    for _ in range(count):
-        size_bytes, crc, length = _SECTION.unpack_from(directory, at)
-        at += _SECTION.size
-        yield directory[at : at + length].decode("ascii"), IndexSection(position, size_bytes, crc)
-        at += length
-        position += size_bytes
-
-
-def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> bytes:
-    bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
-    return _TRAILER.pack(directory_bytes, count, *bounds, crc, _MAGIC)
+    found = _FORM.unpack(read, size_bytes)
+    return None if found is None else PackedExtras(found.identity, {one.name: one for one in found.sections})
 
 
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,28 +21,22 @@ from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGone
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
+from stratalog.segment.section_file import ReadBytes, Section, SectionForm
 from stratalog.segment.segment import Segment
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segment_store import LogFiles, SegmentFile
 
 NEVER_MS: Final = LONG_MAX
-_MAGIC: Final = b"STLGDIG2"
 _NEW: Final = ".new"
-_SECTION: Final = struct.Struct("<IIB")  # size, CRC, length of the kind
-_TRAILER: Final = struct.Struct("<IIqqqqIq16sI8s")
 _SECRET_BYTES: Final = 16
-_MAX_DIRECTORY_BYTES: Final = 1 << 24
-
-
-@dataclass(frozen=True, slots=True)
-class DigestSection:
-    """Position and size of a section in the file (bytes), its kind, and its CRC-32C."""
-
-    kind: str
-    position: int
-    size_bytes: int
-    crc: int
+_FIELDS: Final = struct.Struct("<q16s")  # due_ms, secret
+_FORM: Final = SectionForm(
+    magic=b"STLGDIG2",
+    section=struct.Struct("<IIB"),
+    fields_bytes=_FIELDS.size,
+    max_directory_bytes=1 << 24,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +47,14 @@ class Digest:
         identity: bounds, size and time of the segment that the digest describes.
         due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
-        sections: positions of the sections in the file.
+        sections: the sections in the file, named after their kinds.
         unchanged: state in which a round must reach the segment to skip it; empty until ``SegmentDigests.sparing`` reads it.
     """
 
     identity: Identity
     due_ms: int
     secret: bytes
-    sections: tuple[DigestSection, ...]
+    sections: tuple[Section, ...]
     unchanged: UnchangedState = field(default_factory=UnchangedState)
 
 
@@ -103,7 +97,7 @@ class SegmentDigests:
         digest = self._found.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
             return None
-        kinds = {section.kind for section in digest.sections}
+        kinds = {section.name for section in digest.sections}
         if not filters or any(found.digest_kind not in kinds for found in filters):
             return None
         if digest.identity != Identity.of(segment):
@@ -113,9 +107,9 @@ class SegmentDigests:
                 data = file.read(section.position, section.size_bytes)
                 if crc32c(data) != section.crc:
                     return None
-                if section.kind == unchanged_segments.KIND:
+                if section.name == unchanged_segments.KIND:
                     digest = replace(digest, unchanged=UnchangedState.decode(data))
-                if not all(found.spares(data) for found in filters if found.digest_kind == section.kind):
+                if not all(found.spares(data) for found in filters if found.digest_kind == section.name):
                     return None
         return digest
 
@@ -128,9 +122,9 @@ class SegmentDigests:
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:
                 # Merged segments have one joined section, see UnchangedState.join.
-                if section.kind == unchanged_segments.KIND:
+                if section.name == unchanged_segments.KIND:
                     continue
-                yield section.kind, file.read(section.position, section.size_bytes)
+                yield section.name, file.read(section.position, section.size_bytes)
 
     def begin(self, base_offset: int) -> DigestWriter | None:
         """Begin the digest file of a segment; return None if no digest is to be written."""
@@ -156,9 +150,8 @@ class DigestWriter:
 
     def add(self, kind: str, section: Buffer) -> None:
         """Write a section. ``kind`` is the ``digest_kind`` of the filter that made the section."""
-        name = kind.encode("ascii")
         if self._append(section):
-            self._directory += _SECTION.pack(memoryview(section).nbytes, crc32c(section), len(name)) + name
+            self._directory += _FORM.entry(kind, section)
             self._count += 1
 
     def seal(self, due_ms: int) -> None:
@@ -174,10 +167,7 @@ class DigestWriter:
         if found is None:  # truncated or deleted meanwhile
             self.abandon()
             return
-        bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
-        body = _TRAILER.pack(len(self._directory), self._count, *bounds, due_ms, self._secret, 0, _MAGIC)
-        crc = crc32c(body, crc32c(self._directory))
-        trailer = _TRAILER.pack(len(self._directory), self._count, *bounds, due_ms, self._secret, crc, _MAGIC)
+        trailer = _FORM.trailer(self._directory, self._count, found, _FIELDS.pack(due_ms, self._secret))
         if self._append(self._directory + trailer) and self._file is not None:
             self._file.close()
             self._files.rename(self._name + _NEW, self._name)
@@ -217,36 +207,13 @@ def _read(files: LogFiles, name: str) -> Digest | None:
         return None
 
 
-def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest | None:
+def unpack_digest(read: ReadBytes, size_bytes: int) -> Digest | None:
     """Return the digest in a file, or None if the file is not a digest or is damaged.
 
-    Only the trailer and the directory of sections are read. ``read`` is called with a position and a size, both in
-    bytes, and returns the bytes.
+    Only the trailer and the directory of sections are read.
     """
-    body = size_bytes - _TRAILER.size
-    if body < 0:
+    found = _FORM.unpack(read, size_bytes)
+    if found is None:
         return None
-    trailer = bytes(read(body, _TRAILER.size))
-    if len(trailer) != _TRAILER.size:  # truncated meanwhile
-        return None
-    directory_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
-    if magic != _MAGIC or directory_bytes > min(body, _MAX_DIRECTORY_BYTES):
-        return None
-    directory = bytes(read(body - directory_bytes, directory_bytes))
-    unsealed = _TRAILER.pack(directory_bytes, count, *bounds, due_ms, secret, 0, magic)
-    if crc32c(unsealed, crc32c(directory)) != crc:
-        return None
-    try:
-        return Digest(Identity(*bounds), due_ms, secret, tuple(_sections(directory, count)))
-    except (struct.error, UnicodeDecodeError):  # the CRC is right, but stratalog did not write the file
-        return None
-
-
-def _sections(directory: bytes, count: int) -> Iterator[DigestSection]:
-    at = position = 0
-    for _ in range(count):
-        size_bytes, crc, length = _SECTION.unpack_from(directory, at)
-        at += _SECTION.size
-        yield DigestSection(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
-        at += length
-        position += size_bytes
+    due_ms, secret = _FIELDS.unpack(found.fields)
+    return Digest(found.identity, due_ms, secret, found.sections)

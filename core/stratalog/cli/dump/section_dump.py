@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from crc32c import crc32c
 
-from stratalog.cleaning.compact.segment_digests import NEVER_MS, DigestSection, unpack_digest
+from stratalog.cleaning.compact.segment_digests import NEVER_MS, unpack_digest
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.source import PIECE_BYTES, Source
 from stratalog.cli.output import moment
 from stratalog.errors import CorruptIndexError
-from stratalog.segment.extra_index_file import IndexSection, unpack_extras
+from stratalog.segment.extra_index_file import unpack_extras
+from stratalog.segment.section_file import Section
 
 
 def dump_extras(context: Context, source: Source) -> None:
@@ -28,9 +29,7 @@ def dump_extras(context: Context, source: Source) -> None:
     segment = packed.identity
     about = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
     context.title(source.label, f"extra indexes {about}")
-    checked = (
-        (label, section, packed.index(label, source.read) is not None) for label, section in packed.sections.items()
-    )
+    checked = ((found, packed.index(label, source.read) is not None) for label, found in packed.sections.items())
     _dump_sections(context, source, "extra_index", "index", checked)
 
 
@@ -47,11 +46,11 @@ def dump_digest(context: Context, source: Source) -> None:
     due = "" if found.due_ms == NEVER_MS else f", due {moment(found.due_ms)}"
     what = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
     context.title(source.label, f"digest of the segment {what}")
-    checked = ((section.kind, section, _is_valid(source, section)) for section in found.sections)
+    checked = ((section, _is_valid(source, section)) for section in found.sections)
     _dump_sections(context, source, "digest_section", "section", checked)
 
 
-def _is_valid(source: Source, section: DigestSection) -> bool:
+def _is_valid(source: Source, section: Section) -> bool:
     found, end = 0, section.position + section.size_bytes
     for position in range(section.position, end, PIECE_BYTES):
         found = crc32c(source.read(position, min(PIECE_BYTES, end - position)), found)
@@ -63,14 +62,14 @@ def _dump_sections(
     source: Source,
     kind: str,
     column: str,
-    sections: Iterable[tuple[str, IndexSection | DigestSection, bool]],
+    sections: Iterable[tuple[Section, bool]],
 ) -> None:
-    """Show sections, each with its name and True if its CRC is correct; then raise the error of the first damaged one."""
+    """Show sections, each with True if its CRC is correct; then raise the error of the first damaged one."""
     damaged = None
     with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
-        for name, section, is_valid in sections:
-            sheet.row((name, section.position, section.size_bytes, is_valid))
+        for section, is_valid in sections:
+            sheet.row((section.name, section.position, section.size_bytes, is_valid))
             if not is_valid and damaged is None:
-                damaged = CorruptIndexError(f"the CRC of {name} is wrong", source.label, section.position)
+                damaged = CorruptIndexError(f"the CRC of {section.name} is wrong", source.label, section.position)
     if damaged is not None:
         raise damaged
