@@ -19,9 +19,9 @@ class LockRank(IntEnum):
     TOPICS = 1
     """``EngineLogs._changing``: topics are created, altered, moved or deleted."""
     TIER_CLEANING = 2
-    """``CleaningState.tier_busy``: committed segments of one log are rewritten."""
+    """``CleaningState.tier.busy``: committed segments of one log are rewritten."""
     CLEANING = 3
-    """``CleaningState.busy``: local segments of one log are rewritten or uploaded."""
+    """``CleaningState.local.busy``: local segments of one log are rewritten or uploaded."""
     SYNC = 4
     """``DurabilityState.syncing``: one log is synced, or bytes of it are removed."""
     LOG = 5

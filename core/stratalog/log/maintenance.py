@@ -6,8 +6,10 @@ This module delegates to other modules. It contains no algorithm.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
@@ -24,11 +26,13 @@ from stratalog.log.state.leadership import rejoin_tier
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
-from stratalog.model.events import EpochFenced, Event, SegmentEvicted
+from stratalog.model.events import EpochFenced, Event, LogUncleanable, SegmentEvicted
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogMaintenance:
@@ -193,6 +197,16 @@ class LogMaintenance:
         """Record that no offset is compacted, because a cleanup policy was added. A round in progress ends early."""
         with self._state.lock:
             self.cleaning.void(0)
+
+    def mark_uncleanable(self, error: StorageError, part: str = "local") -> None:
+        """Do not compact a part of the log until the log is opened again; log the reason and notify listeners.
+
+        ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, do nothing.
+        """
+        reason, name = str(error), self._state.name
+        if self.cleaning.part(part).mark_uncleanable(reason):
+            _LOGGER.warning("%s is not cleaned until it is opened again: %s", name, reason)
+            self.notify(LogUncleanable(log=name, reason=reason))
 
     def publisher(self) -> LocalPublisher:
         """Return a publisher of finished segments. It replaces nothing after a later truncation or ``recompact``."""

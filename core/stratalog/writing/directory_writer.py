@@ -286,7 +286,7 @@ class DirectoryWriter(BulkWriter):
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
-        with own.maintenance.cleaning.busy:
+        with own.maintenance.cleaning.local.busy:
             publisher, part = own.maintenance.publisher(), LocalRange(own)
             lowest = max(own.view().remote_end, own.maintenance.cleaning.dirty_start or 0)
             held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]

@@ -577,14 +577,14 @@ def test_damage_on_the_way_is_tried_again_and_damage_that_stays_ends_it(logs: Ti
     damaged[80] ^= 1
     logs.sim.bucket.objects[key] = bytes(damaged), modified_ms
     (result,) = engine.run_cleaner()
-    assert (result.error, log.maintenance.cleaning.tier_uncleanable) == (None, "")
+    assert (result.error, log.maintenance.cleaning.tier.uncleanable) == (None, "")
     assert result.stopped
     (result,) = engine.run_cleaner()
     assert isinstance(result.error, CorruptionError)
     assert engine.run_cleaner() == ()
     assert [plan.reason[:12] for plan in engine.plan_cleaner() if plan.part == "tier"] == ["uncleanable:"]
     assert committed(log) == [(0, 3), (3, 6)]
-    log.maintenance.cleaning.tier_uncleanable = log.maintenance.cleaning.tier_doubt = ""
+    log.maintenance.cleaning.tier.uncleanable = log.maintenance.cleaning.tier_doubt = ""
     assert engine.run_cleaner()[0].stopped
     logs.sim.bucket.objects[key] = data, modified_ms
     assert engine.run_cleaner()[0].error is None

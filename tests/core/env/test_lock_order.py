@@ -57,5 +57,5 @@ def test_the_locks_of_a_log_are_checked(bed: LogBed) -> None:
         log.append(records(1), "durable")
         state = log_state(log)
         with state.lock, pytest.raises(LockOrderError, match=r"CLEANING is acquired by a thread that holds \['LOG'\]"):
-            state.cleaning.busy.acquire()
+            state.cleaning.local.busy.acquire()
     assert len(violations()) == 1

@@ -24,7 +24,6 @@ from stratalog.cleaning.compact.segment_range import (
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
-from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.env.progress import Progress, counted, is_from_progress
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
@@ -176,7 +175,7 @@ class _Round:
         """Run both passes, or raise RewriteStoppedError if another thread compacts or offloads this part of the log."""
         self.end = self.job.dirty_start
         log, tier = self.plan.log, self.plan.tier
-        lock = log.maintenance.cleaning.busy if tier is None else log.maintenance.cleaning.tier_busy
+        lock = log.maintenance.cleaning.part(self.plan.part).busy
         if not lock.acquire(blocking=False):
             raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by another thread")
         try:
@@ -262,7 +261,7 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
 
 def _conclude(log: Log, result: CompactionResult, generation: int) -> None:
     if result.error is not None and not result.stopped:
-        mark_uncleanable(log, result.error, result.part)
+        log.maintenance.mark_uncleanable(result.error, result.part)
     if result.error is not None or result.stopped:
         return
     if result.part == "local":

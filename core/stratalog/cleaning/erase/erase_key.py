@@ -65,7 +65,7 @@ def erase(
     """
     erasure = _Erasure(log, key, tier, on_bytes, log.offsets().log_end, dry_run=dry_run)
     error: StorageError | None = None
-    with log.maintenance.cleaning.tier_busy:
+    with log.maintenance.cleaning.tier.busy:
         try:
             erasure.run()
         except StorageError as wrong:
@@ -105,7 +105,7 @@ class _Erasure:
     def run(self) -> None:
         """Erase the key on local disk, then in the tier; raise an error that ends the erasure early."""
         log = self.log
-        with log.maintenance.cleaning.busy:
+        with log.maintenance.cleaning.local.busy:
             if not log.maintenance.settle_remote():
                 raise StorageError(
                     f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase again"

@@ -83,7 +83,7 @@ def plan_parts(
         is_tiered = tier is not None and bool(tier.view().segments)
     except StorageError as error:
         return [CompactionPlan(log, None, str(error), error, tier=tier)]
-    uncleanable = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
+    uncleanable = {None: state.local.uncleanable} | ({tier: state.tier.uncleanable} if is_tiered else {})
     plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in uncleanable.items() if why]
     asked = [part for part, why in uncleanable.items() if not why]
     if not asked:
@@ -107,8 +107,8 @@ def plan_parts(
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
     """Return a plan with the error if a policy is wrong, a plan without one if the log is uncleanable, otherwise []."""
-    if log.maintenance.cleaning.uncleanable:
-        return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
+    if log.maintenance.cleaning.local.uncleanable:
+        return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.local.uncleanable}")]
     try:
         _actions(log, policies, summarise(log, has_tier=has_tier), now_ms)
     except StoreError:  # without the tier's segments the policies cannot plan, and nothing is rewritten here anyway

@@ -13,7 +13,6 @@ from itertools import chain
 
 from stratalog.cleaning.plan.log_summary import summarise
 from stratalog.cleaning.plan.policy_actions import actions_of, check_action, check_each
-from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError
 from stratalog.log.log import Log
@@ -200,7 +199,7 @@ def apply_retention(
         plan, result = plan_pass(log, policies, tier, now_ms=now_ms)
     except PluginError as error:
         if not dry_run:
-            mark_uncleanable(log, error)
+            log.maintenance.mark_uncleanable(error)
         raise
     if not dry_run:
         _execute(log, tier, plan, result)

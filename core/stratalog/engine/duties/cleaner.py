@@ -15,7 +15,6 @@ from stratalog.cleaning.compact.compaction_round import CleanerLimits, Compactio
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, dirtiest, plan_parts
-from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
@@ -184,7 +183,7 @@ class Cleaner:
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
                 if not isinstance(plan.error, StoreError | LogDirError | ClosedError):
-                    mark_uncleanable(plan.log, plan.error, plan.part)
+                    plan.log.maintenance.mark_uncleanable(plan.error, plan.part)
                 results.append(
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
@@ -238,7 +237,7 @@ class Cleaner:
             f"dirty_start is at least {name}, or choose another policy with `stratalog topics alter`; then open the "
             "log again"
         )
-        mark_uncleanable(log, error, plan.part)
+        log.maintenance.mark_uncleanable(error, plan.part)
         bounds = rewrite.start, rewrite.dirty_start, rewrite.dirty_start, rewrite.dirty_ratio
         return CompactionResult(log.name, *bounds, rewrite.reason, error=error, part=plan.part)
 

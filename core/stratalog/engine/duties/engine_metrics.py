@@ -153,7 +153,9 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     _of_log(
         "uncleanable",
         "1 if a part of the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
-        lambda of: int(bool(of.log.maintenance.cleaning.uncleanable or of.log.maintenance.cleaning.tier_uncleanable)),
+        lambda of: int(
+            bool(of.log.maintenance.cleaning.local.uncleanable or of.log.maintenance.cleaning.tier.uncleanable)
+        ),
         "uncleanable-partitions-count",
     ),
     _of_log(

@@ -255,7 +255,7 @@ class TierDuties:
 
         while True:
             refused_bytes = 0
-            with log.maintenance.cleaning.busy:
+            with log.maintenance.cleaning.local.busy:
                 result = offload_log(log, remote, may_begin, self._opener.note_of(log.name.topic), on_bytes)
             segments, size_bytes = segments + result.segments, size_bytes + result.size_bytes
             is_done = not refused_bytes or result.tier_end >= end_offset

@@ -131,7 +131,7 @@ def _no_offload(state: LogState) -> Iterator[None]:
     if state.settings.remote is None:
         yield
         return
-    with state.cleaning.busy:
+    with state.cleaning.local.busy:
         yield
 
 

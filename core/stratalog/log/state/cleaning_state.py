@@ -5,27 +5,48 @@ from __future__ import annotations
 from stratalog.env.lock_order import LockRank
 
 
+class CleanedPart:
+    """State of the compaction of one part of a log, its local segments or its segments in the tier.
+
+    Attributes:
+        busy: lock held while segments of the part are rewritten. The lock of the local part is also held during an
+            offload, because a segment must not change while it is uploaded.
+        uncleanable: the reason not to compact the part until the log is opened again; "" if there is none.
+    """
+
+    __slots__ = ("busy", "uncleanable")
+
+    def __init__(self, rank: LockRank) -> None:
+        self.busy, self.uncleanable = rank.lock(), ""
+
+    def mark_uncleanable(self, reason: str) -> bool:
+        """Do not compact the part until the log is opened again. Return True if ``reason`` is new."""
+        before, self.uncleanable = self.uncleanable, reason
+        return reason != before
+
+
 class CleaningState:
     """State of the compaction of one log. Fields are changed under the log's lock.
 
     Attributes:
-        dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
+        local: state of the local part.
+        tier: state of the part in the tier.
+        dirty_start: first offset of the local part that is not compacted yet, from the cleaner's checkpoint; None if
+            there is none.
         generation: number of calls of ``void``. A compaction in progress is invalid if the number has changed.
-        uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
-        busy: lock held during a compaction and during an offload, because a segment must not change while it is
-            uploaded.
-        tier_busy: lock held while committed segments are rewritten.
-        tier_uncleanable: the reason not to compact the tier's part of the log; "" if there is none.
         tier_doubt: damage that the last read from the tier found, "" if none. It may be a transfer error.
     """
 
-    __slots__ = ("busy", "dirty_start", "generation", "tier_busy", "tier_doubt", "tier_uncleanable", "uncleanable")
+    __slots__ = ("dirty_start", "generation", "local", "tier", "tier_doubt")
 
     def __init__(self) -> None:
+        self.local, self.tier = CleanedPart(LockRank.CLEANING), CleanedPart(LockRank.TIER_CLEANING)
         self.dirty_start: int | None = None
-        self.generation, self.uncleanable = 0, ""
-        self.tier_uncleanable = self.tier_doubt = ""
-        self.tier_busy, self.busy = LockRank.TIER_CLEANING.lock(), LockRank.CLEANING.lock()
+        self.generation, self.tier_doubt = 0, ""
+
+    def part(self, name: str) -> CleanedPart:
+        """Return the state of the part with the name ``"local"`` or ``"tier"``."""
+        return self.local if name == "local" else self.tier
 
     def void(self, end: int | None = None) -> None:
         """Invalidate a compaction in progress, because the log is truncated or has a new cleanup policy.
@@ -54,17 +75,6 @@ class CleaningState:
         """
         if generation == self.generation:
             self.dirty_start = end
-
-    def mark_uncleanable(self, part: str, reason: str) -> bool:
-        """Do not compact a part of the log until it is opened again. Return True if ``reason`` is new.
-
-        ``part`` is ``"local"`` or ``"tier"``.
-        """
-        if part == "local":
-            before, self.uncleanable = self.uncleanable, reason
-        else:
-            before, self.tier_uncleanable = self.tier_uncleanable, reason
-        return reason != before
 
     def doubt_tier(self, damage: str) -> bool:
         """Record the damage that a read from the tier found, "" if none.

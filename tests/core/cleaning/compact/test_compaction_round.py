@@ -518,7 +518,7 @@ def test_a_log_that_is_closed_meanwhile_ends_the_round(bed: LogBed) -> None:
     plan = local_plan(log, policies)
     result = compact(plan, policies, LIMITS, Throttle(bed.clock, 1e15), stop, 0)
     assert result.stopped == "the engine is closing"
-    assert not log.maintenance.cleaning.uncleanable
+    assert not log.maintenance.cleaning.local.uncleanable
     assert log.maintenance.cleaning.dirty_start is None
 
 
@@ -547,7 +547,7 @@ def test_a_wrong_filter_stops_only_the_compaction_of_its_log(bed: LogBed, policy
     result = interfere(bed, log, policy)
     assert isinstance(result.error, PluginError)
     assert left(log) == [(0, b"k", b"1"), (1, b"k", b"2")]
-    assert log.maintenance.cleaning.uncleanable
+    assert log.maintenance.cleaning.local.uncleanable
     add(log, (b"k", b"3"))
 
 

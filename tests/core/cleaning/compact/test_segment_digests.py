@@ -332,7 +332,7 @@ def test_a_digest_that_is_deleted_during_its_check_does_not_stop_the_cleaning(be
     assert result.error is None
     assert opened
     faulty.rule = None
-    assert not log.maintenance.cleaning.uncleanable
+    assert not log.maintenance.cleaning.local.uncleanable
     if result.stopped:
         cleaned(bed, log)
     assert len(list(log.records())) == OLD + 1

@@ -130,7 +130,7 @@ def test_a_plan_that_cannot_be_carried_out_makes_the_log_uncleanable_and_deletes
     for dry_run in (True, False, False):
         with pytest.raises(PluginError, match=problem):
             run(log, bed, ActionsPolicy(DeletePrefix(0, 2, "a right one")), ActionsPolicy(action), dry_run=dry_run)
-        assert (problem in log.maintenance.cleaning.uncleanable) == (not dry_run)
+        assert (problem in log.maintenance.cleaning.local.uncleanable) == (not dry_run)
     assert offsets_left(log) == list(range(COUNT))
     uncleanable = [event for event in bed.events if isinstance(event, LogUncleanable)]
     assert [problem in event.reason for event in uncleanable] == [True]
@@ -145,7 +145,7 @@ def test_a_deletion_that_deletes_nothing_makes_the_log_uncleanable(bed: LogBed) 
     policy.actions = (DeletePrefix(2, 3, "up to there"),)
     with pytest.raises(PluginError, match="which deletes nothing: the log starts at 3"):
         run(log, bed, policy)
-    assert "which deletes nothing" in log.maintenance.cleaning.uncleanable
+    assert "which deletes nothing" in log.maintenance.cleaning.local.uncleanable
     assert run(log, bed, policy, ActionsPolicy(DeletePrefix(2, 4, "more"))).log_start == 4
 
 

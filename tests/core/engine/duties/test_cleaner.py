@@ -375,7 +375,7 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
     assert {result.log.topic: type(result.error) for result in results} == {"bad": PluginError, "good": type(None)}
     assert len(offsets(log)) == 5
     assert len(offsets(bad)) == 10
-    assert reason in bad.maintenance.cleaning.uncleanable
+    assert reason in bad.maintenance.cleaning.local.uncleanable
     assert engine.run_cleaner() == ()
     tell_listeners(engine)
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
@@ -389,8 +389,8 @@ def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_unc
     results = [result for result in engine.run_cleaner() if result.log == log.name]
     assert [(result.end, type(result.error)) for result in results[:-1]] == [(10, type(None))] * 2
     assert isinstance(results[-1].error, PluginError)
-    assert f"cleanup.policy={policy} plans Rewrite(" in log.maintenance.cleaning.uncleanable
-    assert "a round with these bounds changed nothing" in log.maintenance.cleaning.uncleanable
+    assert f"cleanup.policy={policy} plans Rewrite(" in log.maintenance.cleaning.local.uncleanable
+    assert "a round with these bounds changed nothing" in log.maintenance.cleaning.local.uncleanable
     assert len(offsets(good)) == 5
     assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
     assert engine.run_cleaner() == ()
@@ -402,7 +402,7 @@ def test_the_duty_ends_for_a_policy_that_always_plans_the_same(engine: Engine, c
     log = dirty(engine, "t", 10, 10, cleanup_policy="endless")
     clock.advance_ms(15_000)
     engine.run_duties()
-    assert "changed nothing" in log.maintenance.cleaning.uncleanable
+    assert "changed nothing" in log.maintenance.cleaning.local.uncleanable
     log.append([Record(key=b"k", value=b"v")])
     assert len(offsets(log)) == 11
 
@@ -421,7 +421,7 @@ def test_the_tiers_part_ends_for_a_policy_that_always_plans_the_same(tmp_path: P
         results = engine.run_cleaner()
         assert [result.part for result in results] == ["tier"] * len(results)
         assert [type(result.error) for result in results] == [type(None), type(None), PluginError]
-        assert "LogSummary.tier_dirty_start" in log.maintenance.cleaning.tier_uncleanable
+        assert "LogSummary.tier_dirty_start" in log.maintenance.cleaning.tier.uncleanable
         figures = {metric.name: value for metric, labels, value in engine.metrics() if labels == ("t", "0")}
         assert figures["stratalog_log_uncleanable"] == 1
         assert engine.run_cleaner() == ()
@@ -444,10 +444,10 @@ def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable
     log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
     (plan,) = engine.plan_cleaner()
     assert isinstance(plan.error, PluginError)
-    assert not log.maintenance.cleaning.uncleanable
+    assert not log.maintenance.cleaning.local.uncleanable
     (result,) = engine.run_cleaner()
     assert isinstance(result.error, PluginError)
-    assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
+    assert "implement its method record_filter" in log.maintenance.cleaning.local.uncleanable
     assert len(offsets(log)) == 10
     assert engine.run_cleaner() == ()
 
@@ -457,7 +457,7 @@ def test_retention_notices_an_action_with_a_value_of_a_wrong_type(engine: Engine
     log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
     with pytest.raises(PluginError, match=r"is wrong about t-0: TypeError"):
         engine.apply_retention()
-    assert "TypeError" in log.maintenance.cleaning.uncleanable
+    assert "TypeError" in log.maintenance.cleaning.local.uncleanable
 
 
 def test_retention_notices_a_deletion_with_an_offset_that_is_not_an_integer(engine: Engine) -> None:
@@ -466,14 +466,14 @@ def test_retention_notices_a_deletion_with_an_offset_that_is_not_an_integer(engi
     assert len(offsets(log)) == 5
     with pytest.raises(PluginError, match=r"is wrong about t-0: TypeError"):
         engine.apply_retention()
-    assert "TypeError" in log.maintenance.cleaning.uncleanable
+    assert "TypeError" in log.maintenance.cleaning.local.uncleanable
 
 
 def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine: Engine) -> None:
     log = dirty(engine, "t", 5, 10, cleanup_policy="unfiltered")
     with pytest.raises(PluginError, match=r"implement its method record_filter"):
         engine.apply_retention()
-    assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
+    assert "implement its method record_filter" in log.maintenance.cleaning.local.uncleanable
 
 
 def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their_turn(tmp_path: Path) -> None:
@@ -491,7 +491,7 @@ def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their
         assert (type(results["bad"]), results["good"]) == (ObjectNotFoundError, None)
         assert len(offsets(good)) == 5
         assert {plan.log.name.topic for plan in engine.plan_cleaner() if plan.error is not None} == {"bad"}
-        assert not bad.maintenance.cleaning.uncleanable
+        assert not bad.maintenance.cleaning.local.uncleanable
         clock.advance_ms(20_000)
         engine.run_duties()
         (status,) = [found for found in engine.duties() if found.name == "cleaner"]

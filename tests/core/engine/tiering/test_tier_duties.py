@@ -784,7 +784,7 @@ def test_a_truncation_waits_for_an_upload_and_keeps_what_that_has_committed(
         engine.create_topic("t")
         fill(engine, 2)
         log, busy = engine.log("t", 0), WatchedLock()
-        log.maintenance.cleaning.busy = cast("threading.Lock", busy)
+        log.maintenance.cleaning.local.busy = cast("threading.Lock", busy)
 
         def cut() -> None:
             try:
