@@ -30,7 +30,6 @@ from stratalog.model.events import EpochFenced, Event, LogUncleanable, SegmentEv
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
-from stratalog.segment.segment import Segment
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -155,22 +154,15 @@ class LogMaintenance:
         """
         return raise_log_start(self._state, before)
 
-    def drop_local(self, end: int) -> list[Segment]:
-        """Remove the segments that end at or below ``end`` from local disk; return the removed segments, closed.
-
-        If the active segment is one of them, the log rolls first. Nothing is removed while the tier is unavailable. A
-        segment with records above the log start that the tier does not have stays. Raises StorageError if the log is
-        not writable, or if the disk failed.
-        """
-        return drop_segments(self._state, end)
-
     def evict(self, end: int, *, above: int = 0) -> int:
-        """Remove segments as ``drop_local``, notify listeners of each eviction, and return the number of evictions.
+        """Remove the segments that end at or below ``end`` from local disk, and return the number of evictions.
 
-        Segments that end at or below ``above`` are removed, but are not evictions: the log deletes them. If ``end`` is
-        0, do nothing.
+        Listeners are notified of each eviction. Segments that end at or below ``above`` are removed, but are not
+        evictions: the log deletes them. If the active segment is removed, the log rolls first. Nothing is removed while
+        the tier is unavailable. A segment with records above the log start that the tier does not have stays. If
+        ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """
-        gone = self.drop_local(end) if end else []
+        gone = drop_segments(self._state, end) if end else []
         evicted = [segment for segment in gone if segment.end_offset > above]
         for segment in evicted:
             self.notify(

@@ -526,7 +526,7 @@ def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs)
             done.append(operation)
 
     files.rule = rule
-    assert len(log.maintenance.drop_local(3)) == 3
+    assert log.maintenance.evict(3) == 3
     files.rule = None
     assert done == ["rename", "sync folder"] * 3
 

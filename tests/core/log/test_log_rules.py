@@ -242,7 +242,7 @@ def test_only_the_counter_of_replicas_moves_the_high_watermark(led: tuple[LogBed
         lambda: log.end_transaction(2, 0, commit=True, coordinator_epoch=0),
         lambda: log.lead(log.leader_epoch + 1),
         lambda: log.delete_records(-1),
-        lambda: log.maintenance.drop_local(3),
+        lambda: log.maintenance.evict(3),
         lambda: log.maintenance.configure(bed.topic, bed.components),
         lambda: log.set_high_watermark(2),
     ]

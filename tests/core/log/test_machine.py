@@ -133,7 +133,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def drop_segments(self) -> None:
-        self.log.maintenance.drop_local(self.start)
+        self.log.maintenance.evict(self.start)
         assert self.log.segments()[0].base_offset <= self.start
 
     @rule()

@@ -162,7 +162,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def drop_segments(self, which: int) -> None:
-        self.logs[which].maintenance.drop_local(self.logs[which].offsets().log_start)
+        self.logs[which].maintenance.evict(self.logs[which].offsets().log_start)
 
     @rule(which=st.integers(0, 1), clean=st.booleans(), stale=st.booleans())
     def restart(self, which: int, clean: bool, stale: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments

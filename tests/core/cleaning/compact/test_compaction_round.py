@@ -501,7 +501,7 @@ def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
         def act(self, verdicts: bytearray) -> None:
             del verdicts
             log.maintenance.raise_log_start(1)
-            log.maintenance.drop_local(1)
+            log.maintenance.evict(1)
 
     assert interfere(bed, log, Deleting()).stopped
     assert left(log) == [(1, b"j", b"2"), (2, b"i", b"2")]

@@ -345,7 +345,7 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
     log = clean_log(bed)
     assert len(digests(bed)) == OLD
     log.maintenance.raise_log_start(2)
-    log.maintenance.drop_local(2)
+    log.maintenance.evict(2)
     assert len(digests(bed)) == OLD - 2
     erase(log, b"old-3")
     assert bed.path(3, DIGEST_SUFFIX) not in digests(bed)  # the digest would show that the key existed

@@ -21,7 +21,7 @@ def uri(tmp_path: Path, bucket: Path) -> str:
             log.append([Record(value=b"%d" % number)])
             log.roll()
             engine.offload()
-        log.maintenance.drop_local(1)
+        log.maintenance.evict(1)
         log.append([Record(value=b"2")])
         log.roll()
     return bucket.as_uri()

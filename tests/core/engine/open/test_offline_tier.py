@@ -183,7 +183,7 @@ def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
         with pytest.raises(TierUnavailableError):
             engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
         assert [result.error for result in engine.run_cleaner()] == []
-        log.maintenance.drop_local(log.offsets().log_end)
+        log.maintenance.evict(log.offsets().log_end)
         assert [segment.base_offset for segment in log.view().segments] == local
         assert place.asked == []  # no request is sent again so soon
         place.wait()

@@ -121,8 +121,7 @@ def test_epochs_that_cannot_be_stored_take_the_log_out_of_service(files: FaultyV
 @pytest.mark.parametrize(("end", "first"), [(0, 0), (1, 0), (2, 2), (5, 4), (6, 6), (9, 8), (11, 10)])
 def test_whole_closed_segments_are_deleted(bed: LogBed, log: Log, end: int, first: int) -> None:
     log.maintenance.raise_log_start(first)
-    gone = log.maintenance.drop_local(end)
-    assert [segment.base_offset for segment in gone] == list(range(0, first, 2))
+    assert log.maintenance.evict(end) == first // 2
     assert offsets_in(log) == list(range(first, COUNT))
     assert log.offsets().log_start == first
     assert [segment.base_offset for segment in log.segments()] == list(range(first, COUNT, 2))
@@ -132,24 +131,24 @@ def test_whole_closed_segments_are_deleted(bed: LogBed, log: Log, end: int, firs
 
 def test_a_segment_above_the_log_start_is_not_deleted_from_a_log_without_a_tier(log: Log) -> None:
     log.maintenance.raise_log_start(3)
-    assert [segment.base_offset for segment in log.maintenance.drop_local(COUNT)] == [0]
+    assert log.maintenance.evict(COUNT) == 1
     assert offsets_in(log) == list(range(3, COUNT))
 
 
 def test_the_active_segment_is_rolled_before_it_is_deleted(bed: LogBed, log: Log) -> None:
     log.maintenance.raise_log_start(COUNT)
-    assert len(log.maintenance.drop_local(COUNT)) == 6
+    assert log.maintenance.evict(COUNT) == 6
     assert [segment.base_offset for segment in log.segments()] == [COUNT]
     assert (offsets_in(log), log.offsets().log_start) == ([], COUNT)
     assert log.append(records(1)).base_offset == COUNT
-    assert log.maintenance.drop_local(COUNT) == []
+    assert log.maintenance.evict(COUNT) == 0
     bed.close()
     assert offsets_in(bed.open()) == [COUNT]
 
 
 def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> None:
     log.maintenance.raise_log_start(4)
-    log.maintenance.drop_local(4)
+    log.maintenance.evict(4)
     deleted = [name for name in bed.names() if name.endswith(".deleted")]
     for base in (0, 2):
         assert {bed.path(base, suffix).name + ".deleted" for suffix in (".log", ".index", ".timeindex")} <= set(deleted)
@@ -165,7 +164,7 @@ def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> Non
 
 def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
     log.maintenance.raise_log_start(4)
-    log.maintenance.drop_local(4)
+    log.maintenance.evict(4)
     bed.close()
     assert not [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(bed.open()) == list(range(4, COUNT))
@@ -173,7 +172,7 @@ def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
 
 def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) -> None:
     log.maintenance.raise_log_start(4)
-    log.maintenance.drop_local(4)
+    log.maintenance.evict(4)
     bed.crash()
     assert [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(bed.open(clean=False)) == list(range(4, COUNT))
@@ -195,9 +194,9 @@ def test_a_removal_that_ends_early_leaves_no_gap(
     log.maintenance.raise_log_start(4)
     files.rule = failing(operation, code, path=path, times=1000)
     with pytest.raises(OutOfResourcesError):
-        log.maintenance.drop_local(4)
+        log.maintenance.evict(4)
     files.rule = None
-    for change in (lambda: log.maintenance.drop_local(6), lambda: log.append(records(1, start=COUNT))):
+    for change in (lambda: log.maintenance.evict(6), lambda: log.append(records(1, start=COUNT))):
         with pytest.raises(ClosedError, match="open it again"):
             change()
     assert offsets_in(log) == list(range(4, COUNT))
@@ -224,7 +223,7 @@ def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(
         log.roll()
     log.maintenance.raise_log_start(2)
     with power_losses(disk, left, check, samples=10):
-        assert len(log.maintenance.drop_local(2)) == 2
+        assert log.maintenance.evict(2) == 2
 
 
 def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +234,9 @@ def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr("stratalog.log.change.delete.file_names", refuse)
         with pytest.raises(SystemLimitError):
-            log.maintenance.drop_local(4)
+            log.maintenance.evict(4)
     assert next(segment.base_offset for segment in log.segments()) == 0
-    assert len(log.maintenance.drop_local(4)) == 2
+    assert log.maintenance.evict(4) == 2
     log.append(records(1, start=COUNT))
 
 
@@ -252,7 +251,7 @@ def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> 
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]
     log.maintenance.raise_log_start(end)
-    log.maintenance.drop_local(end)
+    log.maintenance.evict(end)
     seen += [record.offset for record in iterator]
     assert seen == sorted(set(seen))
     assert set(seen) >= set(range(end, COUNT))
@@ -263,7 +262,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
     with log.fetch(1) as fetched:
         before = fetched.read()
         log.maintenance.raise_log_start(COUNT)
-        log.maintenance.drop_local(COUNT)
+        log.maintenance.evict(COUNT)
         bed.clock.advance_ms(10_000)
         log.maintenance.delete_expired()
         assert fetched.read() == before != b""
@@ -274,7 +273,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
 def test_a_read_of_deleted_segments_continues_with_a_new_view(log: Log) -> None:
     old = log.view()
     log.maintenance.raise_log_start(6)
-    log.maintenance.drop_local(6)
+    log.maintenance.evict(6)
     assert old.offsets.log_start == 0
     assert old.segments[0].base_offset == 0
     assert next(iter(log.records())).offset == 6

@@ -276,7 +276,7 @@ def test_extra_indexes_are_deleted_with_their_segment(extra_bed: LogBed) -> None
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
     log.delete_records(2)
-    log.maintenance.drop_local(2)
+    log.maintenance.evict(2)
     names = [name for name in extra_bed.names() if name.startswith("0" * 20)]
     assert not any(EXTRA_SUFFIX in name for name in names), "nor under .deleted, where nothing tells how old it is"
     assert all(name.endswith(DELETED_SUFFIX) for name in names)
@@ -441,6 +441,6 @@ def test_a_loss_of_power_leaves_no_wrong_index(tmp_path: Path, seed: int) -> Non
         log.truncate_to(3)
         fill(log, "xy")
         log.maintenance.make_extra_indexes()
-        log.maintenance.drop_local(0)
+        log.maintenance.evict(0)
         log.roll()
     assert checked > 20

@@ -126,7 +126,7 @@ def test_added_segments_keep_the_producers_whose_records_are_deleted(bed: LogBed
     batch = bed.batch(0, records(3), producer=(7, 0, 0))
     log.append_as_leader(batch)
     log.delete_records(3)
-    log.maintenance.drop_local(3)
+    log.maintenance.evict(3)
     publisher = log.maintenance.publisher()
     builder = publisher.begin(3)
     builder.append(bed.batch(3, records(2, start=3)))

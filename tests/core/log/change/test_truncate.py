@@ -137,7 +137,7 @@ def test_indexes_are_closed_as_if_the_rest_had_never_been(
 
 def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
     log.delete_records(6)
-    log.maintenance.drop_local(6)
+    log.maintenance.evict(6)
     assert log.truncate_to(3)
     offsets = log.offsets()
     assert (offsets.log_start, offsets.log_end, offsets.high_watermark) == (3, 3, 3)

@@ -81,7 +81,7 @@ def test_a_segment_may_leave_the_log_while_it_is_synced(bed: LogBed, files: Faul
         done.append(operation)
         if operation == "drop":
             log.maintenance.raise_log_start(3)
-            log.maintenance.drop_local(3)
+            log.maintenance.evict(3)
         else:
             builder = publisher.begin(0)
             copy_batches(old, builder, log.components)

@@ -127,7 +127,7 @@ def test_the_bytes_of_a_fetch_outlive_their_segment_a_truncation_and_the_log(bed
     data = [log.fetch(offset, 1).read() for offset in (0, last)]
     with log.fetch(0, 1) as deleted, log.fetch(last, 1) as truncated:
         log.delete_records(last)
-        log.maintenance.drop_local(last)
+        log.maintenance.evict(last)
         log.maintenance.delete_expired()
         assert deleted.read() == data[0]
         log.truncate_to(last)

@@ -56,7 +56,7 @@ def test_a_segment_that_retention_deleted_is_searched_in_the_newer_view(bed: Log
     view = log.view()
     retry = ReadRetry(log.view, view)
     log.maintenance.raise_log_start(1)
-    assert log.maintenance.drop_local(1)
+    assert log.maintenance.evict(1)
     assert retry.should_retry(GONE, view.segments[0])
     assert retry.view is log.view()
     assert not retry.should_retry(GONE, retry.view.segments[0])

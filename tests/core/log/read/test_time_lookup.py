@@ -81,7 +81,7 @@ def test_a_segment_may_be_deleted_during_a_search_of_the_largest_timestamp(bed: 
     log = bed.open()
     views = [log.view()]
     log.maintenance.raise_log_start(1)
-    log.maintenance.drop_local(1)
+    log.maintenance.evict(1)
     found = largest_timestamp(lambda: views.pop() if views else log.view(), bed.components, "log_end", TimeFences())
     assert found == TimestampOffset(2000, 1)
 

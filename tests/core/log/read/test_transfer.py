@@ -265,7 +265,7 @@ def test_a_segment_that_is_deleted_meanwhile_is_sent_all_the_same(
     expected = log.fetch(0).read()
     with log.transfer(0) as ready:
         log.delete_records(12)
-        log.maintenance.drop_local(12)
+        log.maintenance.evict(12)
         log.maintenance.delete_expired()
         assert ready.send(ends[0]) == len(expected)
     assert received(ends[1], len(expected)) == expected

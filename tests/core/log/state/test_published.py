@@ -17,6 +17,6 @@ def test_a_view_that_was_replaced_is_not_kept(bed: LogBed) -> None:
     log.append(records(2, start=2))
     label = log.view().segments[0].label
     log.maintenance.raise_log_start(2)
-    assert len(log.maintenance.drop_local(2)) == 1
+    assert log.maintenance.evict(2) == 1
     gc.collect()
     assert not [found for found in gc.get_objects() if isinstance(found, Segment) and found.label == label]
