@@ -41,7 +41,15 @@ from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.run_tasks import TaskProgress, explained, run_tasks, source_of, task_count, watched
+from stratalog_spark.tasks.run_tasks import (
+    TaskProgress,
+    explained,
+    frame_of_tasks,
+    run_tasks,
+    source_of,
+    task_count,
+    watched,
+)
 from stratalog_spark.tasks.worker import freeze_once
 
 MEMORY_BYTES: Final = 128 << 20  # for the numbers below, which are reduced in proportion
@@ -194,18 +202,16 @@ class CompactionWork:
         merging, writing = min(total, task_count(spark)), len(self.runs)
         places, targets = partition_keys(merging), partition_keys(writing)
 
-        def first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            freeze_once()
-            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield from self.hashed(int(str(number)), places)
+        def first(number: int) -> Iterator[pa.RecordBatch]:
+            return self.hashed(number, places)
 
-        def between(messages: Any) -> Any:
+        def between(messages: Any) -> Any:  # Spark counts the arguments of applyInArrow's functions: no bound method
             return self.merged(messages, targets)
 
         def second(messages: Any) -> Any:
             return self.written(messages)
 
-        hashed = spark.range(0, writing, 1, writing).mapInArrow(first, _FIRST_DDL)
+        hashed = frame_of_tasks(spark, writing, first, _FIRST_DDL)
         kept = hashed.repartition(merging, "place").groupBy("place", "bucket").applyInArrow(between, _KEPT_DDL)
         return kept.repartition(writing, "place").groupBy("place", "run").applyInArrow(second, _DONE_DDL)
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from stratalog_spark.columns.kafka_columns import check_names
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.plan import plan
 from stratalog_spark.read.read_split import read_split
 from stratalog_spark.tasks.messages import SPLIT
-from stratalog_spark.tasks.run_tasks import task_count
-from stratalog_spark.tasks.worker import freeze_once
+from stratalog_spark.tasks.run_tasks import frame_of_tasks, task_count
 
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
-    from pyspark.sql.types import StructType
-
-Mapped: TypeAlias = "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]"
+Mapped: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for ``DataFrame.mapInArrow``. It is called once per task, with all batches of the task's rows."""
 
 
@@ -55,12 +52,7 @@ def map_in_arrow(
     # pack the splits one by one: a task unpacks only its own split
     splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]
 
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        freeze_once()
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from read_split(chosen, names, SPLIT.unpack(splits[int(str(number))]))
+    def run(number: int) -> Iterator[pa.RecordBatch]:
+        return function(read_split(chosen, names, SPLIT.unpack(splits[number])))
 
-    def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterable[pyarrow.RecordBatch]:
-        return function(read(batches))
-
-    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(work, schema)
+    return frame_of_tasks(spark, len(splits), run, schema)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from stratalog.errors import StorageError
-from stratalog_spark.keys.hashes import KIND
+from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND
 from stratalog_spark.keys.newest import Newest
 
 # kind of hash or 0, bytes of an offset, count; padded to align hashes to 8 bytes
@@ -40,9 +40,7 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
-        raise StorageError(
-            "some workers have the compiled code of stratalog and some do not: install the same wheel on all workers"
-        )
+        raise StorageError(DIFFERENT_KINDS)
     at = _HEAD.size
     hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
     offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)

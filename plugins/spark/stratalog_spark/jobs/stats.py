@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from stratalog import TopicPartition
 from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
-from stratalog_spark.keys.hashes import KIND, hash_keys
+from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND, hash_keys
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import SparkJobError, TaskProgress, run_tasks, source_of, task_count
@@ -184,9 +184,7 @@ def stats(
 
     done = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
     if len({kind for kind, _ in done}) > 1:
-        raise SparkJobError(
-            "some workers have the compiled code of stratalog and some do not: install the same wheel on all workers"
-        )
+        raise SparkJobError(DIFFERENT_KINDS)
     for part in (part for _, parts in done for part in parts):
         found[part.log].merge(part)
     return [found[name] for name in names]

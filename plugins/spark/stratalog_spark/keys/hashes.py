@@ -8,14 +8,13 @@ hashes. Code that compares hashes of several processes must compare ``KIND`` fir
 from __future__ import annotations
 
 from hashlib import blake2b
-from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from stratalog.spi import extension
-
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
 
 EXTENSIONS: Final = ("stratalog_spark.keys.hashes_c",)
 SECRET_BYTES: Final = 16
@@ -26,8 +25,13 @@ _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 KIND: Final = 0 if _twin is None else 1
 """The implementation that hashes in this process: 0 is pure Python, 1 is compiled."""
 
+DIFFERENT_KINDS: Final = (
+    "the driver or some workers have the compiled code of stratalog and others do not: install the same wheel on all"
+)
+"""Error if processes of a job have different values of ``KIND``."""
 
-def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
+
+def hash_keys(keys: pa.Array[Any], secret: bytes) -> Any:
     """Return the hashes of a binary column as a numpy array of shape (n, 2) and type uint64.
 
     The hash of null is (0, 0).
@@ -37,7 +41,6 @@ def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
-    np = import_module("numpy")
     if _twin is None:
         raw = b"".join(_hash(key, secret) for key in keys.to_pylist())
         return np.frombuffer(raw, np.uint64).reshape(-1, 2)
@@ -46,7 +49,7 @@ def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
     raw = _twin.hash_items(
         memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret
     )
-    found = np.frombuffer(raw, np.uint64).reshape(-1, 2)
+    found: Any = np.frombuffer(raw, np.uint64).reshape(-1, 2)
     if keys.null_count:
         found = np.where(keys.is_valid().to_numpy(zero_copy_only=False)[:, None], found, np.uint64(0))
     return found

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog.errors import StorageError
-from stratalog_spark.keys.hashes import KIND, SECRET_BYTES, hash_keys
+from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND, SECRET_BYTES, hash_keys
 
 _HASH: Final = (
     "S16"  # compared as bytes; numpy ignores zeros at the end, but different hashes of 16 bytes stay different
@@ -64,9 +64,7 @@ class KeySet:
                 has the compiled code.
         """
         if self.kind != KIND:
-            raise StorageError(
-                "the driver or some workers have the compiled code of stratalog and others do not: install the same wheel on all"
-            )
+            raise StorageError(DIFFERENT_KINDS)
         wanted = _rows(hash_keys(keys, self.secret))
         places: Any = np.searchsorted(self.hashes, wanted)
         places[places == len(self.hashes)] = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,21 +31,11 @@ class Newest:
     offsets: Any
 
 
-class KeyTable(Protocol):
-    """Map from keys to their latest offsets. Used by one thread."""
-
-    def __len__(self) -> int:
-        """Return the number of keys, or up to 65,535 more if rows of equal keys were not merged yet."""
-
-    def add(self, hashes: Any, offsets: Any) -> None:
-        """Add rows in the form of ``Newest``. The greatest offset of each key is kept; rows of zeros are ignored."""
-
-    def rows(self) -> Newest:
-        """Return one row per key with its latest offset, in any order."""
-
-
 class HashedKeys:
-    """Key table with open addressing and 24 bytes per slot. The table doubles when two thirds of it are filled."""
+    """Map from keys to their latest offsets, in any order. Used by one thread.
+
+    The table has open addressing and 24 bytes per slot. It doubles when two thirds of it are filled.
+    """
 
     def __init__(self) -> None:
         self._slots: Any = np.zeros((_FIRST_SLOTS, 3), np.uint64)
@@ -80,7 +70,10 @@ class HashedKeys:
 
 
 class SortedKeys:
-    """Key table in pure Python. It collects rows, and regularly sorts them to keep only the latest row of each key."""
+    """``HashedKeys`` in pure Python. It collects rows, and regularly sorts them to keep only the latest row of each key.
+
+    The length may be up to 65,535 more than the number of keys, if rows of equal keys were not merged yet.
+    """
 
     def __init__(self) -> None:
         self._parts: list[Newest] = []
@@ -111,6 +104,6 @@ class SortedKeys:
         return Newest(hashes[is_last], offsets[is_last])
 
 
-def key_table() -> KeyTable:
+def key_table() -> HashedKeys | SortedKeys:
     """Return an empty key table: HashedKeys if the compiled extension is available, otherwise SortedKeys."""
     return SortedKeys() if _twin is None else HashedKeys()

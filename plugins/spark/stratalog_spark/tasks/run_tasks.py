@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from stratalog import Progress
 from stratalog.errors import StorageError
@@ -122,20 +123,28 @@ def run_tasks(
         return []
     packed = [task.pack(given) for given in tasks]
 
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_once()
-        numbers: Iterator[int] = (
-            number for batch in batches for number in cast(list[int], batch.column(0).to_pylist())
-        )
-        for number in numbers:
-            made = result.pack(work(task.unpack(packed[number])))
-            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [made]})
+    def run(number: int) -> Iterator[pa.RecordBatch]:
+        made = result.pack(work(task.unpack(packed[number])))
+        yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [made]})
 
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(each, "task bigint, result string")
     with explained(), watched(spark, progress):
-        found = frame.toArrow()
+        found = frame_of_tasks(spark, len(packed), run, "task bigint, result string").toArrow()
     by_number = dict(zip(found["task"].to_pylist(), found["result"].to_pylist(), strict=True))
     return [result.unpack(str(by_number[number])) for number in range(len(packed))]
+
+
+def frame_of_tasks(
+    spark: SparkSession, count: int, run: Callable[[int], Iterable[pa.RecordBatch]], schema: StructType | str
+) -> DataFrame:
+    """Return a DataFrame with one task for each number below ``count``. Its rows are the output of ``run(number)``."""
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_once()
+        for batch in batches:
+            for number in cast(list[int], batch.column(0).to_pylist()):
+                yield from run(number)
+
+    return spark.range(0, count, 1, count).mapInArrow(each, schema)
 
 
 @contextmanager
