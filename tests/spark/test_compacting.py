@@ -152,7 +152,7 @@ def test_small_logs_and_large_ones_are_compacted_together(
         jobs.compact(None, uri, topics=["orders"], take_over=True)
     assert [read(uri, partition) for partition in (0, 1)] == before
     monkeypatch.undo()
-    monkeypatch.setattr(compact, "run_tasks", run_here)
+    monkeypatch.setattr(runs, "run_tasks", run_here)
     monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
     done = jobs.compact(None, uri, topics=["orders"], take_over=True)

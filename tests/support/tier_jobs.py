@@ -14,7 +14,7 @@ import pytest
 
 import stratalog_spark
 from stratalog import Record, open_engine, open_reader
-from stratalog_spark.jobs import compact, convert, erase, merge
+from stratalog_spark.jobs import compact, erase, runs
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": 4_000, "retention.ms": -1}
 
@@ -52,7 +52,7 @@ def groups(table: Any, name: str) -> Iterable[Any]:
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Patch the jobs to run their tasks in this process. Each bucket of a compaction has 200 records."""
-    for module in (compact, convert, erase, merge):
+    for module in (runs, erase):
         monkeypatch.setattr(module, "run_tasks", run_here)
     monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "BUCKET_RECORDS", 200)

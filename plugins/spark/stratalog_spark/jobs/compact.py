@@ -27,7 +27,7 @@ from stratalog import RecordColumns
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
-from stratalog.writing import ReplaceSpan, Rewritten, WriteTarget
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.packing import (
     pack_newest,
     pack_offsets,
@@ -36,7 +36,7 @@ from stratalog_spark.jobs.packing import (
     unpack_newest,
     unpack_offsets,
 )
-from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import topics_of
@@ -45,7 +45,6 @@ from stratalog_spark.tasks.run_tasks import (
     TaskProgress,
     explained,
     frame_of_tasks,
-    run_tasks,
     source_of,
     task_count,
     watched,
@@ -136,22 +135,21 @@ def compact(
         planned = plan_runs(reader, spans, tasks=task_count(spark))
         alone_records = int(ALONE_RECORDS * share)
         whole, runs = _parted(planned, alone_records)
-        now_ms, parts, shuffled_bytes = Env().clock.now_ms(), list[Rewritten](), 0
+        now_ms, shuffled_bytes = Env().clock.now_ms(), 0
 
-        def alone(run: Run) -> Rewritten:
-            with target.open() as opened:
-                return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
+        def alone(opened: BulkWriter, run: Run) -> Rewritten:
+            return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
-        parts += run_tasks(spark, whole, alone, task=RUN, result=REWRITTEN, progress=progress)
+        parts = rewrite(spark, target, whole, alone, task=RUN, progress=progress)
         if runs:
             wide = tuple(span for span in spans if any(run.span == span for run in runs))
             work = CompactionWork(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
             with explained(), watched(spark, progress):
                 rows = work.frame(spark).toArrow().to_pylist()
             by_run = {row["run"]: REWRITTEN.unpack(row["made"]) for row in rows}
-            parts += [by_run[number] for number in range(len(runs))]
+            parts += [(run.span, by_run[number]) for number, run in enumerate(runs)]
             shuffled_bytes = sum(row["shuffled"] for row in rows)
-        done = publish(writer, spans, [*whole, *runs], parts, "compacted by a job", is_clean=True)
+        done = publish(writer, spans, parts, "compacted by a job", is_clean=True)
     return CompactReport(done, shuffled_bytes)
 
 

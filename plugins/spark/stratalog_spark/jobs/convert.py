@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 from stratalog.reading import ReadSource
-from stratalog.writing import ReplaceSpan, Rewritten
-from stratalog_spark.jobs.runs import REWRITTEN, RUN, ReplaceReport, Run, plan_runs, publish, target_of
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
+from stratalog_spark.jobs.runs import RUN, ReplaceReport, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.read.ranges import topics_of
-from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
+from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
 
 def convert(
@@ -51,9 +51,8 @@ def convert(
     source = source_of(tier)
     target = target_of(source, take_over=take_over)
 
-    def work(run: Run) -> Rewritten:
-        with target.open() as opened:
-            return opened.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
+    def work(opened: BulkWriter, run: Run) -> Rewritten:
+        return opened.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
 
     with target.open() as writer, source.open(peek=True) as reader:
         logs = topics_of(reader, topics)
@@ -62,5 +61,5 @@ def convert(
         found = (writer.span(log) for log in logs)
         spans: list[ReplaceSpan] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
-        parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
-        return ReplaceReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))
+        parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
+        return ReplaceReport(publish(writer, spans, parts, "converted by a job", keeps_others=True))

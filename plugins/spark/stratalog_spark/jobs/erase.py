@@ -21,7 +21,7 @@ from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.key_set import KeySet
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import SPLIT, Message
@@ -204,13 +204,11 @@ def _erase(
     runs = plan_runs(reader, spans, tasks=task_count(spark))
     now_ms = Env().clock.now_ms()
 
-    def work(run: Run) -> Rewritten:
-        with target.open() as opened:
-            part = run.start, run.end
-            return opened.rewrite(run.span, part, [Without(keys)], now_ms=now_ms, keeps_tombstones=True)
+    def work(opened: BulkWriter, run: Run) -> Rewritten:
+        return opened.rewrite(run.span, (run.start, run.end), [Without(keys)], now_ms=now_ms, keeps_tombstones=True)
 
-    parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
-    return publish(writer, spans, runs, parts, f"{len(keys)} keys erased by a job")
+    parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
+    return publish(writer, spans, parts, f"{len(keys)} keys erased by a job")
 
 
 class Without(RecordFilter):

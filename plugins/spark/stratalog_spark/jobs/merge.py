@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
-from stratalog.writing import MergePlan, ReplaceSpan, Rewritten
+from stratalog.writing import BulkWriter, MergePlan, Rewritten
 from stratalog_spark.jobs.runs import (
+    GROUPS,
     LARGEST_RUN_BYTES,
-    REWRITTEN,
     SMALLEST_RUN_BYTES,
+    Groups,
     ReplaceReport,
     publish,
+    rewrite,
     target_of,
 )
 from stratalog_spark.read.ranges import topics_of
-from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
+from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
 SEGMENT_BYTES: Final = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """Input of one task: a span, and groups of its segments, each of which becomes one segment."""
-
-    span: ReplaceSpan
-    groups: tuple[tuple[int, int], ...]
-
-
-_GROUPS: Final = Message[_Groups]("groups", _Groups)
 
 
 def merge(
@@ -73,20 +62,19 @@ def merge(
     source = source_of(tier)
     target = target_of(source, take_over=take_over)
 
-    def work(given: _Groups) -> Rewritten:
-        with target.open() as opened:
-            return opened.merge(given.span, given.groups)
+    def work(opened: BulkWriter, given: Groups) -> Rewritten:
+        return opened.merge(given.span, given.groups)
 
     with target.open() as writer, source.open(peek=True) as reader:
         found = (writer.plan_merge(log, segment_bytes) for log in topics_of(reader, topics))
         plans = [plan for plan in found if plan is not None]
         tasks = list(_shared(plans, task_count(spark)))
-        parts = run_tasks(spark, tasks, work, task=_GROUPS, result=REWRITTEN, progress=progress)
+        parts = rewrite(spark, target, tasks, work, task=GROUPS, progress=progress)
         spans = [plan.span for plan in plans]
-        return ReplaceReport(publish(writer, spans, tasks, parts, "merged by a job", keeps_others=True))
+        return ReplaceReport(publish(writer, spans, parts, "merged by a job", keeps_others=True))
 
 
-def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:
+def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[Groups]:
     """Yield the input of each task: neighbouring groups of a plan, of about equal size for ``tasks`` tasks.
 
     The size is at least 4 MiB and at most 128 MiB. The last input of a plan may be smaller, and that of a single group
@@ -98,8 +86,8 @@ def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:
         held, groups = 0, list[tuple[int, int]]()
         for start, end, size_bytes in plan.groups:
             if groups and held + size_bytes > wanted:
-                yield _Groups(plan.span, tuple(groups))
+                yield Groups(plan.span, tuple(groups))
                 held, groups = 0, []
             groups.append((start, end))
             held += size_bytes
-        yield _Groups(plan.span, tuple(groups))
+        yield Groups(plan.span, tuple(groups))

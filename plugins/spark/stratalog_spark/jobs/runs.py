@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeVar
+
+from pyspark.sql import SparkSession
 
 from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.tasks.messages import Message
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20
@@ -33,22 +36,19 @@ class Run:
     end: int
     split: Split | None
 
-    @property
-    def log(self) -> TopicPartition:
-        """Log of the span."""
-        return self.span.log
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of segments of one span, which one task merges to one segment for each group."""
+
+    span: ReplaceSpan
+    groups: tuple[tuple[int, int], ...]
 
 
+T = TypeVar("T", Run, Groups)
 RUN: Final = Message[Run]("run", Run)
+GROUPS: Final = Message[Groups]("groups", Groups)
 REWRITTEN: Final = Message[Rewritten]("rewritten", Rewritten)
-
-
-class OfSpan(Protocol):
-    """Input of a task of any job that replaces segments. ``publish`` needs only the span."""
-
-    @property
-    def span(self) -> ReplaceSpan:
-        """The span that is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,32 @@ def _cut(span: ReplaceSpan, pieces: Sequence[Piece], target_bytes: int) -> Itera
     yield start, span.end, part
 
 
+def rewrite(
+    spark: SparkSession,
+    target: WriteTarget,
+    tasks: Sequence[T],
+    work: Callable[[BulkWriter, T], Rewritten],
+    *,
+    task: Message[T],
+    progress: TaskProgress | None,
+) -> list[tuple[ReplaceSpan, Rewritten]]:
+    """Run ``work`` on each input in a task, with a writer of ``target``. Return the results with their spans, in order.
+
+    Errors are those of ``run_tasks``.
+    """
+
+    def run(given: T) -> Rewritten:
+        with target.open() as writer:
+            return work(writer, given)
+
+    parts = run_tasks(spark, tasks, run, task=task, result=REWRITTEN, progress=progress)
+    return [(given.span, part) for given, part in zip(tasks, parts, strict=True)]
+
+
 def publish(
     writer: BulkWriter,
     spans: Sequence[ReplaceSpan],
-    runs: Sequence[OfSpan],
-    parts: Sequence[Rewritten],
+    parts: Sequence[tuple[ReplaceSpan, Rewritten]],
     reason: str,
     *,
     is_clean: bool = False,
@@ -137,8 +158,7 @@ def publish(
     Args:
         writer: writer of the tier.
         spans: planned spans.
-        runs: inputs of all tasks.
-        parts: output of each task, in the order of ``runs``.
+        parts: result of ``rewrite``.
         reason: reason of the commit, for people.
         is_clean: True if the spans are now compacted.
         keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.
@@ -148,7 +168,7 @@ def publish(
     """
     failed, done = list[StorageError](), list[Replaced]()
     for span in spans:
-        own = [part for run, part in zip(runs, parts, strict=True) if run.span == span]
+        own = [part for of_span, part in parts if of_span == span]
         staged = [segment for part in own for segment in part.staged]
         if keeps_others and not staged:
             continue
