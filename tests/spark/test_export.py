@@ -39,19 +39,20 @@ class KilledError(Exception):
     """Raised where the driver or a task is killed."""
 
 
+def run_tasks(
+    _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
+) -> list[Any]:
+    return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
+
+
 @pytest.fixture
 def export(monkeypatch: pytest.MonkeyPatch) -> Export:
-    """Return the job, which runs its tasks one after the other in this process.
+    """Return the job, which runs its tasks one after the other in this process. So do imports.
 
     Tasks and results are packed and unpacked as messages, as if they were sent to a worker.
     """
-
-    def run_tasks(
-        _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
-    ) -> list[Any]:
-        return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
-
-    monkeypatch.setattr(exporting, "run_tasks", run_tasks)
+    for module in (exporting, imports):
+        monkeypatch.setattr(module, "run_tasks", run_tasks)
 
     def call(source: Path, target: object, **arguments: Any) -> Any:
         return exporting.export(None, str(source), str(target), **arguments)
@@ -67,6 +68,11 @@ def data(tmp_path: Path) -> Path:
         engine.create_topic("orders", partitions=2, config={"segment.bytes": 2_000, "retention.ms": -1})
         append(engine, range(10))
     return folder
+
+
+def iceberg(folder: Path) -> dict[str, str]:
+    """Return the properties of an Iceberg catalog in a folder."""
+    return {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "house").as_uri()}
 
 
 def append(engine: Engine, numbers: range, value: Callable[[int], bytes | None] = b"v%d".__mod__) -> None:
@@ -342,12 +348,7 @@ def test_avro_that_can_be_no_columns_is_refused(export: Export, data: Path, tmp_
 def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path, tmp_path: Path) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
 
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "house").as_uri(),
-        "secret": "canary",
-    }
+    properties = {**iceberg(tmp_path), "secret": "canary"}
     table = IcebergTable("here.shop.orders", properties)
     assert "canary" not in repr(table)
     target = tmp_path / "out"
@@ -377,11 +378,7 @@ def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
 ) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
 
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "house").as_uri(),
-    }
+    properties = iceberg(tmp_path)
     with open_engine(data) as engine:
         engine.log("orders", 0).append([Record(timestamp_ms=1_790_000_000_000_000, value=b"microseconds")])
     export(data, tmp_path / "out", iceberg=IcebergTable("here.shop.orders", properties))
@@ -393,11 +390,7 @@ def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
 def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export, data: Path, tmp_path: Path) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
 
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "house").as_uri(),
-    }
+    properties = iceberg(tmp_path)
     target = tmp_path / "out"
     export(data, target, iceberg=IcebergTable("here.shop.orders", properties))
     with catalogs.load_catalog("here", **properties) as catalog:
@@ -487,10 +480,7 @@ def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["directory", "tier"])
-def test_exported_rows_become_records_again_each_once(
-    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+def test_exported_rows_become_records_again_each_once(export: Export, data: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "new").mkdir()
     target = str(tmp_path / "new") if kind == "directory" else (tmp_path / "new").as_uri()
 
@@ -556,7 +546,6 @@ def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
 def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     target = str(tmp_path / "new")
     (tmp_path / "new").mkdir()
     for name in ("one", "two"):
@@ -575,9 +564,8 @@ def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
 
 @pytest.mark.parametrize("calls", [[["a", "b"]], [["a"], ["b"]]], ids=["one call", "a call for each topic"])
 def test_topics_that_are_renamed_to_one_name_are_imported_each_once(
-    export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: Sequence[Sequence[str]]
+    export: Export, tmp_path: Path, calls: Sequence[Sequence[str]]
 ) -> None:
-    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     data, target = tmp_path / "data", str(tmp_path / "new")
     (tmp_path / "new").mkdir()
     with open_engine(data) as engine:
@@ -592,10 +580,7 @@ def test_topics_that_are_renamed_to_one_name_are_imported_each_once(
         assert [row.value for row in reader.log("x", 0).records()] == [b"a", b"b"]
 
 
-def test_an_imported_topic_has_the_partitions_without_records_too(
-    export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+def test_an_imported_topic_has_the_partitions_without_records_too(export: Export, tmp_path: Path) -> None:
     data, target = tmp_path / "data", str(tmp_path / "new")
     (tmp_path / "new").mkdir()
     for partition in (0, 2):

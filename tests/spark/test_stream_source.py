@@ -347,10 +347,15 @@ def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) ->
     planner.close()
 
 
+def plain_reader(location: str | Path, **options: str) -> Any:
+    """Return the stream reader for Spark before 4.2."""
+    given = {"path": str(location), "subscribe": "orders", "startingOffsets": "earliest", **options}
+    return PlainStreamReader(Options(given, streaming=True), ["offset"])
+
+
 def group_stream(location: str, **options: str) -> Any:
     """Return the source of a stream that commits the offsets of the group ``billing``."""
-    given = {"path": location, "subscribe": "orders", "kafka.group.id": "billing", **options}
-    return PlainStreamReader(Options(given, streaming=True), ("value",))
+    return plain_reader(location, **{"kafka.group.id": "billing", **options})
 
 
 @pytest.mark.parametrize("place", ["directory", "tier"])
@@ -408,8 +413,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], streami
 
 def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
     assert engine.partitions()
-    given = {"path": str(tmp_path / "data"), "subscribe": "orders", "startingOffsets": "earliest"}
-    reader: Any = PlainStreamReader(Options(given, streaming=True), ["offset"])
+    reader = plain_reader(tmp_path / "data")
     start, end = reader.initialOffset(), reader.latestOffset()
     assert [offsets["orders"] for offsets in (start, end)] == [{"0": 0, "1": 0}, {"0": 30, "1": 10}]
     read = [batch.num_rows for task in reader.partitions(start, end) for batch in reader.read(task)]
@@ -417,12 +421,7 @@ def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
     reader.commit(end)
     reader.stop()
     with pytest.raises(ConfigError, match="need Spark"):
-        PlainStreamReader(Options({**given, "maxOffsetsPerTrigger": "5"}, streaming=True), ["offset"])
-
-
-def plain_reader(folder: Path, **options: str) -> Any:
-    given = {"path": str(folder), "subscribe": "orders", "startingOffsets": "earliest", **options}
-    return PlainStreamReader(Options(given, streaming=True), ["offset"])
+        plain_reader(tmp_path / "data", maxOffsetsPerTrigger="5")
 
 
 def test_an_older_spark_repeats_no_records_that_a_writer_hides_for_now(engine: Engine, tmp_path: Path) -> None:
