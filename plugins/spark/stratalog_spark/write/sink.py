@@ -90,18 +90,19 @@ def publish(
         by_name.setdefault(found.log, []).append(found)
     if not by_name:
         return []
+    merges_later = merges_later and options.target.is_tier
     done = list[Published]()
     try:
         with open_writer(options.target) as writer:
             done = _append_all(writer, dict(sorted(by_name.items())), mark)
-            if options.merge_bytes and not (merges_later and options.target.is_tier):
+            if options.merge_bytes and not merges_later:
                 merge_ends(writer, by_name, options.merge_bytes)
     except StorageError as error:
         if not done:
             raise
         # the records are published and durable; an error would ask for a repetition
         _LOGGER.warning("%s was not closed cleanly after a write: %s", options.target.location, error)
-    if options.merge_bytes and merges_later and options.target.is_tier:
+    if options.merge_bytes and merges_later:
         merger_of(options.target).submit(by_name, options.merge_bytes)
     return done
 
