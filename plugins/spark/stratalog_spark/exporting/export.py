@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -12,10 +13,10 @@ from pyspark.sql import SparkSession
 from stratalog import Isolation, Progress, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError
 from stratalog.reading import MissingRange, OffsetRange, ReadSource, Split, plan_splits, scan
+from stratalog_spark.exporting.export_rows import ExportRows, value_style
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
-from stratalog_spark.exporting.row_converters import row_converter, value_style
-from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders, write_all
+from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
@@ -30,7 +31,7 @@ _PARQUET: Final = {
     "write_statistics": ["partition", "offset", "timestamp", "topic"],
     "coerce_timestamps": "us",
 }
-Made = tuple[str, int, int]
+_File = tuple[str, int, int]
 """An exported file: its name below the destination, its number of rows, and its size in bytes."""
 
 
@@ -77,8 +78,17 @@ class _Range:
         return 0 if self.split is None else self.split.size_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """Result of the export of one range: files, number of malformed values, and number of lost offsets."""
+
+    files: list[_File]
+    malformed: int
+    lost: int
+
+
 _RANGES: Final = Message[Sequence[_Range]]("ranges", tuple[_Range, ...])
-_MADE: Final = Message[list[tuple[list[Made], int, int]]]("made", list[tuple[list[Made], int, int]])
+_EXPORTED: Final = Message[list[_Exported]]("exported", list[_Exported])
 
 
 def export(
@@ -185,7 +195,7 @@ class _Run:
     ) -> None:
         self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
         self._fail_on_loss, self._count = fail_on_loss, ByteCount(progress)
-        self._files: list[Made] = []
+        self._files: list[_File] = []
         self._malformed = self._lost = self._number = 0
 
     def next_plan(
@@ -230,20 +240,20 @@ class _Run:
         """
         source, target, style, forgiving = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
-        def work(ranges: Sequence[_Range]) -> list[tuple[list[Made], int, int]]:
+        def work(ranges: Sequence[_Range]) -> list[_Exported]:
             return [_write(source, target, each, style, forgiving=forgiving) for each in ranges]
 
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
         self._lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
         with self._count.of_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
-            parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_MADE, progress=progress)
-        done = [made for part in parts for made in part]
-        files = [made for each, _, _ in done for made in each]
+            parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_EXPORTED, progress=progress)
+        done = [exported for part in parts for exported in part]
+        files = [file for exported in done for file in exported.files]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files
-        self._malformed += sum(malformed for _, malformed, _ in done)
-        self._lost += sum(lost for _, _, lost in done)
+        self._malformed += sum(exported.malformed for exported in done)
+        self._lost += sum(exported.lost for exported in done)
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
@@ -296,8 +306,8 @@ def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
 
 def _write(
     source: ReadSource, target: Target, work: _Range, style: Mapping[str, object], *, forgiving: bool
-) -> tuple[list[Made], int, int]:
-    """Export one range in a task. Return the files, the number of malformed values, and the number of lost offsets."""
+) -> _Exported:
+    """Export one range in a task."""
     gone: list[MissingRange] = []
     partition_by, hive = str(style["partition_by"]), style["layout"] == "hive"
 
@@ -307,10 +317,11 @@ def _write(
         return "/".join([*shown, f"{work.log}-{work.start:020}-{work.end:020}"])
 
     options = {"compression": style["compression"], **_PARQUET}
-    writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
-    rows = row_converter(style)
+    rows = ExportRows(style)
     scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
-    batches = map(rows, scanned)
-    written = write_all(writer, batches if hive else map(dated, batches))
-    made = [(file.name, file.rows, file.size_bytes) for file in written]
-    return made, rows.malformed, sum(loss.end - loss.start for loss in gone)
+    writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
+    with closing(writer):
+        for batch in map(rows.of, scanned):
+            writer.write(batch if hive else dated(batch))
+        files = [(file.name, file.rows, file.size_bytes) for file in writer.finish()]
+    return _Exported(files, rows.malformed, sum(loss.end - loss.start for loss in gone))

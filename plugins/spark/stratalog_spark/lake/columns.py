@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stratalog.errors import ConfigError
+from stratalog_spark.columns.scanned_rows import COLUMN_TYPES
 
 PREFIX: Final = "kafka_"  # an underscore alone would give names that Iceberg reserves
 KEY: Final = "kafka_key"
@@ -17,35 +18,22 @@ HEADERS: Final = "kafka_headers"
 BUCKET: Final = "kafka_bucket"
 DATE: Final = "kafka_date"
 HOUR: Final = "kafka_hour"
-RESERVED: Final = frozenset({KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS, BUCKET, DATE, HOUR})
+_RECORD: Final = (KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS)
+_QUARANTINED: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+RESERVED: Final = frozenset({*_RECORD, BUCKET, DATE, HOUR})
 _WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # type in the schema, and wider type in the table
 
 
 def record_columns(*, bucketed: bool) -> Any:
     """Return the ``pyarrow.Schema`` of the columns for a record's properties; ``bucketed`` adds ``kafka_bucket``."""
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    fields: list[Any] = [
-        pa.field(KEY, pa.binary()),
-        pa.field(PARTITION, pa.int32()),
-        pa.field(OFFSET, pa.int64()),
-        pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC")),
-        pa.field(HEADERS, pa.list_(pa.field("element", header))),
-    ]
+    fields: list[Any] = [pa.field(name, COLUMN_TYPES[name.removeprefix(PREFIX)]) for name in _RECORD]
     return pa.schema([*fields, pa.field(BUCKET, pa.int32())] if bucketed else fields)
 
 
 def quarantine_columns() -> Any:
     """Return the ``pyarrow.Schema`` of the table of records that could not be parsed."""
-    fields: list[Any] = [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("error", pa.string()),
-    ]
-    return pa.schema(fields)
+    fields: list[Any] = [pa.field(name, COLUMN_TYPES[name]) for name in _QUARANTINED]
+    return pa.schema([*fields, pa.field("error", pa.string())])
 
 
 def raw_columns() -> Any:

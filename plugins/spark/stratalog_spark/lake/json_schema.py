@@ -9,7 +9,12 @@ import pyarrow as pa
 
 from stratalog.errors import ConfigError
 
-_PLAIN: Final = {"integer": "int64", "number": "float64", "boolean": "bool_", "string": "string"}
+_PLAIN: Final[dict[str, Any]] = {
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+}
 
 
 def json_schema_fields(schema: Any) -> Any:
@@ -58,7 +63,7 @@ def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tu
         return pa.timestamp("us", tz="UTC")
     if kind not in _PLAIN:
         raise ConfigError(f"{path} has the type {kind!r} in its JSON Schema, which cannot be a column")
-    return getattr(pa, _PLAIN[kind])()
+    return _PLAIN[kind]
 
 
 def _single(schema: Mapping[str, Any], path: str) -> str:

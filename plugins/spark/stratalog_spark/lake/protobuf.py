@@ -20,21 +20,21 @@ _WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-_PLAIN: Final = {  # by the names of FieldDescriptor.TYPE_
-    "DOUBLE": "float64",
-    "FLOAT": "float32",
-    "INT64": "int64",
-    "SINT64": "int64",
-    "SFIXED64": "int64",
-    "INT32": "int32",
-    "SINT32": "int32",
-    "SFIXED32": "int32",
-    "UINT32": "int64",
-    "FIXED32": "int64",
-    "BOOL": "bool_",
-    "STRING": "string",
-    "BYTES": "binary",
-    "ENUM": "string",
+_PLAIN: Final[dict[str, Any]] = {  # by the names of FieldDescriptor.TYPE_
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "INT64": pa.int64(),
+    "SINT64": pa.int64(),
+    "SFIXED64": pa.int64(),
+    "INT32": pa.int32(),
+    "SINT32": pa.int32(),
+    "SFIXED32": pa.int32(),
+    "UINT32": pa.int64(),
+    "FIXED32": pa.int64(),
+    "BOOL": pa.bool_(),
+    "STRING": pa.string(),
+    "BYTES": pa.binary(),
+    "ENUM": pa.string(),
 }
 _UNSIGNED: Final = frozenset({"UINT64", "FIXED64"})
 
@@ -163,7 +163,7 @@ class ProtobufValues:
         name = _type_name(field)
         if name in _UNSIGNED:
             return pa.decimal128(20, 0), Decimal
-        return getattr(pa, _PLAIN[name])(), lambda found: found
+        return _PLAIN[name], lambda found: found
 
 
 def _type_name(field: Any) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from stratalog.errors import ConfigError
 from stratalog_spark.lake.json_schema import json_schema_fields
 from stratalog_spark.lake.protobuf import ProtobufValues, compiled
-from stratalog_spark.parquet.values import CONFLUENT_BYTES, AvroValues, JsonValues, Parsed
+from stratalog_spark.parquet.values import CONFLUENT_BYTES, AvroValues, JsonValues
 
 KINDS: Final = ("raw", "json", "avro", "protobuf")
 PREFIX_BYTES: Final = CONFLUENT_BYTES
@@ -22,20 +22,8 @@ that returns the schema of an id, and raises LookupError if there is none. The k
 values without the prefix of a schema registry."""
 
 
-class Parser(Protocol):
-    """Parser of the values of one schema.
-
-    Attributes:
-        type: Arrow type of a value, a struct.
-    """
-
-    type: Any
-
-    def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries without prefix. Return structs and the numbers of bad rows.
-
-        Null and bad rows become null.
-        """
+Parser: TypeAlias = JsonValues | AvroValues | ProtobufValues
+"""Parser of the values of one schema, without the prefix of a schema registry."""
 
 
 class SchemaSet:

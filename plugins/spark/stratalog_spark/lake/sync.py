@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog_spark.lake.schemas import Schemas, SchemaSet
+from stratalog_spark.lake.splits import SplitSource
 from stratalog_spark.lake.syncer import Maintenance, Syncer, topic_id_text
 from stratalog_spark.lake.table import BUCKETS, PERIODS, Layout, TableTarget
 from stratalog_spark.options.read_options import EARLIEST, Options
 from stratalog_spark.tasks.messages import SPLIT
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 _OWN: Final = ("path", "subscribe", "subscribepattern", "assign", "columns", "includeheaders")
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
@@ -120,8 +120,6 @@ def sync(
 def _started(
     spark: SparkSession, given: Mapping[str, str], syncer: Syncer, checkpoint: str, trigger: Mapping[str, Any]
 ) -> StreamingQuery:
-    from stratalog_spark.lake.splits import SplitSource  # noqa: PLC0415 - needs pyspark
-
     def write(frame: DataFrame, _: int) -> None:
         texts = frame.toArrow()["split"].to_pylist()
         syncer.apply(frame.sparkSession, [SPLIT.unpack(str(text)) for text in texts])

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from stratalog.errors import ConfigError
 from stratalog.reading import Piece, Split
@@ -17,9 +19,6 @@ from stratalog_spark.lake.tasks import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, 
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.tasks.messages import SPLIT
 from stratalog_spark.tasks.run_tasks import SparkJobError, run_tasks, sized_groups
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -218,11 +217,11 @@ class Syncer:
             self.layout,
             schemas,
             missing,
-            columns.serialize().to_pybytes(),
-            table.file_schema.serialize().to_pybytes(),
+            columns,
+            table.file_schema,
             table.files,
             quarantine.files,
-            quarantine.file_schema.serialize().to_pybytes(),
+            quarantine.file_schema,
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:

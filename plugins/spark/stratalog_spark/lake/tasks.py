@@ -107,22 +107,22 @@ class Work:
         layout: settings of the table.
         schemas: schemas of the values by id.
         missing: ids that have no schema.
-        columns: serialized ``pyarrow.Schema`` of the value's columns.
-        file_schema: serialized ``pyarrow.Schema`` of data files.
+        columns: ``pyarrow.Schema`` of the value's columns.
+        file_schema: ``pyarrow.Schema`` of data files.
         files: the data files of the table.
         bad_files: the data files of the quarantine.
-        bad_schema: serialized ``pyarrow.Schema`` of the quarantine's files.
+        bad_schema: ``pyarrow.Schema`` of the quarantine's files.
     """
 
     options: Options
     layout: Layout
     schemas: Mapping[int | None, object]
     missing: frozenset[int]
-    columns: bytes
-    file_schema: bytes
+    columns: pa.Schema
+    file_schema: pa.Schema
     files: FileStore
     bad_files: FileStore
-    bad_schema: bytes
+    bad_schema: pa.Schema
 
     def append(self, split: Split) -> Done:
         """Write the records of a split to data files, and records that cannot be parsed to files of the quarantine."""
@@ -206,7 +206,7 @@ class Work:
 
     def _decoder(self) -> Decoder:
         layout = self.layout
-        return Decoder(layout.topic, layout.schema, self.schemas, self.missing, read_schema(self.columns))
+        return Decoder(layout.topic, layout.schema, self.schemas, self.missing, self.columns)
 
     def _good(self, partition_by: str, period: int | None = 0) -> _Files:
         """Return a writer of data files: one file for each ``date`` or ``hour`` of the rows.
@@ -223,13 +223,13 @@ class Work:
             return "/".join([*folders, uuid4().hex])
 
         writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET)
-        return _Files(writer, read_schema(self.file_schema), {BUCKET: period}, place)
+        return _Files(writer, self.file_schema, {BUCKET: period}, place)
 
     def _bad(self) -> _Files:
         writer = PeriodWriter(
             self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
         )
-        return _Files(writer, read_schema(self.bad_schema), {}, lambda _: 0)
+        return _Files(writer, self.bad_schema, {}, lambda _: 0)
 
 
 class _Files:
@@ -276,11 +276,6 @@ class _Files:
     def finish(self) -> list[NewFile]:
         """Complete the files, and return their descriptions."""
         return [NewFile.of(file, self._period(file.period)) for file in self._writer.finish()]
-
-
-def read_schema(data: bytes) -> Any:
-    """Parse a serialized ``pyarrow.Schema``."""
-    return pa.ipc.read_schema(pa.py_buffer(data))
 
 
 def latest(rows: Any, *, each_partition: bool) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -196,13 +196,3 @@ def dated(batch: Any) -> Any:
         return batch
     at = batch.schema.get_field_index("timestamp")
     return batch.set_column(at, batch.schema.field(at), pc.if_else(good, times, pa.scalar(None, times.type)))
-
-
-def write_all(writer: PeriodWriter, batches: Iterable[Any]) -> list[WrittenFile]:
-    """Write all batches, and return the descriptions of the files. If an error occurs, no local file is left."""
-    try:
-        for batch in batches:
-            writer.write(batch)
-        return writer.finish()
-    finally:
-        writer.close()

@@ -10,6 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.json
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from stratalog.errors import ConfigError, PluginImportError
 
@@ -92,10 +95,6 @@ def ddl_fields(text: str) -> Any:
     Raises:
         ConfigError: Spark cannot parse the text, or Arrow has no such type.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the driver has it
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - the same
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - the same
-
     try:
         return to_arrow_schema(StructType.fromDDL(text))
     except PySparkException as error:
@@ -219,15 +218,15 @@ def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Pars
         return pa.concat_arrays(parts), sorted(bad)
 
 
-_PLAIN: Final = {
-    "boolean": "bool_",
-    "int": "int32",
-    "long": "int64",
-    "float": "float32",
-    "double": "float64",
-    "bytes": "binary",
-    "string": "string",
-    "null": "null",
+_PLAIN: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "null": pa.null(),
 }
 # logical types that fastavro converts, and that become columns of the type in which they are stored
 _STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-micros"})
@@ -259,7 +258,7 @@ def _avro_type(schema: Any, named: dict[str, Any]) -> Any:
         return _avro_type(kinds[0], named)
     if isinstance(schema, str):
         if schema in _PLAIN:
-            return getattr(pa, _PLAIN[schema])()
+            return _PLAIN[schema]
         if named.get(schema) is None:
             raise ConfigError(f"Avro type {schema!r} cannot be a column, because it is unknown or recursive")
         return named[schema]

@@ -15,44 +15,47 @@ from stratalog.reading import Scanned
 from stratalog_spark.columns.scanned_rows import Rows
 from stratalog_spark.parquet.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
 
-# the path contains the topic
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
-class RawRows:
-    """Converter of scanned records to rows with the columns of Spark's Kafka source."""
+class ExportRows:
+    """Converter of scanned records to rows with the columns of Spark's Kafka source.
 
-    malformed = 0
+    For JSON and Avro, the value is a struct, and the column ``malformed`` has the values that cannot be parsed.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._rows = Rows(names)
+    Args:
+        style: ``schema``, ``layout``, and the settings of ``value_style``.
 
-    def __call__(self, scanned: Scanned) -> Any:
-        """Return the rows as a ``pyarrow.RecordBatch``."""
-        return self._rows.of(scanned)
+    Attributes:
+        malformed: number of values that could not be parsed.
+    """
 
+    def __init__(self, style: Mapping[str, Any]) -> None:
+        # the path contains the topic in layout hive
+        self._rows = Rows(_COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS))
+        self._values: JsonValues | AvroValues | None = None
+        if style["schema"] == "json":
+            self._values = JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"]))))
+        elif style["schema"] == "avro":
+            self._values = AvroValues(dict(style["avro_schemas"]))
+        self.malformed = 0
 
-class StructRows:
-    """Converter of scanned records to rows with the value as a struct. Bad values are in the column ``malformed``."""
-
-    def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
-        self._rows, self._values, self.malformed = Rows(names), values, 0
-
-    def __call__(self, scanned: Scanned) -> Any:
-        """Return the rows as a ``pyarrow.RecordBatch``, and add the number of bad values to ``malformed``."""
+    def of(self, scanned: Scanned) -> pa.RecordBatch:
+        """Return the rows of a scanned batch, and add the number of bad values to ``malformed``."""
         batch = self._rows.of(scanned)
-        raw = batch.column("value")
+        if self._values is None:
+            return batch
+        raw: Any = batch.column("value")
         structs, bad = self._values.parse(raw)
         self.malformed += len(bad)
-        wrong = pa.nulls(len(raw), pa.binary()) if not bad else self._only(raw, bad)
+        wrong = pa.nulls(len(raw), pa.binary())
+        if bad:
+            places: list[int | None] = [None] * len(raw)
+            for row in bad:
+                places[row] = row
+            wrong = raw.take(pa.array(places, pa.int64()))
         at = batch.schema.get_field_index("value")
         return batch.set_column(at, "value", structs).append_column("malformed", wrong)
-
-    def _only(self, raw: Any, rows: Sequence[int]) -> Any:
-        places: list[int | None] = [None] * len(raw)
-        for row in rows:
-            places[row] = row
-        return raw.take(pa.array(places, pa.int64()))
 
 
 def value_style(
@@ -79,14 +82,3 @@ def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes |
     for name in names:
         each = -(-SAMPLE_ROWS // len(names))
         yield from (record.value for record in islice(reader.log(*name).records(), each))
-
-
-def row_converter(style: Mapping[str, Any]) -> RawRows | StructRows:
-    """Return the converter for a style: ``schema``, ``layout``, and the settings of ``value_style``."""
-    # the path contains the topic in layout hive
-    names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)
-    if style["schema"] == "json":
-        return StructRows(names, JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"])))))
-    if style["schema"] == "avro":
-        return StructRows(names, AvroValues(dict(style["avro_schemas"])))
-    return RawRows(names)
