@@ -250,7 +250,7 @@ class TransactionCoordinator:
             ConcurrentTransactionsError: another thread is ending the same transaction.
             ProducerFencedError, InvalidTxnStateError, StorageError: as for ``end``; the outcome is not decided.
         """
-        if self._ends.locks(transactional_id).ending.locked():
+        if self._ends.is_ending(transactional_id):
             raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
         after = self._decide(transactional_id, producer, commit=commit, version=version)
         try:
@@ -314,9 +314,8 @@ class TransactionCoordinator:
 
     def _complete(self, transactional_id: str, decided: Known, durability: str | None = None) -> None:
         if decided.status not in COMPLETED:
-            locks = self._ends.locks(transactional_id)
-            with locks.ending:
-                self._ends.complete(transactional_id, locks, durability)
+            with self._ends.ending(transactional_id):
+                self._ends.complete(transactional_id, durability)
 
     def _required(self, transactional_id: str) -> Known:
         known = self._log.known(transactional_id)
@@ -328,12 +327,9 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
     ) -> ProducerId:
         """Return the id and epoch for a new producer. ``outlives`` is True for a producer outside the process."""
-        locks = self._ends.locks(transactional_id)
-        if not locks.ending.acquire(blocking=not outlives):
-            raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")
-        try:
+        with self._ends.ending(transactional_id, waits=not outlives):
             while True:
-                with locks.changing:
+                with self._ends.changing(transactional_id):
                     known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
                     if known is None or known.status not in UNFINISHED:
                         rotates = known is not None and (is_ours if outlives else is_kept)(known.state.producer_id)
@@ -348,9 +344,7 @@ class TransactionCoordinator:
                             raise ProducerFencedError(f"a transaction of epoch {known.producer.epoch} is open")
                         self._log.store(transactional_id, fenced(known, now_ms))
                         expected = None  # the abort raises the epoch
-                self._ends.complete(transactional_id, locks)
-        finally:
-            locks.ending.release()
+                self._ends.complete(transactional_id)
 
     def _add(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], version: int

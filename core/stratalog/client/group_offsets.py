@@ -110,9 +110,7 @@ class CommittedOffsets(CheckedArguments):
             StorageError: the partition with the group's offsets cannot be read.
         """
         with self._lock:
-            if not self._topic.exists():
-                return {}
-            self._topic.refresh(self._topic.place_of(group))
+            self._topic.refresh_for(group)
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
@@ -173,9 +171,7 @@ class GroupOffsets(CommittedOffsets):
         Errors are those of ``committed``.
         """
         with self._lock:
-            if not self._topic.exists():
-                return ()
-            self._topic.refresh(self._topic.place_of(group))
+            self._topic.refresh_for(group)
             return tuple(self._topic.states.get(group, {}).values())
 
     def groups_with_state(self) -> tuple[str, ...]:
@@ -316,9 +312,7 @@ class GroupOffsets(CommittedOffsets):
         Errors are those of ``committed``.
         """
         with self._lock:
-            if not self._topic.exists():
-                return frozenset()
-            self._topic.refresh(self._topic.place_of(group))
+            self._topic.refresh_for(group)
             return frozenset(name for found, name in self._topic.pending_names() if found == group)
 
     def place(self, group: str) -> TopicPartition:

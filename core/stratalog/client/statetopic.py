@@ -127,6 +127,11 @@ class StateTopic(ABC):
         except StorageError:
             return  # the log exists, but cannot be opened
 
+    def refresh_for(self, name: str) -> None:
+        """Refresh the partition of a group or a transactional id if the topic exists; errors are those of ``refresh``."""
+        if self.exists():
+            self.refresh(self.place_of(name))
+
     def place_of(self, name: str) -> int:
         """Return the number of the partition for a group or a transactional id. Call ``exists`` before."""
         return partition_of_name(name, self._count)

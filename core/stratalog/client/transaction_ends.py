@@ -26,17 +26,17 @@ from stratalog.client.transaction_states import (
     partitions_in,
 )
 from stratalog.env.clock import Clock
-from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.errors import ConcurrentTransactionsError, StorageError, UnknownTopicError
 from stratalog.model.messages.transactions_topic import TransactionStatus
 from stratalog.model.names import TopicPartition
 
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
-class TransactionLocks:
+class _Locks:
     """Locks of one transactional id: ``changing`` for changes of its state, ``ending`` for writing its markers.
 
-    A thread that needs both locks takes ``ending`` first.
+    A thread that needs both locks takes ``ending`` first. The locks exist as long as a thread has a reference to them.
     """
 
     __slots__ = ("__weakref__", "changing", "ending")
@@ -58,32 +58,50 @@ class TransactionEnds:
     def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
         self._logs, self._states, self._clock, self._expiration_ms = logs, states, clock, expiration_ms
         self._lock = threading.Lock()  # over _locks
-        self._locks: weakref.WeakValueDictionary[str, TransactionLocks] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, _Locks] = weakref.WeakValueDictionary()
         # Logs that have the markers of a transaction whose end has failed, by transactional id.
         self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}
         self._recovering = threading.RLock()
         self._recovered = False
 
-    def locks(self, transactional_id: str) -> TransactionLocks:
-        """Return the locks of a transactional id, which exist as long as a caller has a reference to the result."""
+    def _locks_of(self, transactional_id: str) -> _Locks:
         with self._lock:
             found = self._locks.get(transactional_id)
             if found is None:
-                found = self._locks[transactional_id] = TransactionLocks()
+                found = self._locks[transactional_id] = _Locks()
             return found
 
     @contextlib.contextmanager
     def changing(self, transactional_id: str) -> Iterator[None]:
-        """Return a context manager that holds the lock ``changing`` of a transactional id."""
-        locks = self.locks(transactional_id)  # keeps the locks alive: other threads would otherwise get new ones
+        """Return a context manager that holds the lock for changes of a producer's state."""
+        locks = self._locks_of(transactional_id)
         with locks.changing:
             yield
 
-    def complete(self, transactional_id: str, locks: TransactionLocks, durability: str | None = None) -> None:
+    @contextlib.contextmanager
+    def ending(self, transactional_id: str, *, waits: bool = True) -> Iterator[None]:
+        """Return a context manager that holds the lock for the end of a producer's transactions.
+
+        Raises:
+            ConcurrentTransactionsError: ``waits`` is False, and another thread holds the lock.
+        """
+        locks = self._locks_of(transactional_id)
+        if not locks.ending.acquire(blocking=waits):
+            raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")
+        try:
+            yield
+        finally:
+            locks.ending.release()
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Return True if a thread is ending a transaction of the producer."""
+        return self._locks_of(transactional_id).ending.locked()
+
+    def complete(self, transactional_id: str, durability: str | None = None) -> None:
         """Write the markers of a prepared transaction, and store its completion.
 
-        Do nothing if no transaction is prepared. The caller holds ``locks.ending``, but not ``locks.changing``. A
-        deleted log is skipped. If a log cannot be written, the other logs still get their markers.
+        Do nothing if no transaction is prepared. The caller holds the lock of ``ending``, but not that of ``changing``.
+        A deleted log is skipped. If a log cannot be written, the other logs still get their markers.
 
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.
@@ -116,7 +134,7 @@ class TransactionEnds:
         if failed is not None:
             self._marked[transactional_id] = which, done
             raise failed
-        with locks.changing:
+        with self.changing(transactional_id):
             self._states.store(transactional_id, completed(known, self._clock.now_ms()), durability)
 
     def recover(self) -> None:
@@ -190,22 +208,20 @@ class TransactionEnds:
         With the current time as ``overdue_ms``, an open transaction is aborted only after its timeout. Errors are only
         logged. If another thread is ending the transaction, do nothing.
         """
-        locks = self.locks(transactional_id)
-        if not locks.ending.acquire(blocking=False):
-            return False
         try:
-            is_aborted = self._is_fenced(transactional_id, locks, overdue_ms)
-            self.complete(transactional_id, locks)
+            with self.ending(transactional_id, waits=False):
+                is_aborted = self._is_fenced(transactional_id, overdue_ms)
+                self.complete(transactional_id)
+        except ConcurrentTransactionsError:
+            return False
         except StorageError:
             _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
             return False
-        finally:
-            locks.ending.release()
         return is_aborted
 
-    def _is_fenced(self, transactional_id: str, locks: TransactionLocks, overdue_ms: int | None) -> bool:
+    def _is_fenced(self, transactional_id: str, overdue_ms: int | None) -> bool:
         """Prepare the abort of an open transaction. Return False if no transaction is open, or it is not overdue."""
-        with locks.changing:
+        with self.changing(transactional_id):
             known = self._states.known(transactional_id)
             if known is None or known.status != TransactionStatus.ONGOING:
                 return False

@@ -48,9 +48,7 @@ class TransactionLog:
             StorageError: the partition with the state cannot be read.
         """
         with self._lock:
-            if not self._topic.exists():
-                return None
-            self._topic.refresh(self._topic.place_of(transactional_id))
+            self._topic.refresh_for(transactional_id)
             state = self._topic.states.get(transactional_id)
             if state is None:
                 return None
