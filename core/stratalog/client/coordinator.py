@@ -16,7 +16,7 @@ from typing import Final
 
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.log_access import Logs
-from stratalog.client.sequences import ProducerId, is_kept, is_ours, new_kept_id, new_producer_id
+from stratalog.client.sequences import ProducerId, is_external, is_internal, new_external_id, new_producer_id
 from stratalog.client.statetopic import PARTITIONS, Compact
 from stratalog.client.transaction_ends import TransactionEnds
 from stratalog.client.transaction_log import TransactionLog
@@ -88,7 +88,7 @@ class TransactionCoordinator:
             StorageError: a log cannot be read or written.
         """
         self.recover()
-        return self._open(transactional_id, timeout_ms, None, outlives=False)
+        return self._open(transactional_id, timeout_ms, None, external=False)
 
     def is_committing(self, transactional_id: str, producer: ProducerId) -> bool:
         """Return True if the producer's latest transaction is prepared for commit, or committed.
@@ -122,7 +122,7 @@ class TransactionCoordinator:
             ConcurrentTransactionsError: a transaction of the id is being ended.
             StorageError: a log cannot be read or written.
         """
-        return self._open(transactional_id, timeout_ms, expected, outlives=True)
+        return self._open(transactional_id, timeout_ms, expected, external=True)
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], *, version: int = 0
@@ -292,10 +292,10 @@ class TransactionCoordinator:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _kept_id(self) -> int:
-        return new_kept_id(self._env.chance)
+    def _external_id(self) -> int:
+        return new_external_id(self._env.chance)
 
-    def _own_id(self) -> int:
+    def _internal_id(self) -> int:
         return new_producer_id(self._env.chance).producer_id
 
     def _decide(
@@ -305,7 +305,7 @@ class TransactionCoordinator:
         with self._ends.changing(transactional_id):
             known, now_ms = self._required(transactional_id), self._env.clock.now_ms()
             if version >= EPOCH_RAISING:
-                after = ended_with_next_epoch(known, producer, now_ms, self._kept_id, commit=commit)
+                after = ended_with_next_epoch(known, producer, now_ms, self._external_id, commit=commit)
             else:
                 after = ended(known, producer, now_ms, commit=commit)
             if after is not known:
@@ -324,16 +324,18 @@ class TransactionCoordinator:
         return known
 
     def _open(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
+        self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, external: bool
     ) -> ProducerId:
-        """Return the id and epoch for a new producer. ``outlives`` is True for a producer outside the process."""
-        with self._ends.ending(transactional_id, waits=not outlives):
+        """Return the id and epoch for a new producer. ``external`` is True for a producer outside the process."""
+        with self._ends.ending(transactional_id, waits=not external):
             while True:
                 with self._ends.changing(transactional_id):
                     known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
                     if known is None or known.status not in UNFINISHED:
-                        rotates = known is not None and (is_ours if outlives else is_kept)(known.state.producer_id)
-                        new_id = self._kept_id if outlives else self._own_id
+                        rotates = known is not None and (is_internal if external else is_external)(
+                            known.state.producer_id
+                        )
+                        new_id = self._external_id if external else self._internal_id
                         opened = initialized(known, timeout_ms, now_ms, expected, new_id, rotates=rotates)
                         self._log.store(transactional_id, opened)
                         return opened.producer

@@ -13,8 +13,8 @@ from stratalog.model.names import TopicPartition
 
 LAST_EPOCH: Final = (1 << 15) - 1
 _SEQUENCES: Final = 1 << 31
-_FIRST_ID: Final = 1 << 62  # of the producers of an engine, which end with it
-_FIRST_KEPT_ID: Final = 1 << 61  # of producers outside the process, which outlive the engine
+_FIRST_INTERNAL_ID: Final = 1 << 62  # of the producers of an engine, which end with it
+_FIRST_EXTERNAL_ID: Final = 1 << 61  # of producers outside the process, which outlive the engine
 
 
 class ProducerId(NamedTuple):
@@ -30,25 +30,25 @@ def new_producer_id(chance: random.Random) -> ProducerId:
     Kafka assigns ids from 0 upwards, and stores the last id. stratalog stores no used ids: in practice, no two random
     ids are equal.
     """
-    return ProducerId(_FIRST_ID | chance.getrandbits(62), 0)
+    return ProducerId(_FIRST_INTERNAL_ID | chance.getrandbits(62), 0)
 
 
-def new_kept_id(chance: random.Random) -> int:
+def new_external_id(chance: random.Random) -> int:
     """Return a random producer id from 2^61 to 2^62 - 1, for a transactional producer outside the process.
 
     Such a producer may continue its transaction after a restart of the engine. Kafka's ids are smaller.
     """
-    return _FIRST_KEPT_ID | chance.getrandbits(61)
+    return _FIRST_EXTERNAL_ID | chance.getrandbits(61)
 
 
-def is_ours(producer_id: int) -> bool:
+def is_internal(producer_id: int) -> bool:
     """Return True if the id is in the range of ``new_producer_id``, for producers that end with their engine."""
-    return producer_id >= _FIRST_ID
+    return producer_id >= _FIRST_INTERNAL_ID
 
 
-def is_kept(producer_id: int) -> bool:
-    """Return True if the id is in the range of ``new_kept_id``, for producers outside the process."""
-    return _FIRST_KEPT_ID <= producer_id < _FIRST_ID
+def is_external(producer_id: int) -> bool:
+    """Return True if the id is in the range of ``new_external_id``, for producers outside the process."""
+    return _FIRST_EXTERNAL_ID <= producer_id < _FIRST_INTERNAL_ID
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from stratalog.client.log_access import Logs
-from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_kept, is_ours
+from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_external, is_internal
 from stratalog.client.transaction_log import TransactionLog
 from stratalog.client.transaction_states import (
     PREPARED,
@@ -152,7 +152,7 @@ class TransactionEnds:
     def _end_unfinished(self) -> None:
         states, _ = self._states.readable()
         for transactional_id, state in states.items():
-            is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
+            is_left = state.status == TransactionStatus.ONGOING and is_internal(state.producer_id)
             if is_left or state.status in PREPARED:
                 self._settle(transactional_id)
         states, is_whole = self._states.readable()
@@ -170,7 +170,7 @@ class TransactionEnds:
         try:
             log = self._logs.log(*name)
             for found in log.open_transactions():
-                is_lost = is_ours(found.producer_id) or (is_whole and is_kept(found.producer_id))
+                is_lost = is_internal(found.producer_id) or (is_whole and is_external(found.producer_id))
                 if is_lost and found.producer_id not in known:
                     epoch = min(found.producer_epoch + 1, LAST_EPOCH)
                     # A lower epoch than that of the last marker would be fenced.

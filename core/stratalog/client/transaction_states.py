@@ -178,13 +178,13 @@ def with_partitions(
     check_producer(known, producer)
     state, begins = known.state, known.status != TransactionStatus.ONGOING
     before = set() if begins else set(partitions_in(state))
-    wanted = before | set(names)
-    if wanted == before:
+    after = before | set(names)
+    if after == before:
         return known
     changed = dataclasses.replace(
         state,
         status=TransactionStatus.ONGOING,
-        partitions=_grouped(wanted),
+        partitions=_grouped(after),
         last_update_timestamp_ms=now_ms,
         start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
         client_transaction_version=version if begins else state.client_transaction_version,
@@ -202,7 +202,7 @@ def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> K
     state = known.state
     _check_current(state, producer)
     if state.status == TransactionStatus.ONGOING:
-        prepared = dataclasses.replace(state, status=_wanted(commit=commit), last_update_timestamp_ms=now_ms)
+        prepared = dataclasses.replace(state, status=_prepared(commit=commit), last_update_timestamp_ms=now_ms)
         return known._replace(state=prepared)
     return _repeated(known, commit=commit)
 
@@ -234,7 +234,7 @@ def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_i
     prepared = dataclasses.replace(
         state,
         producer_epoch=state.producer_epoch + 1,
-        status=_wanted(commit=commit),
+        status=_prepared(commit=commit),
         partitions=() if begins else state.partitions,
         last_update_timestamp_ms=now_ms,
         start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
@@ -314,13 +314,13 @@ def _other_epoch(state: TransactionState, producer: ProducerId) -> ProducerFence
     )
 
 
-def _wanted(*, commit: bool) -> TransactionStatus:
+def _prepared(*, commit: bool) -> TransactionStatus:
     return TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
 
 
 def _repeated(known: Known, *, commit: bool) -> Known:
-    wanted = _wanted(commit=commit)
-    if known.status not in {wanted, PREPARED[wanted]}:
+    prepared = _prepared(commit=commit)
+    if known.status not in {prepared, PREPARED[prepared]}:
         raise _not_ongoing(known.state)
     return known
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Log, ProducerId, Record, TopicPartition, open_engine
-from stratalog.client.sequences import LAST_EPOCH, is_kept, is_ours
+from stratalog.client.sequences import LAST_EPOCH, is_external, is_internal
 from stratalog.client.statetopic import CONFIG
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -341,8 +341,8 @@ def test_producers_inside_and_outside_the_process_do_not_share_a_producer_id(eng
     outside = engine.transactions.init_producer(ID, MINUTE_MS)
     inside = engine.transactions.open(ID, MINUTE_MS)
     again = engine.transactions.init_producer(ID, MINUTE_MS)
-    assert [is_kept(found.producer_id) for found in (outside, inside, again)] == [True, False, True]
-    assert is_ours(inside.producer_id)
+    assert [is_external(found.producer_id) for found in (outside, inside, again)] == [True, False, True]
+    assert is_internal(inside.producer_id)
     assert {found.epoch for found in (outside, inside, again)} == {0}
     for stale in (outside, inside):
         with pytest.raises(InvalidProducerIdMappingError):

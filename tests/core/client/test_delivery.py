@@ -14,7 +14,7 @@ from stratalog import Record
 from stratalog.client.delivery import RETRY_BACKOFF_MS, Delivery
 from stratalog.client.log_access import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
-from stratalog.client.sequences import LAST_EPOCH, ProducerId, Sequences, is_ours, new_producer_id
+from stratalog.client.sequences import LAST_EPOCH, ProducerId, Sequences, is_internal, new_producer_id
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ClosedError,
@@ -226,5 +226,5 @@ def test_ids_fit_their_field_and_differ_from_those_of_brokers() -> None:
     chance = random.Random(1)  # noqa: S311 - for a test
     ids = {new_producer_id(chance).producer_id for _ in range(1000)}
     assert len(ids) == 1000
-    assert all(is_ours(found) and found < 1 << 63 for found in ids)
-    assert not is_ours(10**12)
+    assert all(is_internal(found) and found < 1 << 63 for found in ids)
+    assert not is_internal(10**12)
