@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from stratalog.errors import ConfigError
 from stratalog.spi import Clock
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.security.watched_files import WatchedFiles
 
 T = TypeVar("T")
@@ -46,15 +46,19 @@ class EditedFile(Generic[T]):
         argument, nothing is written. Errors of ``edited`` are raised unchanged.
 
         Raises:
-            ConfigError: the file is wrong or cannot be read now. It is not replaced, because its edit would be lost.
-            OSError: the file cannot be written.
+            RefusedError: the file cannot be written; or the file is wrong or cannot be read now. A wrong file is not
+                replaced, because its edit would be lost.
         """
         with self._lock:
             self._watched.refresh()
             known, refused = self._watched.value(), self._watched.refused
             if refused:
-                raise ConfigError(f"the file cannot be changed, because its contents are wrong: {refused}")
+                reason = f"the file cannot be changed, because its contents are wrong: {refused}"
+                raise RefusedError(Code.KAFKA_STORAGE_ERROR, reason)
             found = edited(known)
             if found is not known:
-                self._save(self._watched.paths[0], found)
+                try:
+                    self._save(self._watched.paths[0], found)
+                except OSError as error:
+                    raise RefusedError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
                 self._watched.refresh()

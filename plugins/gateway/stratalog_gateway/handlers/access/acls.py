@@ -9,10 +9,9 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Final
 
-from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, require
-from stratalog_gateway.security.acls import ANY, Acl
+from stratalog_gateway.handlers.request import Outcome, Request, require
+from stratalog_gateway.security.acls import ANY, Acl, AclFile
 from stratalog_gateway.security.resources import (
     CLUSTER_NAME,
     Operation,
@@ -60,24 +59,26 @@ def describe_acls(request: Request) -> Any:
 
 def create_acls(request: Request) -> Any:
     """Add ACLs, and return the response. As in Kafka, valid ACLs are added even if other ACLs are invalid."""
-    error, message = _refused_change(request)
-    results, acls = list[tuple[int, str | None]](), list[Acl]()
-    for wanted in request.body.creations:
-        found = _acl(wanted)
-        if isinstance(found, Acl):
-            acls.append(found)
-            results.append((error, message))
-        else:
-            results.append((error or Code.INVALID_REQUEST, message or found))
-    if acls and not error:
-        assert request.node.acls is not None
-        try:
-            request.node.acls.add(acls)
-        except (ConfigError, OSError) as failed:
-            results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
-    return request.make(
+    make, acls = request.make, list[Acl]()
+    wrong: list[str | None] = [None] * len(request.body.creations)
+    with Outcome() as outcome:
+        file = _changeable(request)
+        for number, creation in enumerate(request.body.creations):
+            found = _acl(creation)
+            if isinstance(found, Acl):
+                acls.append(found)
+            else:
+                wrong[number] = found
+        if acls:
+            file.add(acls)
+    return make(
         results=tuple(
-            request.make.part("AclCreationResult", error_code=code, error_message=text) for code, text in results
+            make.part(
+                "AclCreationResult",
+                error_code=outcome.code if reason is None else Code.INVALID_REQUEST,
+                error_message=outcome.message if reason is None else reason,
+            )
+            for reason in wrong
         )
     )
 
@@ -89,13 +90,8 @@ def delete_acls(request: Request) -> Any:
 
 def _deleted(request: Request, wanted: Any) -> Any:
     make, gone = request.make, list[Acl]()
-    error, message = _refused_change(request)
-    if not error:
-        assert request.node.acls is not None
-        try:
-            gone = request.node.acls.remove(_filter(wanted, wanted.resource_type_filter))
-        except (ConfigError, OSError) as failed:
-            error, message = Code.KAFKA_STORAGE_ERROR, str(failed)
+    with Outcome() as outcome:
+        gone = _changeable(request).remove(_filter(wanted, wanted.resource_type_filter))
     matching = tuple(
         make.part(
             "DeleteAclsMatchingAcl",
@@ -111,18 +107,17 @@ def _deleted(request: Request, wanted: Any) -> Any:
         )
         for acl in gone
     )
-    return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
+    return make.part(
+        "DeleteAclsFilterResult", error_code=outcome.code, error_message=outcome.message, matching_acls=matching
+    )
 
 
-def _refused_change(request: Request) -> tuple[int, str | None]:
-    """Return error code and message if the client may not change ACLs, or if ``acls.file`` is not set.
-
-    Otherwise return ``Code.NONE`` and None.
-    """
-    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        return refused, None
-    return (Code.SECURITY_DISABLED, _DISABLED) if request.node.acls is None else (Code.NONE, None)
+def _changeable(request: Request) -> AclFile:
+    """Return the file of ACLs; raise RefusedError if the client may not change ACLs, or if ``acls.file`` is not set."""
+    require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if request.node.acls is None:
+        raise RefusedError(Code.SECURITY_DISABLED, _DISABLED)
+    return request.node.acls
 
 
 def _acl(wanted: Any) -> Acl | str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.quotas import DEFAULT, ENTITIES, Entity, Table, limits_of
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -53,22 +53,17 @@ def alter_client_quotas(request: Request) -> Any:
                 table = altered
         return known if body.validate_only or table == known else table
 
-    refused = request.client.refusal(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        results = [(refused, None)] * len(body.entries)
-    elif request.node.quota_file is None:
-        results = [(Code.INVALID_REQUEST, "quotas.file is not set")] * len(body.entries)
-    else:
-        try:
-            request.node.quota_file.change(changed)
-        except (ConfigError, OSError) as failed:
-            results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
+    with Outcome() as outcome:
+        require(request.client, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        if request.node.quota_file is None:
+            raise RefusedError(Code.INVALID_REQUEST, "quotas.file is not set")
+        request.node.quota_file.change(changed)
     return make(
         entries=tuple(
             make.part(
                 "EntryData",
-                error_code=code,
-                error_message=text,
+                error_code=code or outcome.code,
+                error_message=text or outcome.message,
                 entity=tuple(
                     make.part("EntityData", entity_type=part.entity_type, entity_name=part.entity_name)
                     for part in entry.entity

@@ -9,9 +9,8 @@ import hashlib
 from collections import Counter
 from typing import Any, Final
 
-from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 from stratalog_gateway.security.users import (
@@ -71,21 +70,19 @@ def alter_user_scram_credentials(request: Request) -> Any:
     results: dict[str, tuple[int, str | None]] = {
         wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
     }
-    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    if refused:
-        results = dict.fromkeys(results, (refused, None))
-    elif request.node.users is None:
-        results = dict.fromkeys(results, (Code.SECURITY_DISABLED, _NO_FILE))
-    else:
-        try:
-            request.node.users.change(lambda known: _altered(known, body, results))
-        except (ConfigError, OSError) as failed:
-            results = {
-                name: (code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for name, (code, text) in results.items()
-            }
+    with Outcome() as outcome:
+        require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        if request.node.users is None:
+            raise RefusedError(Code.SECURITY_DISABLED, _NO_FILE)
+        request.node.users.change(lambda known: _altered(known, body, results))
     return request.make(
         results=tuple(
-            request.make.part("AlterUserScramCredentialsResult", user=name, error_code=code, error_message=text)
+            request.make.part(
+                "AlterUserScramCredentialsResult",
+                user=name,
+                error_code=code or outcome.code,
+                error_message=text or outcome.message,
+            )
             for name, (code, text) in results.items()
         )
     )
