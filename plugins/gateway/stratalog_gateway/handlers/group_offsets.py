@@ -51,10 +51,10 @@ def offset_commit(request: Request) -> Any:
                 partitions=tuple(
                     make.part(
                         "OffsetCommitResponsePartition",
-                        partition_index=wanted.partition_index,
-                        error_code=errors[name or "", wanted.partition_index],
+                        partition_index=partition.partition_index,
+                        error_code=errors[name or "", partition.partition_index],
                     )
-                    for wanted in topic.partitions
+                    for partition in topic.partitions
                 ),
             )
             for topic, name in zip(body.topics, names, strict=True)
@@ -134,20 +134,20 @@ def checked_offsets(
         hidden = Code.UNKNOWN_TOPIC_ID
         if known is not None:
             hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, known)
-        for wanted in topic.partitions:
-            name = TopicPartition(known or "", wanted.partition_index)
-            errors[name] = refused or hidden or _wrong_offset(request, name, wanted)
+        for partition in topic.partitions:
+            name = TopicPartition(known or "", partition.partition_index)
+            errors[name] = refused or hidden or _wrong_offset(request, name, partition)
             if not errors[name]:
-                epoch = getattr(wanted, "committed_leader_epoch", -1)
-                offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
+                epoch = getattr(partition, "committed_leader_epoch", -1)
+                offsets[name] = CommittedOffset(partition.committed_offset, epoch, partition.committed_metadata or "")
     return errors, offsets
 
 
-def _wrong_offset(request: Request, name: TopicPartition, wanted: Any) -> int:
+def _wrong_offset(request: Request, name: TopicPartition, partition: Any) -> int:
     """Return the error code for an offset if its partition does not exist or its metadata is too long, otherwise 0."""
     if not request.node.has_log(*name):
         return Code.UNKNOWN_TOPIC_OR_PARTITION
-    units = len((wanted.committed_metadata or "").encode("utf-16-le")) // 2
+    units = len((partition.committed_metadata or "").encode("utf-16-le")) // 2
     return Code.OFFSET_METADATA_TOO_LARGE if units > _MAX_METADATA else Code.NONE
 
 
@@ -185,21 +185,21 @@ def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural
     # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
     pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
     known = request.node.engine.group_offsets(group)
-    wanted: dict[str, list[int]] = {}
+    requested: dict[str, list[int]] = {}
     has_ids = request.header.version >= _TOPIC_IDS
     unknown: list[Any] = []
     if asked is None:
         for name in known:
             if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name.topic):
-                wanted.setdefault(name.topic, []).append(name.partition)
+                requested.setdefault(name.topic, []).append(name.partition)
     else:
         for topic in asked:
             named = _name_of(request, topic)
             if named is None:
                 unknown.append(topic)
             else:
-                wanted.setdefault(named, []).extend(topic.partition_indexes)
-    topics = [_offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
+                requested.setdefault(named, []).extend(topic.partition_indexes)
+    topics = [_offsets_of(request, name, numbers, known, pending, plural) for name, numbers in requested.items()]
     topics += [_failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
     return tuple(found for found in topics if not has_ids or found.topic_id is not None)
 
@@ -275,8 +275,8 @@ def _delete(request: Request, view: GroupView | None) -> Any:
     }
     codes: dict[TopicPartition, int] = {}
     for topic in body.topics:
-        for wanted in topic.partitions:
-            name, code = TopicPartition(topic.name, wanted.partition_index), hidden[topic.name]
+        for partition in topic.partitions:
+            name, code = TopicPartition(topic.name, partition.partition_index), hidden[topic.name]
             if not code and not request.node.has_log(*name):
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif not code and topic.name in subscribed:
@@ -289,10 +289,10 @@ def _delete(request: Request, view: GroupView | None) -> Any:
         partitions = tuple(
             make.part(
                 "OffsetDeleteResponsePartition",
-                partition_index=wanted.partition_index,
-                error_code=codes[TopicPartition(topic.name, wanted.partition_index)],
+                partition_index=partition.partition_index,
+                error_code=codes[TopicPartition(topic.name, partition.partition_index)],
             )
-            for wanted in topic.partitions
+            for partition in topic.partitions
         )
         topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
     return make(error_code=Code.NONE, topics=tuple(topics))

@@ -34,26 +34,26 @@ def list_offsets(request: Request) -> Any:
     make, topics = request.make, []
     for topic in request.body.topics:
         found = tuple(
-            make.part("ListOffsetsPartitionResponse", **_list(request, topic.name, wanted, ISOLATIONS[level]))
-            for wanted in topic.partitions
+            make.part("ListOffsetsPartitionResponse", **_list(request, topic.name, partition, ISOLATIONS[level]))
+            for partition in topic.partitions
         )
         topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
     return make(topics=tuple(topics))
 
 
-def _list(request: Request, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
+def _list(request: Request, topic: str, partition: Any, isolation: str) -> dict[str, object]:
     offset, stamp, epoch = -1, -1, -1
-    current = getattr(wanted, "current_leader_epoch", -1)
+    current = getattr(partition, "current_leader_epoch", -1)
     with Outcome() as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        _check_timestamp(wanted.timestamp, request.header.version)
-        log = request.node.log(topic, wanted.partition_index)
+        _check_timestamp(partition.timestamp, request.header.version)
+        log = request.node.log(topic, partition.partition_index)
         if current >= 0:
             log.end_offset_for_epoch(current, current)  # checks the epoch
-        offset, stamp = _offset_at(log, wanted.timestamp, isolation)
-        epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
+        offset, stamp = _offset_at(log, partition.timestamp, isolation)
+        epoch = log.leader_epoch if partition.timestamp == _LATEST else log.leader_epoch_at(offset)
     return {
-        "partition_index": wanted.partition_index, "error_code": outcome.code, "timestamp": stamp, "offset": offset,
+        "partition_index": partition.partition_index, "error_code": outcome.code, "timestamp": stamp, "offset": offset,
         "leader_epoch": epoch,
     }  # fmt: skip
 
@@ -63,17 +63,17 @@ def offset_for_leader_epoch(request: Request) -> Any:
     make, topics = request.make, []
     for topic in request.body.topics:
         partitions = []
-        for wanted in topic.partitions:
-            epoch, end, current = -1, -1, wanted.current_leader_epoch
+        for partition in topic.partitions:
+            epoch, end, current = -1, -1, partition.current_leader_epoch
             with Outcome() as outcome:
                 require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-                log = request.node.log(topic.topic, wanted.partition)
-                epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
+                log = request.node.log(topic.topic, partition.partition)
+                epoch, end = log.end_offset_for_epoch(partition.leader_epoch, current if current >= 0 else None)
             partitions.append(
                 make.part(
                     "EpochEndOffset",
                     error_code=outcome.code,
-                    partition=wanted.partition,
+                    partition=partition.partition,
                     leader_epoch=epoch,
                     end_offset=end,
                 )
@@ -87,15 +87,15 @@ def delete_records(request: Request) -> Any:
     make, topics = request.make, []
     for topic in request.body.topics:
         partitions = []
-        for wanted in topic.partitions:
+        for partition in topic.partitions:
             low = -1
             with Outcome() as outcome:
                 require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
-                low = request.node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
+                low = request.node.log(topic.name, partition.partition_index).delete_records(partition.offset)
             partitions.append(
                 make.part(
                     "DeleteRecordsPartitionResult",
-                    partition_index=wanted.partition_index,
+                    partition_index=partition.partition_index,
                     low_watermark=low,
                     error_code=outcome.code,
                 )

@@ -20,10 +20,10 @@ def alter_replica_log_dirs(request: Request) -> Any:
     """Move partitions to other directories. Unlike Kafka, return the response only after the moves."""
     make, topics = request.make, dict[str, list[Any]]()
     refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    for wanted in request.body.dirs:
-        for topic in wanted.topics:
+    for directory in request.body.dirs:
+        for topic in directory.topics:
             for number in topic.partitions:
-                code = refused or _moved(request.node, topic.name, number, wanted.path)
+                code = refused or _moved(request.node, topic.name, number, directory.path)
                 part = make.part("AlterReplicaLogDirPartitionResult", partition_index=number, error_code=code)
                 topics.setdefault(topic.name, []).append(part)
     return make(
@@ -59,12 +59,12 @@ def alter_partition_reassignments(request: Request) -> Any:
     responses = []
     for topic in body.topics:
         partitions = []
-        for wanted in topic.partitions:
-            error, message = _reassigned(request.node, topic.name, wanted.partition_index, wanted.replicas)
+        for partition in topic.partitions:
+            error, message = _reassigned(request.node, topic.name, partition.partition_index, partition.replicas)
             partitions.append(
                 make.part(
                     "ReassignablePartitionResponse",
-                    partition_index=wanted.partition_index,
+                    partition_index=partition.partition_index,
                     error_code=error,
                     error_message=message,
                 )

@@ -185,10 +185,10 @@ def txn_offset_commit(request: Request) -> Any:
         partitions = tuple(
             make.part(
                 "TxnOffsetCommitResponsePartition",
-                partition_index=wanted.partition_index,
-                error_code=errors[topic.name, wanted.partition_index],
+                partition_index=partition.partition_index,
+                error_code=errors[topic.name, partition.partition_index],
             )
-            for wanted in topic.partitions
+            for partition in topic.partitions
         )
         topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
     return make(topics=tuple(topics))
