@@ -10,9 +10,9 @@ from stratalog_gateway.connection import Requests
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import Dispatch, SaslRequests
 from stratalog_gateway.node import Node
-from stratalog_gateway.security.authentication import enabled_mechanisms
 from stratalog_gateway.security.client import Client, Permissions
 from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.security.mechanisms import enabled_mechanisms
 from stratalog_gateway.security.tls import TlsContext, certificate_subject, principal_mapping
 
 _NO_CERTIFICATES: Final = "none"

@@ -10,12 +10,13 @@ import socket
 import ssl
 import struct
 import threading
-from typing import Final, Protocol
+from typing import Final
 
 from stratalog.errors import StorageError
 from stratalog.spi import Clock
-from stratalog_gateway.connection import Connection, Requests, shut
+from stratalog_gateway.connection import Connection, shut
 from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.handshake import EndpointHandshake
 from stratalog_gateway.poller import Poller
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
@@ -26,19 +27,6 @@ _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
 _PAUSE_S: Final = 0.1  # after an error of accept
-
-
-class Handshake(Protocol):
-    """Preparation of the connections of a listener."""
-
-    def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, over TLS if the listener uses TLS. The TLS handshake has not begun."""
-
-    def perform(self, connection: socket.socket, host: str) -> Requests:
-        """Perform the TLS handshake if the listener uses TLS, and return the handler of the connection's requests.
-
-        ``host`` is the client's IP address. The method raises OSError if the handshake fails.
-        """
 
 
 class Listener:
@@ -56,7 +44,7 @@ class Listener:
     """
 
     def __init__(
-        self, endpoint: Endpoint, handshake: Handshake, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
+        self, endpoint: Endpoint, handshake: EndpointHandshake, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
     ) -> None:
         self._handshake, self._quotas, self._clock, self._idle_ms = handshake, quotas, clock, idle_ms
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET

@@ -1,6 +1,7 @@
 """The server's side of SASL mechanisms: PLAIN, SCRAM and OAUTHBEARER.
 
-Source: RFC 4616, RFC 5802, RFC 7677, RFC 7628; apache/kafka PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer.
+Source: RFC 4616, RFC 5802, RFC 7677, RFC 7628; apache/kafka PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer,
+SaslChannelBuilder.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ import hmac
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
+from stratalog.errors import ConfigError, PluginImportError
+from stratalog.spi import Clock
+from stratalog_gateway.security.edited_file import EditedFile
+from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
 from stratalog_gateway.security.users import (
     ALGORITHMS,
     DEFAULT_ITERATIONS,
@@ -199,3 +205,44 @@ def _unknown_user(mechanism: str, name: str) -> Credential:
     salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)
+
+
+def enabled_mechanisms(
+    settings: SecuritySection, users: EditedFile[Users] | None, clock: Clock
+) -> Mapping[str, Callable[[], Mechanism]]:
+    """Return functions that begin an authentication, by the name of the mechanism, for each enabled mechanism.
+
+    Args:
+        settings: settings of the gateway.
+        users: the users of PLAIN and SCRAM; None if ``users.file`` is not set.
+        clock: clock for checks of the file of OAUTHBEARER's keys.
+
+    Raises:
+        ConfigError: no mechanism is enabled; PLAIN or SCRAM is enabled, and ``users`` is None; or the keys of
+            OAUTHBEARER are missing or wrong.
+        PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
+    """
+    if not settings.mechanisms:
+        raise ConfigError("sasl.enabled.mechanisms is empty: a listener with SASL needs a mechanism")
+    found: dict[str, Callable[[], Mechanism]] = {}
+    if set(settings.mechanisms) - {OAUTHBEARER}:
+        if users is None:
+            raise ConfigError("users.file is not set: PLAIN and SCRAM need a file of users").advised(
+                "create one with `stratalog users add`"
+            )
+        found = {name: partial(_with_users, name, users) for name in settings.mechanisms}
+    if OAUTHBEARER in settings.mechanisms:
+        found[OAUTHBEARER] = partial(OAuthBearer, _token_check(settings, clock))
+    return {name: found[name] for name in settings.mechanisms}
+
+
+def _with_users(name: str, users: EditedFile[Users]) -> Mechanism:
+    return Plain(users.current) if name == PLAIN else Scram(name, users.current)
+
+
+def _token_check(settings: SecuritySection, clock: Clock) -> Callable[[str], tuple[str, int]]:
+    try:
+        from stratalog_gateway.security.tokens import TokenCheck  # noqa: PLC0415 - PyJWT is an extra
+    except ImportError as error:
+        raise PluginImportError("PyJWT is not installed", "gateway", "stratalog[gateway-oauth]") from error
+    return TokenCheck(settings, clock)
