@@ -43,6 +43,8 @@ SLOWEST = (
     "tests/core/log/test_replication.py",
 )
 
+GC_THRESHOLDS = (10_000, 10, 10)  # 14 times fewer collections than by default
+
 STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSACTION_STATE_LOG_NUM_PARTITIONS")
 
 
@@ -60,10 +62,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: first.get(str(item.path), len(first)))
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the objects of the collected tests from garbage collection, which would take a second each time."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected, and exclude their objects, a million, from later collections.
+
+    The tests create many objects and leave few. With Python's thresholds, every tenth second of a run is spent on
+    searches for garbage.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -130,6 +130,7 @@ def outcomes(found: ContractMutants, folder: Path, *, is_sound: bool = False) ->
     settings.write_text("[pytest]\n", encoding="utf-8")
     options = [f"-c{settings}", f"--rootdir={folder}", f"--basetemp={folder / 'temp'}", "--import-mode=importlib"]
     options += ["-q", "-Wignore", "--tb=no", "-pno:cacheprovider", "-pno:faulthandler", "-pno:xdist"]
+    options += ["-pno:unraisableexception"]  # collects the garbage of the whole process twice
     recorder = _Recorder()
     with (
         contextlib.redirect_stdout(io.StringIO()),
