@@ -88,7 +88,7 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _plugins_found_once() -> Iterator[None]:
-    """Read the entry points of the installed packages only once, unless the import path changes."""
+    """Read the entry points and the metadata of the installed packages only once, unless the import path changes."""
     search, path = importlib.metadata.entry_points, tuple(sys.path)
     search_once = functools.cache(search)
 
@@ -97,6 +97,9 @@ def _plugins_found_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "entry_points", found)
+        # entry points that were found once have the same distributions each time
+        kind = importlib.metadata.Distribution
+        patch.setattr(kind, "metadata", property(functools.cache(vars(kind)["metadata"].fget)))
         yield
 
 
