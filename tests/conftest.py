@@ -124,7 +124,7 @@ def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
     """Return the shared S3 server.
 
     botocore parses its megabytes of JSON only once, not for each opened store, and does not load the certificates of
-    public authorities, because the server has no TLS.
+    public authorities, because the server has no TLS. Neither does it load those that the environment names.
     """
     from aiobotocore import httpsession  # noqa: PLC0415 - slow to import
     from botocore import session  # noqa: PLC0415 - slow to import
@@ -132,6 +132,8 @@ def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "create_loader", functools.cache(session.create_loader))
         patch.setattr(httpsession, "get_cert_path", lambda verify: None if verify is True else verify)
+        for variable in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+            patch.delenv(variable, raising=False)
         yield local_s3
 
 
