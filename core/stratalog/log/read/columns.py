@@ -242,7 +242,7 @@ def _planned(
         yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
 
     with ReusedReads(read_bytes, components.env.spare_buffers) as reads:
-        yield from read_all(views, plan.view, span.start, lambda view, at: view.ranges(at, span.stop), read)
+        yield from read_all(views, plan.view, span, read)
     damage = plan.view.damage
     if damage is not None and plan.meets_damage and span.stop == plan.span.stop:
         raise damage.with_traceback(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
 from stratalog.log.read.view import LogView, ReadRange
@@ -14,10 +14,6 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import aborted_transactions
 
 _T = TypeVar("_T")
-
-
-Ranges: TypeAlias = Callable[[LogView, int], Iterator[ReadRange]]
-"""Function that returns the ranges of a view to read, from an offset on."""
 
 
 class ReadPlan(NamedTuple):
@@ -64,26 +60,25 @@ def hidden_transactions(view: LogView, components: Components, start: int, end: 
 def read_all(
     views: ViewSource,
     view: LogView,
-    start: int,
-    ranges: Ranges,
+    span: range,
     read: Callable[[ReadRange], Iterator[tuple[_T | None, int]]],
 ) -> Iterator[_T]:
-    """Yield the pieces that ``read`` yields for each range from ``start`` on.
+    """Yield the pieces that ``read`` yields for each range of the segments with offsets in ``span``.
 
     If a segment is removed or replaced during the read, continue with the newest view.
 
     Args:
         views: returns the newest view.
         view: the view that is read first.
-        start: the first offset.
-        ranges: returns the ranges to read of a view, from an offset on.
+        span: offsets to read.
         read: yields pieces of one range, or None, each with the offset at which a retry continues after the piece.
     """
     retry: ReadRetry | None = None
+    start = span.start
     while True:
         segment: ReadableSegment | None = None
         try:
-            for part in ranges(view, start):
+            for part in view.ranges(start, span.stop):
                 segment = part.segment
                 for piece, next_offset in read(part):
                     start = next_offset  # a retry begins where the last piece ended
