@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import TIER_NOTE_FILE
-from stratalog.model.notes import readable
+from stratalog.model.notes import parse_json, readable, text, whole
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.segment_store import LogFiles
 
@@ -86,43 +87,22 @@ def parse_note(data: bytes, path: str) -> TierNote:
     Raises:
         CorruptCheckpointError: the file is damaged, or a later release wrote it.
     """
-    try:
-        body = json.loads(data)
-        version, crc = body["version"], body.pop("crc32")
-        if version == FORMAT_VERSION:
-            if crc != _crc(body):
-                raise CorruptCheckpointError("the note about the tier has a wrong checksum", path)
-            return _note_from(body)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptCheckpointError(f"the note about the tier is malformed: {error!r}", path) from error
-    raise CorruptCheckpointError(
-        f"a note about the tier of version {version!r} is not supported by this release", path
-    ).advised("install the release that wrote the file")
+    return parse_json(data, path, "the note about the tier", FORMAT_VERSION, partial(_note_from, path))
 
 
-def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON whose checksum was verified
+def _note_from(path: str, body: dict[str, Any]) -> TierNote:  # Any: JSON
+    if body.pop("crc32") != _crc(body):
+        raise CorruptCheckpointError("the note about the tier has a wrong checksum", path)
     return TierNote(
-        _whole(body["manifest_version"]),
-        _whole(body["log_start"]),
-        _whole(body["high_watermark"]),
-        _whole(body["end_offset"]),
-        _whole(body["segments"]),
-        _whole(body["first_dirty_offset"]),
-        tuple(EpochEntry(_whole(epoch), _whole(start)) for epoch, start in body["leader_epochs"]),
-        _text(body.get("identity", "")),
+        whole(body["manifest_version"]),
+        whole(body["log_start"]),
+        whole(body["high_watermark"]),
+        whole(body["end_offset"]),
+        whole(body["segments"]),
+        whole(body["first_dirty_offset"]),
+        tuple(EpochEntry(whole(epoch), whole(start)) for epoch, start in body["leader_epochs"]),
+        text(body.get("identity", "")),
     )
-
-
-def _whole(value: Any) -> int:  # Any: JSON
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not an integer")
-    return value
-
-
-def _text(value: Any) -> str:  # Any: JSON
-    if type(value) is not str:
-        raise TypeError(f"{value!r} is not text")
-    return value
 
 
 def _crc(body: object) -> int:

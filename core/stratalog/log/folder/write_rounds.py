@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stratalog.errors import CorruptCheckpointError
 from stratalog.model.names import MARKS_FILE
-from stratalog.model.notes import readable
+from stratalog.model.notes import parse_json, readable, text, whole
 from stratalog.spi.segment_store import LogFiles
 
 FORMAT_VERSION: Final = 1
@@ -65,16 +64,7 @@ def parse_marks(data: bytes, path: str) -> Marks:
     Raises:
         CorruptCheckpointError: the file is malformed, or a later release wrote it.
     """
-    try:
-        body = json.loads(data)
-        version = body["version"]
-        if version == FORMAT_VERSION:
-            return _marks_from(body)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptCheckpointError(f"the file of write rounds is malformed: {error!r}", path) from error
-    raise CorruptCheckpointError(f"marks of version {version!r} are not supported by this release", path).advised(
-        "install the release that wrote the file"
-    )
+    return parse_json(data, path, "the file of write rounds", FORMAT_VERSION, _marks_from)
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
@@ -109,21 +99,16 @@ def _write(files: LogFiles, rounds: Iterable[tuple[str, int]], pending: Pending 
 
 
 def _marks_from(body: Any) -> Marks:
-    rounds = tuple((_text(writer), _whole(number)) for writer, number in body["marks"])
+    rounds = tuple((text(writer), _number(number)) for writer, number in body["marks"])
     begun = body.get("pending")
     if begun is None:
         return Marks(rounds)
     writer, number, base_offset, end_offset = begun
-    return Marks(rounds, Pending(_text(writer), _whole(number), _whole(base_offset), _whole(end_offset)))
+    return Marks(rounds, Pending(text(writer), _number(number), _number(base_offset), _number(end_offset)))
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError(f"{value!r} is not text")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not an integer")
-    return value
+def _number(value: Any) -> int:
+    number = whole(value)
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
