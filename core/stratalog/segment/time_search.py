@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 from stratalog.errors import CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable
@@ -18,15 +18,9 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import WINDOW_BYTES, chunks_from, decode, find_batch, index_floor
-from stratalog.spi.indexes import IndexReader, IndexRole
+from stratalog.spi.indexes import IndexRole
 
 _PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
-
-
-def time_index(segment: ReadableSegment, components: Components) -> IndexReader[TimestampOffset]:
-    """Return a reader of the segment's time index."""
-    entries = segment.index_entries(IndexRole.TIME)
-    return cast("IndexReader[TimestampOffset]", components.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
 
 
 def find_timestamp(
@@ -145,8 +139,9 @@ def largest_timestamp(segment: ReadableSegment, components: Components) -> Times
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
-        reader = time_index(segment, components)
-        last = reader[-1] if len(reader) else None
+        entries = segment.index_entries(IndexRole.TIME)
+        reader = components.indexes[IndexRole.TIME].reader(entries, segment.base_offset)
+        last: TimestampOffset | None = reader[-1] if len(reader) else None
     except CorruptIndexError:
         last = None
     if last is not None and segment.base_offset <= last.offset < segment.end_offset:
