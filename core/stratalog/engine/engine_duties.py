@@ -9,7 +9,7 @@ from stratalog.cleaning.erase.erase_key import erase, searched_bytes
 from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure, proof_of
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.cleaning.explain.explain import Explanation, explain
-from stratalog.cleaning.explain.preview import RoundPreview
+from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cleaning.plan.retention import RetentionResult
 from stratalog.engine.duties.duties import Duties, by_log
@@ -196,8 +196,10 @@ class EngineDuties(CheckedArguments, Closeable):
             SegmentGoneError: the log changed during the preview; call again.
             StorageError: the error with which the round would fail.
         """
-        self._logs.check_open()
-        return self._duties.cleaner.preview(plan)
+        logs = self._logs
+        logs.check_open()
+        policies, now_ms = logs.policies(plan.log.config), logs.env.clock.now_ms()
+        return preview(plan, policies, self._duties.cleaner.limits, now_ms)
 
     def why_kept(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None

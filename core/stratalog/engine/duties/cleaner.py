@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
-from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, dirtiest, plan_parts
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -125,17 +124,6 @@ class Cleaner:
             tier = self._tier_of(log)
             found += plan_parts(log, policies, tier, now_ms=now_ms, asks_all=asks_all)
         return found
-
-    def preview(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have; None if the plan contains no round.
-
-        The preview reads the records that the round would read.
-
-        Raises:
-            SegmentGoneError: the log changed during the preview; call again.
-            StorageError: the error with which the round would fail.
-        """
-        return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(
         self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
