@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 from entry_parts import seal
 from stratalog import Record, open_engine
@@ -82,12 +83,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows(path: str, columns: str = "topic partition offset timestamp", **options: str) -> Any:
     """Return the rows of the source, by the calls that Spark makes, without Spark's processes."""
-    types: Any = pytest.importorskip("pyspark.sql.types")
 
     source = StratalogSource({"path": path, "subscribe": "orders,payments", **options})
-    schema = types.StructType()
+    schema = StructType()
     for name in columns.split():
-        schema.add(name, SPARK_TYPES[TYPES[name]] if name in TYPES else types.LongType())
+        schema.add(name, SPARK_TYPES[TYPES[name]] if name in TYPES else LongType())
     reader = source.reader(schema)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return [found for batch in batches for found in batch.to_pylist()]

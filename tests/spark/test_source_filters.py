@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql import datasource
 
 pytestmark = pytest.mark.long
 
 
 def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: Any) -> None:
     """If this test fails, Spark has changed: a source in Python can then prune without the jar."""
-    datasource: Any = pytest.importorskip("pyspark.sql.datasource")
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         pytest.skip("this Spark pushes no filters")
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, UnknownSettingError
-from stratalog_spark.catalog import answer
+from stratalog_spark.catalog import response
 from stratalog_spark.options.table_options import located, table_schema, with_table
 
 
@@ -129,6 +129,6 @@ def test_the_columns_of_a_catalog_have_names_in_any_case(tmp_path: Path) -> None
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
     asked = {"ask": "topic", "topic": "orders", "catalog.path": str(tmp_path), "catalog.columns": "Key,VALUE"}
-    assert answer(asked).simpleString() == "struct<Key:binary,VALUE:binary>"
+    assert response(asked).simpleString() == "struct<Key:binary,VALUE:binary>"
     with pytest.raises(ConfigError, match="did you mean 'value'"):
-        answer({**asked, "catalog.columns": "key,valeu"})
+        response({**asked, "catalog.columns": "key,valeu"})

@@ -32,40 +32,40 @@ _WHOLE_BYTES: Final = 1 << 62
 _OF_SPARK: Final = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 
 
-def is_question(given: Mapping[str, str]) -> bool:
+def is_request(given: Mapping[str, str]) -> bool:
     """Return True if the options are a request of the catalog in the JVM, not options of a read or a write."""
     return ASK in given
 
 
-def answer(given: Mapping[str, str]) -> StructType:
+def response(given: Mapping[str, str]) -> StructType:
     """Return the response to a request of the catalog, encoded as a schema.
 
     Raises:
         ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as requested.
         StorageError: the directory or tier cannot be read, or the topic cannot be written.
     """
-    asked = {name: value for name, value in given.items() if name != ASK}
-    return {"topics": _topics, "topic": _topic, "create": _create, "plan": _plan}[given[ASK]](asked)
+    request = {name: value for name, value in given.items() if name != ASK}
+    return {"topics": _topics, "topic": _topic, "create": _create, "plan": _plan}[given[ASK]](request)
 
 
-def _topics(asked: Mapping[str, str]) -> StructType:
+def _topics(request: Mapping[str, str]) -> StructType:
     """Return a schema with one column for each topic; the column has the topic's name."""
     found = StructType()
-    with Options({**asked, "subscribePattern": ".*"}).source.open(peek=True) as reader:
+    with Options({**request, "subscribePattern": ".*"}).source.open(peek=True) as reader:
         for name in reader.topics():
             found.add(name, LongType())
     return found
 
 
-def _topic(asked: Mapping[str, str]) -> StructType:
+def _topic(request: Mapping[str, str]) -> StructType:
     """Return the columns of a topic's table, or no columns if the topic does not exist.
 
     The metadata of the first column contains location, topic id, number of partitions and changed settings.
     """
-    given = {name: value for name, value in asked.items() if name != "topic"}
+    given = {name: value for name, value in request.items() if name != "topic"}
     options, found = Options({**given, "subscribePattern": ".*"}), StructType()
     with options.source.open(peek=True) as reader:
-        topic = reader.topics().get(asked["topic"])
+        topic = reader.topics().get(request["topic"])
         config = None if topic is None else topic.config
     if topic is None or config is None:
         return found
@@ -81,16 +81,16 @@ def _topic(asked: Mapping[str, str]) -> StructType:
     return found
 
 
-def _create(asked: Mapping[str, str]) -> StructType:
+def _create(request: Mapping[str, str]) -> StructType:
     """Create a topic whose settings are the properties of a table. Return a schema without columns."""
-    given = {name: value for name, value in asked.items() if not name.startswith((_PROPERTY, _COLUMN))}
-    for name, kind in _prefixed(asked, _COLUMN).items():
+    given = {name: value for name, value in request.items() if not name.startswith((_PROPERTY, _COLUMN))}
+    for name, kind in _prefixed(request, _COLUMN).items():
         if TYPES.get(name) != kind:
             columns = ", ".join(f"{column} {TYPES[column]}" for column in (*KAFKA, HEADERS))
             raise ConfigError(f"a topic has no column {name} {kind}: the columns of each topic are {columns}")
     config: dict[str, object] = {}
     partitions = "1"
-    for name, value in _prefixed(asked, _PROPERTY).items():
+    for name, value in _prefixed(request, _PROPERTY).items():
         if name == "partitions":
             partitions = value
         elif name not in _OF_SPARK and not name.startswith("option."):
@@ -105,14 +105,14 @@ def _create(asked: Mapping[str, str]) -> StructType:
     return StructType()
 
 
-def _prefixed(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name[len(prefix) :]: value for name, value in asked.items() if name.startswith(prefix)}
+def _prefixed(request: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :]: value for name, value in request.items() if name.startswith(prefix)}
 
 
-def _plan(asked: Mapping[str, str]) -> StructType:
+def _plan(request: Mapping[str, str]) -> StructType:
     """Return a schema with one column. Its metadata contains the description of a read, and the size in bytes."""
-    schema = StructType.fromJson(json.loads(asked["schema"]))
-    given = {name: value for name, value in asked.items() if name != "schema"}
+    schema = StructType.fromJson(json.loads(request["schema"]))
+    given = {name: value for name, value in request.items() if name != "schema"}
     options = Options(with_table(given, schema, streaming=False))
     with options.source.open(peek=True) as reader:
         ranges = list(resolve(options, reader))

@@ -49,8 +49,8 @@ class StratalogSource(DataSource):
         that is being created, and for a request of the catalog, the result is a StructType, because the metadata of its
         columns contains data.
         """
-        if catalog.is_question(self.options):
-            return catalog.answer(self.options)
+        if catalog.is_request(self.options):
+            return catalog.response(self.options)
         if is_table(self.options):
             return table_schema(self.options)
         return ddl(check_names(Options(self.options, streaming=None).shown))

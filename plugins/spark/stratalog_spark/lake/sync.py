@@ -89,11 +89,11 @@ def sync(
         raise ConfigError("buckets must be 1 or more")
     given = {"isolation": "read_committed", "startingoffsets": "earliest"}
     given |= {name.lower(): value for name, value in (options or {}).items()}
-    taken = sorted(set(given).intersection(_OWN)) + (
+    reserved = sorted(set(given).intersection(_OWN)) + (
         ["corruptBatches"] if given.get("corruptbatches") == "columns" else []
     )
-    if taken:
-        raise ConfigError(f"option {taken[0]} is set by sync: leave it out")
+    if reserved:
+        raise ConfigError(f"option {reserved[0]} is set by sync: leave it out")
     given |= {"path": path, "subscribe": topic}
     read = Options(given, streaming=True)
     with read.source.open(peek=True) as reader:

@@ -28,7 +28,7 @@ PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # set by the catalog in t
 _ISOLATION: Final = "kafka.isolation.level"
 _GROUP: Final = "kafka.group.id"
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
-_WAYS: Final = ("subscribe", "subscribePattern", "assign")
+_STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 _POLICIES: Final = ("fail", "skip", "columns")
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -160,9 +160,11 @@ class Options(SparkOptions):
         )
 
     def _topics(self) -> tuple[str, str]:
-        given = [name for name in _WAYS if self._get(name) is not None]
+        given = [name for name in _STRATEGIES if self._get(name) is not None]
         if len(given) != 1:
-            raise ConfigError(f"give one of {', '.join(_WAYS)}" + (f", not {' and '.join(given)}" if given else ""))
+            raise ConfigError(
+                f"give one of {', '.join(_STRATEGIES)}" + (f", not {' and '.join(given)}" if given else "")
+            )
         text = self._get(given[0]) or ""
         if given[0] == "subscribePattern":
             parsed_option("subscribePattern", text, re.compile)

@@ -24,28 +24,26 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     Raises:
         UnknownTopicError: a named topic or partition does not exist.
     """
-    way, text = options.topics
-    there = reader.partitions()
-    if way == "subscribePattern":
+    strategy, text = options.topics
+    existing = reader.partitions()
+    if strategy == "subscribePattern":
         pattern = re.compile(text)
         hidden = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-        return [name for name in there if name.topic not in hidden and pattern.search(name.topic)]
-    if way == "assign":
-        wanted = sorted(set(assigned(way, text)))
-        missing = [str(name) for name in wanted if name not in there]
-    else:
-        return topics_of(reader, named_topics(options))
-    _check_there(missing, reader)
-    return wanted
+        return [name for name in existing if name.topic not in hidden and pattern.search(name.topic)]
+    if strategy == "assign":
+        requested = sorted(set(assigned(strategy, text)))
+        _check_missing([str(name) for name in requested if name not in existing], reader)
+        return requested
+    return topics_of(reader, named_topics(options))
 
 
 def named_topics(options: Options) -> frozenset[str] | None:
     """Return the topics that the options name; None for a pattern."""
-    way, text = options.topics
-    if way == "subscribePattern":
+    strategy, text = options.topics
+    if strategy == "subscribePattern":
         return None
-    if way == "assign":
-        return frozenset(name.topic for name in assigned(way, text))
+    if strategy == "assign":
+        return frozenset(name.topic for name in assigned(strategy, text))
     return frozenset(name.strip() for name in text.split(",")) - {""}
 
 
@@ -55,15 +53,15 @@ def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartiti
     Raises:
         UnknownTopicError: a topic does not exist.
     """
-    there = reader.partitions()
+    existing = reader.partitions()
     if topics is None:
-        return list(there)
-    wanted = set(topics)
-    _check_there(sorted(wanted - {name.topic for name in there}), reader)
-    return [name for name in there if name.topic in wanted]
+        return list(existing)
+    requested = set(topics)
+    _check_missing(sorted(requested - {name.topic for name in existing}), reader)
+    return [name for name in existing if name.topic in requested]
 
 
-def _check_there(missing: list[str], reader: Reader) -> None:
+def _check_missing(missing: list[str], reader: Reader) -> None:
     if not missing:
         return
     known = list(reader.topics())
@@ -126,7 +124,7 @@ def _start(options: Options, log: LogReader, last: int) -> int:
     if word == LATEST:
         return last
     if word is not None:
-        return _there(options, log, word, last)
+        return _in_log(options, log, word, last)
     time_ms = _time(bound, log)
     found = log.offset_for_timestamp(time_ms, options.isolation)
     if found is None and not options.or_latest:
@@ -142,8 +140,8 @@ def _end(options: Options, log: LogReader, last: int) -> int:
     if bound.everywhere is not None:
         return last
     if bound.offsets is not None:
-        wanted = bound.offsets[log.name]
-        return last if wanted == LATEST else _there(options, log, wanted, last)
+        requested = bound.offsets[log.name]
+        return last if requested == LATEST else _in_log(options, log, requested, last)
     found = log.offset_for_timestamp(_time(bound, log), options.isolation)
     return last if found is None else found
 
@@ -154,13 +152,13 @@ def _time(bound: Bound, log: LogReader) -> int:
     return time_ms
 
 
-def _there(options: Options, log: LogReader, wanted: int, last: int) -> int:
-    """Return ``wanted``, or the nearest offset of the log if ``wanted`` is outside the log.
+def _in_log(options: Options, log: LogReader, requested: int, last: int) -> int:
+    """Return ``requested``, or the nearest offset of the log if ``requested`` is outside the log.
 
     Raises:
-        OffsetOutOfRangeError: ``wanted`` is outside the log, and ``failOnDataLoss`` is on.
+        OffsetOutOfRangeError: ``requested`` is outside the log, and ``failOnDataLoss`` is on.
     """
     first = log.offsets().log_start
-    if options.fail_on_loss and not first <= wanted <= last:
-        raise OffsetOutOfRangeError(str(log.name), wanted, first, last)
-    return min(max(wanted, first), last)
+    if options.fail_on_loss and not first <= requested <= last:
+        raise OffsetOutOfRangeError(str(log.name), requested, first, last)
+    return min(max(requested, first), last)

@@ -128,7 +128,7 @@ class Planner:
         return end
 
     def _check_checkpoint(self, start: Offsets) -> None:
-        way, text = self.options.topics
+        strategy, text = self.options.topics
         named = named_topics(self.options)
         others = {
             name.topic for name in start if not (re.search(text, name.topic) if named is None else name.topic in named)
@@ -136,7 +136,7 @@ class Planner:
         if others and len(others) == len({name.topic for name in start}):
             raise ConfigError(
                 f"the checkpoint is of another query: it has offsets of {', '.join(sorted(others))}, and this query reads "
-                f"{way}={text}"
+                f"{strategy}={text}"
             ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
 
     def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
@@ -289,5 +289,5 @@ def _recreated(topic: str, before: str, now: str, location: str) -> UnknownTopic
 
 def _description(options: Options) -> str:
     """Return a description for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
-    way, text = options.topics
-    return f"Stratalog[{way[0].upper()}{way[1:]}[{text}] of {options.source.location}]"
+    strategy, text = options.topics
+    return f"Stratalog[{strategy[0].upper()}{strategy[1:]}[{text}] of {options.source.location}]"

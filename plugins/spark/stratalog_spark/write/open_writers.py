@@ -32,7 +32,7 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
         with target.open() as writer:
             yield writer
         return
-    writer = _taken(target) or target.open()
+    writer = _pop_kept(target) or target.open()
     try:
         writer.refresh()
         yield writer
@@ -43,7 +43,7 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
     _KEPT.append((target, writer))
 
 
-def _taken(target: WriteTarget) -> BulkWriter | None:
+def _pop_kept(target: WriteTarget) -> BulkWriter | None:
     """Remove the kept writer from ``_KEPT`` and return it if it is for this target; otherwise return None."""
     for found in _KEPT:
         if found[0] == target:
