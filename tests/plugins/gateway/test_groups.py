@@ -17,7 +17,7 @@ from gateway_bed import refusal
 from stratalog import TopicPartition, open_engine
 from stratalog.env.clock import ManualClock, SystemClock
 from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
-from stratalog_gateway.groups.classic_group import Joined, State
+from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, State
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
@@ -108,10 +108,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(table: GroupTable) -> int:
-    view = table.view("g")
-    return (
-        0 if view is None else sum(member.joining is not None or member.syncing is not None for member in view.members)
-    )
+    with table.found("g") as group:
+        if not isinstance(group, ClassicGroup):
+            return 0
+        return sum(member.joining is not None or member.syncing is not None for member in group.members.values())
 
 
 def stable(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -> list[Joined]:
@@ -136,9 +136,9 @@ def test_the_assignments_reach_all_members(
     table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     stable(groups, pool, 3)
-    view = table.view("g")
-    assert view is not None
-    assert (view.state, view.protocol) == (State.STABLE, "range")
+    with table.found("g") as group:
+        assert isinstance(group, ClassicGroup)
+        assert (group.state, group.protocol) == (State.STABLE, "range")
 
 
 def test_a_new_member_makes_the_others_join_again(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor) -> None:
@@ -208,9 +208,9 @@ def test_a_member_that_leaves_starts_a_rebalance(
     found = groups.join(asked(second.member_id))
     assert (found.generation, found.leader) == (2, second.member_id)
     assert refusal(groups.leave, "g", second.member_id, None) == 0
-    view = table.view("g")
-    assert view is not None
-    assert (view.state, view.members) == (State.EMPTY, ())
+    with table.found("g") as group:
+        assert isinstance(group, ClassicGroup)
+        assert (group.state, group.members) == (State.EMPTY, {})
     assert (refusal(table.delete, "g"), refusal(table.delete, "g")) == (0, 69)
 
 

@@ -695,6 +695,18 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
 
 
+def test_a_group_exists_when_its_first_member_has_got_an_id(orders: Served) -> None:
+    protocol = part("JoinGroup", 5, "JoinGroupRequestProtocol", name="range", metadata=b"")
+    with orders.wire() as wire:
+        joined = wire.ask(
+            "JoinGroup", 5, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
+            group_instance_id=None, protocol_type="consumer", protocols=(protocol,),
+        )  # fmt: skip
+        assert joined.error_code == 79  # MEMBER_ID_REQUIRED
+        [found] = wire.ask("DescribeGroups", 6, groups=("g",), include_authorized_operations=False).groups
+        assert (found.error_code, found.group_state) == (0, "Empty")
+
+
 def test_a_group_that_is_deleted_twice_in_one_request_is_in_the_response_once(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     with orders.wire() as wire:

@@ -20,7 +20,7 @@ from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
 from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, State
-from stratalog_gateway.groups.group_table import GroupTable
+from stratalog_gateway.groups.group_table import Group, GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.node import Node
@@ -41,6 +41,10 @@ class Bed(NamedTuple):
     def passed(self, duration_ms: int) -> None:
         self.clock.advance_ms(duration_ms)
         self.upkeep.step()
+
+    def group(self) -> Group | None:
+        with self.table.found("g") as found:
+            return found
 
     def stored(self) -> list[GroupMetadata]:
         return [
@@ -88,10 +92,9 @@ def test_a_member_continues_its_generation_after_a_restart(tmp_path: Path) -> No
     with opened(tmp_path) as bed:
         assert refusal(bed.groups.heartbeat, "g", member.member_id, member.generation, None) == Code.NONE
         assert bed.groups.sync("g", member.member_id, member.generation, None, {}).assignment == b"all"
-        view = bed.table.view("g")
-        assert view is not None
-        assert (view.state, view.protocol) == (State.STABLE, "range")
-        assert [found.id for found in view.members] == [member.member_id]
+        group = bed.group()
+        assert isinstance(group, ClassicGroup)
+        assert (group.state, group.protocol, list(group.members)) == (State.STABLE, "range", [member.member_id])
 
 
 def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) ->
     with opened(tmp_path) as bed:
         bed.engine.create_topic("orders")
         bed.engine.alter_group_offsets("g", {ORDERS: 5})
-        assert bed.table.view("g") is not None
+        assert bed.group() is not None
         bed.passed(9_000)
         assert [len(found.members) for found in bed.stored()] == [1]
         bed.passed(2_000)
@@ -136,9 +139,9 @@ def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> 
         member = stable(bed)
         assert refusal(bed.groups.leave, "g", member.member_id, None) == Code.NONE
     with opened(tmp_path) as bed:
-        view = bed.table.view("g")
-        assert view is not None
-        assert (view.state, view.members, view.protocol_type) == (State.EMPTY, (), "consumer")
+        group = bed.group()
+        assert isinstance(group, ClassicGroup)
+        assert (group.state, group.members, group.protocol_type) == (State.EMPTY, {}, "consumer")
         assert bed.groups.join(asked()).generation == 3
 
 
@@ -165,9 +168,9 @@ def test_a_static_member_stays_if_its_replacement_cannot_be_stored(tmp_path: Pat
             bed.groups.join(asked(instance="one"))
         files.rule = None
         assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, "one") == Code.NONE
-        view = bed.table.view("g")
-        assert view is not None
-        assert [found.id for found in view.members] == [member.member_id]
+        group = bed.group()
+        assert group is not None
+        assert list(group.members) == [member.member_id]
         later = bed.groups.join(asked(instance="one"))
         assert (later.error, later.generation) == (Code.NONE, 1)
         assert refusal(bed.groups.heartbeat, "g", member.member_id, 1, "one") == Code.FENCED_INSTANCE_ID
@@ -184,7 +187,7 @@ def test_members_that_have_left_do_not_return_after_a_failed_deletion_of_the_gro
         files.rule = None
         assert refusal(bed.table.delete, "g") == Code.NONE
     with opened(tmp_path) as bed:
-        assert (bed.table.view("g"), bed.stored()) == (None, [])
+        assert (bed.group(), bed.stored()) == (None, [])
 
 
 def test_the_reason_why_groups_cannot_be_loaded_is_logged_at_most_once_a_second(
@@ -210,7 +213,7 @@ def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:
         bed.groups.leave("g", member.member_id, None)
         assert [refusal(bed.table.delete, "g") for _ in range(2)] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
     with opened(tmp_path) as bed:
-        assert (bed.table.view("g"), bed.stored(), bed.table.names()) == (None, [], ())
+        assert (bed.group(), bed.stored(), bed.table.names()) == (None, [], ())
 
 
 def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
@@ -223,7 +226,7 @@ def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
     bed.passed(MINUTE_MS - 2_000)
     assert bed.engine.group_offsets("g")
     bed.passed(3_000)
-    assert (bed.engine.group_offsets("g"), bed.stored(), bed.table.view("g")) == ({}, [], None)
+    assert (bed.engine.group_offsets("g"), bed.stored(), bed.group()) == ({}, [], None)
 
 
 def test_offsets_do_not_expire_in_the_check_that_removes_the_last_member(bed: Bed) -> None:

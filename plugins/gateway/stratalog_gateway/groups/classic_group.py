@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.consumer_group import NEVER_NS
@@ -120,6 +120,8 @@ class ClassicGroup:
         instances: member ids of static members, by instance id.
         stored_generation: the generation that was stored last.
     """
+
+    kind: ClassVar = "classic"  # Kafka's name of the type of the group
 
     name: str
     state: State = State.EMPTY

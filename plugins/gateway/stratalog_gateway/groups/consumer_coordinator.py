@@ -79,22 +79,6 @@ class Progress:
     assigned: Partitions | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupView:
-    """Snapshot of a group.
-
-    ``target`` is the target assignment, by member id. ``topics`` are the names of all subscribed topics.
-    """
-
-    state: str
-    epoch: int
-    target_epoch: int
-    assignor: str
-    members: tuple[ConsumerMember, ...]
-    target: dict[str, Partitions]
-    topics: frozenset[str]
-
-
 class ConsumerGroupCoordinator:
     """Coordinator of the groups of the consumer protocol. Thread-safe.
 
@@ -245,26 +229,6 @@ class ConsumerGroupCoordinator:
             yield group
 
     # --- other requests ----------------------------------------------------------------------------------------------
-
-    def view(self, name: str) -> ConsumerGroupView | None:
-        """Return a snapshot of a group; None if the group does not exist, or uses the classic protocol.
-
-        Raises:
-            StorageError: the group cannot be loaded, or the removal of a member whose deadline has passed cannot be
-                stored.
-        """
-        with self._groups.found(name) as group:
-            if not isinstance(group, ConsumerGroup):
-                return None
-            return ConsumerGroupView(
-                group.state,
-                group.epoch,
-                group.target_epoch,
-                group.assignor,
-                tuple(group.members.values()),
-                dict(group.target),
-                frozenset(group.subscribed()),
-            )
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
         """Raise RefusedError unless a client may read the offsets of a group.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from stratalog.group_states import OffsetsKey, OffsetsRecord, OffsetsType, ResolvedRegularExpression
 from stratalog_gateway.error_codes import Code, RefusedError
@@ -96,6 +96,9 @@ class ConsumerGroup:
         stored: the stored records of the group.
         seen: epochs and members at the last call of ``saved``.
     """
+
+    kind: ClassVar = "consumer"  # Kafka's name of the type of the group
+    protocol_type: ClassVar = "consumer"
 
     name: str
     epoch: int = 0

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, Member, Synced
+from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, Synced
 from stratalog_gateway.groups.consumer_group import ConsumerGroup
 from stratalog_gateway.groups.consumer_records import records_of
 from stratalog_gateway.groups.stored_groups import StoredGroups
@@ -28,22 +28,6 @@ MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without membe
 
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
-
-
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """Snapshot of a group.
-
-    ``members`` are the members of a classic group. ``topics`` are the subscribed topics of a group of the consumer
-    protocol. ``kind`` is ``classic`` or ``consumer``.
-    """
-
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[Member, ...]
-    kind: str = "classic"
-    topics: frozenset[str] = frozenset()
 
 
 class Presence(Enum):
@@ -100,13 +84,12 @@ class GroupTable:
 
     @contextlib.contextmanager
     def found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group under its lock, as ``opened`` does; yield None if the group ``is_new``."""
+        """Yield a group under its lock, as ``opened`` does; yield None if the group ``is_new``.
+
+        Until the context ends, the group does not change.
+        """
         with self.opened(name) as entry:
             yield None if entry.group.is_new else entry.group
-
-    def views(self) -> dict[str, GroupView]:
-        """Return a snapshot of each group that has or had members, by the name of the group."""
-        return {name: view for name in self.names() if (view := self.view(name)) is not None}
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all groups that have members, a stored state or committed offsets."""
@@ -127,24 +110,6 @@ class GroupTable:
     def _all(self) -> list[GroupEntry]:
         with self._lock:
             return list(self._entries.values())
-
-    def view(self, name: str) -> GroupView | None:
-        """Return a snapshot of a group; None if the group never had members, or was deleted."""
-        with self.unchanged(name) as view:
-            return view
-
-    @contextlib.contextmanager
-    def unchanged(self, name: str) -> Iterator[GroupView | None]:
-        """Yield a snapshot of a group as ``view`` returns it. Until the context ends, the group does not change."""
-        with self.found(name) as group:
-            if isinstance(group, ConsumerGroup):
-                yield GroupView(group.state, "consumer", "", (), "consumer", frozenset(group.subscribed()))
-            elif group is None or group.generation == 0:
-                yield None
-            else:
-                yield GroupView(
-                    str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
-                )
 
     def delete(self, name: str) -> None:
         """Delete the state and the offsets of a group without members.

@@ -10,9 +10,9 @@ import uuid
 from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.assignors import Partitions, by_topic
-from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat, Progress
-from stratalog_gateway.groups.consumer_group import ConsumerMember
+from stratalog_gateway.groups.assignors import NOTHING, Partitions, by_topic
+from stratalog_gateway.groups.consumer_coordinator import Heartbeat, Progress
+from stratalog_gateway.groups.consumer_group import ConsumerGroup, ConsumerMember
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
@@ -74,40 +74,34 @@ def _progress(request: Request) -> Progress:
 
 def consumer_group_describe(request: Request) -> Any:
     """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
-    groups = []
-    for name in request.body.group_ids:
-        view = None
-        with Outcome(coordinator_code) as outcome:
-            require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
-            view = request.groups.consumer.view(name)
-            if view is None:
+    return request.make(groups=tuple(_described(request, name) for name in request.body.group_ids))
+
+
+def _described(request: Request, name: str) -> Any:
+    make, client = request.make, request.client
+    with Outcome(coordinator_code) as outcome:
+        require(client, Operation.DESCRIBE, ResourceType.GROUP, name)
+        with request.groups.table.found(name) as group:
+            if not isinstance(group, ConsumerGroup):
                 raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
-            for topic in view.topics:
-                require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        groups.append(
-            _described(request, name, view)
-            if view is not None and not outcome.code
-            else request.make.failed_part("DescribedGroup", outcome.code, outcome.message, group_id=name)
-        )
-    return request.make(groups=tuple(groups))
+            for topic in group.subscribed():
+                require(client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            return make.part(
+                "DescribedGroup",
+                error_code=Code.NONE,
+                error_message=None,
+                group_id=name,
+                group_state=group.state,
+                group_epoch=group.epoch,
+                assignment_epoch=group.target_epoch,
+                assignor_name=group.assignor,
+                members=tuple(_member(request, member, group) for member in group.members.values()),
+                authorized_operations=request.authorized_operations(ResourceType.GROUP, name),
+            )
+    return make.failed_part("DescribedGroup", outcome.code, outcome.message, group_id=name)
 
 
-def _described(request: Request, name: str, view: ConsumerGroupView) -> Any:
-    return request.make.part(
-        "DescribedGroup",
-        error_code=Code.NONE,
-        error_message=None,
-        group_id=name,
-        group_state=view.state,
-        group_epoch=view.epoch,
-        assignment_epoch=view.target_epoch,
-        assignor_name=view.assignor,
-        members=tuple(_member(request, member, view) for member in view.members),
-        authorized_operations=request.authorized_operations(ResourceType.GROUP, name),
-    )
-
-
-def _member(request: Request, member: ConsumerMember, view: ConsumerGroupView) -> Any:
+def _member(request: Request, member: ConsumerMember, group: ConsumerGroup) -> Any:
     return request.make.part(
         "Member",
         member_id=member.id,
@@ -119,7 +113,7 @@ def _member(request: Request, member: ConsumerMember, view: ConsumerGroupView) -
         subscribed_topic_names=member.topics,
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(request, member.assigned),
-        target_assignment=_assignment(request, view.target.get(member.id, frozenset())),
+        target_assignment=_assignment(request, group.target.get(member.id, NOTHING)),
         member_type=_CONSUMER,
     )
 

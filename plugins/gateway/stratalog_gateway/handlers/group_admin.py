@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code, coordinator_code
+from stratalog_gateway.groups.classic_group import ClassicGroup, State
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
-_EMPTY: Final = "Empty"
 _DEAD: Final = "Dead"
-_STABLE: Final = "Stable"
-_SIMPLE: Final = ""  # protocol type of groups that have committed offsets and never had members
 _SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
-_CLASSIC: Final = "classic"
 
 
 def list_groups(request: Request) -> Any:
@@ -22,23 +19,24 @@ def list_groups(request: Request) -> Any:
     Raises:
         StorageError: a group cannot be loaded.
     """
-    make, views, names = request.make, request.groups.table.views(), request.groups.table.names()
+    make, table = request.make, request.groups.table
     states = {state.lower() for state in request.field("states_filter", ())}
     types = {kind.lower() for kind in request.field("types_filter", ())}
     found = []
     sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    for name in names:
+    for name in table.names():
         if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
             continue
-        view = views.get(name)
-        state, kind = (_EMPTY, _CLASSIC) if view is None else (view.state, view.kind)
-        if (states and state.lower() not in states) or (types and kind.lower() not in types):
+        with table.found(name) as known:
+            group = known or ClassicGroup(name)  # a group that only has committed offsets
+            state, kind, protocol_type = str(group.state), group.kind, group.protocol_type or ""
+        if (states and state.lower() not in states) or (types and kind not in types):
             continue
         found.append(
             make.part(
                 "ListedGroup",
                 group_id=name,
-                protocol_type=_SIMPLE if view is None else view.protocol_type,
+                protocol_type=protocol_type,
                 group_state=state,
                 group_type=kind,
             )
@@ -57,42 +55,40 @@ def describe_groups(request: Request) -> Any:
 
 
 def _described(request: Request, name: str) -> Any:
-    make, view, has_offsets = request.make, None, False
     with Outcome(coordinator_code) as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
-        view = request.groups.table.view(name)
-        has_offsets = view is None and bool(request.node.engine.group_offsets(name))
-    if outcome.code:
-        return make.failed_part("DescribedGroup", outcome.code, None, group_id=name)
-    if view is not None and view.kind != _CLASSIC:
-        state, kind, protocol, members = _DEAD, "", "", ()
-    elif view is None:
-        state = _EMPTY if has_offsets else _DEAD
-        kind, protocol, members = _SIMPLE, "", ()
-    else:
-        state, kind = view.state, view.protocol_type
-        is_stable = state == _STABLE
-        protocol = view.protocol if is_stable else ""
-        members = tuple(
-            make.part(
-                "DescribedGroupMember",
-                member_id=member.id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata(protocol) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
-            )
-            for member in view.members
+        with request.groups.table.found(name) as known:
+            group = known if isinstance(known, ClassicGroup) else None
+            if known is None and request.node.engine.group_offsets(name):
+                group = ClassicGroup(name)
+            return _described_group(request, name, group)
+    return request.make.failed_part("DescribedGroup", outcome.code, None, group_id=name)
+
+
+def _described_group(request: Request, name: str, group: ClassicGroup | None) -> Any:
+    """Return the message that describes a classic group, or that there is no such group."""
+    make, is_missing = request.make, group is None and request.header.version >= _SAYS_MISSING
+    is_stable = group is not None and group.state is State.STABLE
+    protocol = group.protocol or "" if group is not None and is_stable else ""
+    members = tuple(
+        make.part(
+            "DescribedGroupMember",
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(protocol) if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
         )
-    is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
+        for member in (() if group is None else group.members.values())
+    )
     return make.part(
         "DescribedGroup",
         error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
         error_message=f"Group {name} not found." if is_missing else None,
         group_id=name,
-        group_state=state,
-        protocol_type=kind,
+        group_state=_DEAD if group is None else str(group.state),
+        protocol_type="" if group is None else group.protocol_type or "",
         protocol_data=protocol,
         members=members,
         authorized_operations=request.authorized_operations(ResourceType.GROUP, name),

@@ -15,7 +15,8 @@ from kio.serial.errors import DecodeError
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.group_table import GroupView
+from stratalog_gateway.groups.consumer_group import ConsumerGroup
+from stratalog_gateway.groups.group_table import Group
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
 
@@ -250,13 +251,12 @@ def _offsets_of(
 
 def offset_delete(request: Request) -> Any:
     """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
-    group = request.body.group_id
-    require(request.client, Operation.DELETE, ResourceType.GROUP, group)
-    with request.groups.table.unchanged(group) as view:  # no member subscribes or commits meanwhile
-        return _delete(request, view)
+    require(request.client, Operation.DELETE, ResourceType.GROUP, request.body.group_id)
+    with request.groups.table.found(request.body.group_id) as group:  # no member subscribes or commits meanwhile
+        return _delete(request, group)
 
 
-def _delete(request: Request, view: GroupView | None) -> Any:
+def _delete(request: Request, group: Group | None) -> Any:
     """Return the response after the deletion of the offsets.
 
     Raises:
@@ -265,11 +265,11 @@ def _delete(request: Request, view: GroupView | None) -> Any:
     """
     body, make, engine = request.body, request.make, request.node.engine
     known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
-    if view is None and not known:
+    if group is None and not known:
         raise RefusedError(Code.GROUP_ID_NOT_FOUND)
-    if view is not None and view.members and view.protocol_type != "consumer":
+    if group is not None and group.members and group.protocol_type != "consumer":
         raise RefusedError(Code.NON_EMPTY_GROUP)
-    subscribed = set() if view is None else _subscribed(view, [topic.name for topic in body.topics])
+    subscribed = set() if group is None else _subscribed(group, [topic.name for topic in body.topics])
     hidden = {
         topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
     }
@@ -298,16 +298,18 @@ def _delete(request: Request, view: GroupView | None) -> Any:
     return make(error_code=Code.NONE, topics=tuple(topics))
 
 
-def _subscribed(view: GroupView, asked: Iterable[str]) -> set[str]:
+def _subscribed(group: Group, asked: Iterable[str]) -> set[str]:
     """Return the topics to which the members of a group subscribe.
 
     If the metadata of a classic member is not in the consumer's format, the group may subscribe to all topics ``asked``,
     as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
     """
-    topics = set(view.topics)
-    for member in view.members:
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed()
+    topics = set[str]()
+    for member in group.members.values():
         try:
-            found, _ = _SUBSCRIPTION(member.metadata(view.protocol), _VERSION_BYTES)
+            found, _ = _SUBSCRIPTION(member.metadata(group.protocol), _VERSION_BYTES)
         except (DecodeError, ValueError, IndexError):
             return set(asked)
         topics.update(found.topics)

@@ -13,6 +13,7 @@ import pytest
 from gateway_bed import frame_of, part, request, response
 from stratalog import CommittedOffset, Engine, Record, TopicPartition, open_engine
 from stratalog.env.clock import SystemClock
+from stratalog_gateway.groups.classic_group import ClassicGroup
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.dispatch import APIS, Dispatcher
 from stratalog_gateway.node import Node
@@ -585,9 +586,9 @@ def test_a_client_without_permission_does_not_extend_the_session_of_a_member(bed
     )  # fmt: skip
 
     def session_ends_ns() -> int:
-        view = bed.groups.view("members")
-        assert view is not None
-        return view.members[0].deadline_ns
+        with bed.groups.found("members") as group:
+            assert isinstance(group, ClassicGroup)
+            return group.members[joined.member_id].deadline_ns
 
     before = session_ends_ns()
     for user, code in (("nobody", GROUP), ("admin", 27)):
