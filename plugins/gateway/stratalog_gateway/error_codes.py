@@ -120,12 +120,3 @@ def coordinator_code(error: RefusedError | StorageError) -> int:
     if error.kafka_code == Code.KAFKA_STORAGE_ERROR:
         return Code.NOT_COORDINATOR
     return Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
-
-
-def as_coordinator(code: int) -> int:
-    """Return the error code of a coordinator's response: NOT_COORDINATOR if ``code`` is KAFKA_STORAGE_ERROR.
-
-    Clients repeat a request to a coordinator after NOT_COORDINATOR. KAFKA_STORAGE_ERROR is a fatal error for them.
-    Source: apache/kafka GroupCoordinatorService.handleOperationException, TransactionStateManager.appendTransactionToLog.
-    """
-    return Code.NOT_COORDINATOR if code == Code.KAFKA_STORAGE_ERROR else code

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
 from stratalog.errors import ConfigError, StorageError
-from stratalog_gateway.error_codes import Code, RefusedError, as_coordinator, coordinator_code
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.handlers.group_offsets import checked_offsets
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.node import INTERNAL_TOPICS
@@ -220,7 +220,8 @@ def _commit(request: Request, offsets: dict[TopicPartition, CommittedOffset]) ->
         return Code.INVALID_REQUEST
     except StorageError as error:
         busy = Code.CONCURRENT_TRANSACTIONS if version >= _FIRST_ADDING_COMMIT else Code.COORDINATOR_NOT_AVAILABLE
-        return as_coordinator(write_code(error, is_abortable=version >= _FIRST_ABORTABLE_COMMIT, busy=busy))
+        code = write_code(error, is_abortable=version >= _FIRST_ABORTABLE_COMMIT, busy=busy)
+        return Code.NOT_COORDINATOR if code == Code.KAFKA_STORAGE_ERROR else code
     return Code.NONE
 
 
@@ -242,12 +243,17 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
 
 
 def _known_code(code: int, api: str, version: int) -> int:
-    """Return the error code of a coordinator's response, as ``as_coordinator`` does.
+    """Return the error code of a coordinator's response.
 
-    Return INVALID_PRODUCER_EPOCH if ``code`` is PRODUCER_FENCED, and the version of the API does not know it.
+    KAFKA_STORAGE_ERROR is a fatal error for clients of a coordinator; after NOT_COORDINATOR, they repeat the request.
+    PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH if the version of the API does not know it.
+
+    Source: apache/kafka TransactionStateManager.appendTransactionToLog.
     """
+    if code == Code.KAFKA_STORAGE_ERROR:
+        return Code.NOT_COORDINATOR
     is_unknown = code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]
-    return Code.INVALID_PRODUCER_EPOCH if is_unknown else as_coordinator(code)
+    return Code.INVALID_PRODUCER_EPOCH if is_unknown else code
 
 
 def _added_topics(request: Request, topics: Iterable[Any], errors: dict[TopicPartition, int]) -> tuple[Any, ...]:
