@@ -15,7 +15,14 @@ from stratalog_gateway.settings import GatewaySection
 @hookimpl
 def stratalog_services() -> Iterable[Provider[Service]]:
     """Return the provider of the service ``gateway``. kio is imported when the service is opened."""
-    return (Provider[Service](name="gateway", open=_open_service, engine_section=GatewaySection),)
+    return (
+        Provider[Service](
+            name="gateway",
+            open=_open_service,
+            engine_section=GatewaySection,
+            extensions=("stratalog_gateway.wire.codecs_c",),
+        ),
+    )
 
 
 @hookimpl

@@ -1,20 +1,24 @@
-"""The codecs of Produce and Fetch read and write the same bytes as the library kio."""
+"""The codecs of Produce and Fetch, compiled and in Python, read and write the same bytes as the library kio."""
 
 from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled_twin import compiled_twin
 from gateway_bed import frame_of, part, request, response
 from stratalog import Fetched, LogOffsets, Transfer
 from stratalog.env.vfs import PosixVfs
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
+from stratalog_gateway.wire import fetch_codec, produce_codec
 from stratalog_gateway.wire.fetch_codec import FetchResult, decode_fetch, encode_fetch, frame_bytes
 from stratalog_gateway.wire.messages import Header, read_header
 from stratalog_gateway.wire.primitives import MalformedRequestError
@@ -27,6 +31,16 @@ stamps = st.integers(-1, 253_402_300_799_999)  # kio reads timestamps as dates, 
 partitions = st.integers(0, 1000)
 wrong = st.lists(st.tuples(small, names), max_size=2).map(tuple)
 errors = st.sampled_from([0, 1, 3, 6, 87])
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True, scope="module")
+def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Use the compiled codecs, or those in Python."""
+    with pytest.MonkeyPatch.context() as patched:
+        found = compiled_twin("stratalog_gateway.wire.codecs_c") if request.param == "compiled" else None
+        for codec in (fetch_codec, produce_codec):
+            patched.setattr(codec, "_KERNEL", found)
+        yield
 
 
 def transfer_of(data: bytes) -> Transfer:
@@ -237,3 +251,78 @@ def test_lying_array_lengths_are_refused() -> None:
         frame = b"\xff\xff" + b"\x00\x01" + b"\x00\x00\x00\x01" + length
         with pytest.raises(MalformedRequestError, match="longer than the request"):
             decode_produce(Header(0, 3, 7, "", 0), memoryview(frame))
+
+
+def in_python(codec: ModuleType, function: str, *arguments: Any, **named: Any) -> Any:
+    """Return the result of a codec's function without the compiled form, or the type of its error."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(codec, "_KERNEL", None)
+        return outcome(getattr(codec, function), *arguments, **named)
+
+
+def outcome(function: Any, *arguments: Any, **named: Any) -> Any:
+    try:
+        return function(*arguments, **named)
+    except MalformedRequestError as error:
+        return str(error)
+
+
+PARTITION = bytes.fromhex(
+    "00000001" + "00000002" + "0000000000000003" + "00000004" + "0000000000000005" + "00000006" + "00"
+)
+FETCH_BODY = (
+    b"\0" + bytes.fromhex("ffffffff" + "00000001" * 3 + "01" + "00000007" + "00000008")
+    + b"\x02\x07orders\x03" + PARTITION + PARTITION + b"\x01\x00\x01a\x01\x01\x01"
+)  # fmt: skip
+PRODUCE_BODY = b"\0" + b"\x03tx\x00\x01\x00\x00\x00\x09\x02\x07orders\x02\x00\x00\x00\x01\x04abc\x00\x00\x00"
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([(fetch_codec, "decode_fetch", 1), (produce_codec, "decode_produce", 0)]),
+    st.integers(3, 18),
+    st.sampled_from([FETCH_BODY, PRODUCE_BODY]) | st.binary(max_size=80),
+    st.lists(st.tuples(st.integers(0, 150), st.binary(min_size=1, max_size=5)), max_size=3),
+    st.integers(0, 200),
+)
+def test_both_codecs_read_wrong_requests_alike(
+    decoder: tuple[ModuleType, str, int], version: int, body: bytes, changes: list[tuple[int, bytes]], size: int
+) -> None:
+    codec, function, api = decoder
+    changed = bytearray(body)
+    for at, new in changes:
+        changed[at : at + len(new)] = new
+    header, data = Header(api, max(version, 4), 7, "", 0), memoryview(bytes(changed[:size]))
+    assert outcome(getattr(codec, function), header, data) == in_python(codec, function, header, data)
+
+
+@settings(max_examples=40)
+@given(st.integers(4, 18), st.lists(st.tuples(names | st.binary(min_size=16, max_size=16), results), max_size=5))
+def test_both_codecs_write_a_fetch_response_alike(version: int, found: list[tuple[str | bytes, FetchResult]]) -> None:
+    header, named = Header(1, version, 7, "", 0), [result._replace(topic=topic) for topic, result in found]
+    plain = [result._replace(aborted=(), diverging=None) for result in named]
+    for given_results in (named, plain):
+        made = encode_fetch(header, given_results, error=1, session_id=2, throttle_ms=3)
+        again = in_python(fetch_codec, "encode_fetch", header, given_results, error=1, session_id=2, throttle_ms=3)
+        assert frame_of(made) == frame_of(again)
+        assert [len(frame_of([piece])) for piece in made] == [len(frame_of([piece])) for piece in again]
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(3, 13),
+    st.lists(
+        st.tuples(
+            names | st.binary(min_size=16, max_size=16),
+            st.lists(
+                st.builds(ProduceResult, partitions, errors, longs, stamps, longs, st.none(), st.just(())), max_size=9
+            ),
+        ),
+        max_size=5,
+    ),
+)
+def test_both_codecs_write_a_produce_response_alike(
+    version: int, topics: list[tuple[str | bytes, list[ProduceResult]]]
+) -> None:
+    again = in_python(produce_codec, "encode_produce", version, topics, 7, 3)
+    assert encode_produce(version, topics, 7, 3) == again

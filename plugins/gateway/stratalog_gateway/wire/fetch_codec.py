@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from stratalog import Transfer
+from stratalog.spi import extension
 from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import I32, I64, NO_TAGS, Reader, put_count, put_string
 
@@ -24,6 +25,7 @@ _COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields ins
 READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
 _RESULT: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
+_KERNEL: Final = extension("stratalog_gateway.wire.codecs_c")
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
@@ -101,6 +103,9 @@ class FetchResult(NamedTuple):
 def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
     """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
     version = header.version
+    fields = None if _KERNEL is None else _KERNEL.decode_fetch(version, data, header.body_at, WantedPartition)
+    if fields is not None:
+        return _of(FetchRequest, fields)
     forms = _forms(version)
     read = Reader(data, header.body_at, flexible=version >= FIRST_FLEXIBLE)
     read.skip_tags()
@@ -142,21 +147,28 @@ def _topic(read: Reader, version: int) -> str | bytes:
 
 def encode_fetch(
     header: Header,
-    results: Iterable[FetchResult],
+    results: Sequence[FetchResult],
     *,
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
 ) -> list[Piece]:
     """Return the frame of the response to a request, as pieces to send one after the other."""
-    version, forms = header.version, _forms(header.version)
+    version, correlation_id = header.version, header.correlation_id
+    if _KERNEL is not None:
+        encoded: list[Piece] | None = _KERNEL.encode_fetch(
+            version, correlation_id, results, error, session_id, throttle_ms, _COPIED_BYTES, READ_BYTES
+        )
+        if encoded is not None:
+            return encoded
+    forms = _forms(version)
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     grouped: dict[str | bytes, list[FetchResult]] = {}
     for found in results:
         grouped.setdefault(found.topic, []).append(found)
     in_session = (error, session_id) if version >= _FIRST_WITH_SESSIONS else ()
-    out = first = bytearray(forms.head.pack(0, header.correlation_id, throttle_ms, *in_session))
+    out = first = bytearray(forms.head.pack(0, correlation_id, throttle_ms, *in_session))
     out += put_count(len(grouped), flexible=flexible)
     pieces: list[Piece] = []
     before_bytes = 0

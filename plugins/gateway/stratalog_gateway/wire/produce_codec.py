@@ -6,15 +6,17 @@ Source: apache/kafka ProduceRequest.json, ProduceResponse.json.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from stratalog.spi import extension
 from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import I16, I32, Reader, put_count, put_string
 
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_TOPIC_IDS: Final = 13
 _UUID_BYTES: Final = 16
+_KERNEL: Final = extension("stratalog_gateway.wire.codecs_c")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _RESULT: Final = struct.Struct(">ihqqq")
 _NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no record errors and no message, by flexible
@@ -51,6 +53,9 @@ class ProduceResult(NamedTuple):
 def decode_produce(header: Header, data: memoryview) -> ProduceRequest:
     """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
     version = header.version
+    fields = None if _KERNEL is None else _KERNEL.decode_produce(version, data, header.body_at, ProducedRecords)
+    if fields is not None:
+        return ProduceRequest(*fields)
     read = Reader(data, header.body_at, flexible=version >= FIRST_FLEXIBLE)
     read.skip_tags()
     transactional_id = read.string()
@@ -69,14 +74,17 @@ def decode_produce(header: Header, data: memoryview) -> ProduceRequest:
 
 
 def encode_produce(
-    version: int, topics: Iterable[tuple[str | bytes, list[ProduceResult]]], correlation_id: int, throttle_ms: int = 0
+    version: int, topics: Sequence[tuple[str | bytes, list[ProduceResult]]], correlation_id: int, throttle_ms: int = 0
 ) -> bytes:
     """Return the frame of a response, including the size."""
+    if _KERNEL is not None:
+        frame: bytes | None = _KERNEL.encode_produce(version, correlation_id, topics, throttle_ms)
+        if frame is not None:
+            return frame
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
-    results = list(topics)
-    out = [I32.pack(correlation_id), tags, put_count(len(results), flexible=flexible)]
-    for topic, partitions in results:
+    out = [I32.pack(correlation_id), tags, put_count(len(topics), flexible=flexible)]
+    for topic, partitions in topics:
         named = topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
         out += (named, put_count(len(partitions), flexible=flexible))
         for found in partitions:
