@@ -1,12 +1,14 @@
 """Decoding of the records of batches of magic 2 to columns, in pure Python.
 
-Consecutive records whose fields have equal sizes are read column by column (``runs``), all others field by field. At the
-end of each record, the actual position is compared with the expected end.
+The loop reads one-byte and two-byte varints inline, because a call takes as long as the rest of a field. At the end of
+each record, the loop compares the actual position with the expected end. Consecutive records whose fields have equal
+sizes are read column by column (``runs``).
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Final
 
 from stratalog import RecordColumns, TimestampType
@@ -17,8 +19,10 @@ from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.kernels.runs import append_run
 from stratalog_formats.kernels.varint import Bytes, read_varint
 
+_LAST_MS: Final = (1 << 63) - 1
 _LEAST_HEADER_BYTES: Final = 2
 _LONGEST_PAUSE: Final = 256  # largest number of records between two searches for a run
+_SHORT_DELTA: Final = (1 << 13) - 1  # the largest delta in two bytes
 
 
 def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None, fields: Fields) -> RecordColumns:
@@ -80,10 +84,13 @@ def _decode_batch(raw: Bytes, start: int, end: int, batch: RecordBatch, into: Co
         into.timestamps.extend(array("q", (batch.max_timestamp_ms,)) * count)
 
 
-def _decode(raw: Bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBuilder) -> int:
+def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field would cost more than the field
+    raw: Bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBuilder
+) -> int:
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
     with_times = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
-    left, wait, pause = batch.record_count, 1, 1
+    add_offset, add_time, add_positions = into.offsets.append, _time_adder(into, base_ms), into.positions.extend
+    headers, left, wait, pause = into.headers, batch.record_count, 1, 1
     while left:
         wait -= 1
         if wait == 0:  # try to find a run; the time between attempts grows while there are no runs
@@ -94,29 +101,89 @@ def _decode(raw: Bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBui
             if done:
                 continue
         left -= 1
-        length, at = read_varint(raw, at)
-        end = at + length
+        byte = raw[at]
+        if byte < 128:
+            at += 1
+            end = at + (byte >> 1) if not byte & 1 else -1
+        else:
+            more = raw[at + 1]
+            if more < 128 and not byte & 1:
+                at += 2
+                end = at + ((byte & 127 | more << 7) >> 1)
+            else:
+                length, at = read_varint(raw, at)
+                end = at + length
         if not at <= end <= limit:
             raise ValueError("a record reaches past its batch")
-        delta_ms, at = read_varint(raw, at + 1, 64)  # after the attributes: any value, ignored
+        at += 1  # attributes: any value, ignored
+
+        byte = raw[at]
+        if byte < 128 and not byte & 1:
+            at += 1
+            ms = base_ms + (byte >> 1)
+        else:
+            more = raw[at + 1]
+            if byte > 127 and more < 128 and not byte & 1:
+                at += 2
+                ms = base_ms + ((byte & 127 | more << 7) >> 1)
+            else:
+                delta, at = read_varint(raw, at, 64)
+                ms = _wrapped(base_ms + delta)
         if with_times:
-            into.timestamps.append(_wrapped(base_ms + delta_ms))
-        delta, at = read_varint(raw, at)
-        into.offsets.append(base_offset + delta)
-        key_at, key_size = _field(raw, at)
-        value_at, value_size = _field(raw, key_at + max(key_size, 0))
-        first = len(into.headers) // 4
-        header_count, at = _decode_headers(raw, value_at + max(value_size, 0), end, into)
-        into.positions.extend((key_at, key_size, value_at, value_size, first if header_count else 0, header_count))
+            add_time(ms)
+
+        byte = raw[at]
+        if byte < 128 and not byte & 1:
+            at += 1
+            add_offset(base_offset + (byte >> 1))
+        else:
+            more = raw[at + 1]
+            if byte > 127 and more < 128 and not byte & 1:
+                at += 2
+                add_offset(base_offset + ((byte & 127 | more << 7) >> 1))
+            else:
+                delta, at = read_varint(raw, at)
+                add_offset(base_offset + delta)
+
+        byte = raw[at]
+        if byte < 128:
+            at += 1
+            key_size = -1 if byte & 1 else byte >> 1
+        else:
+            key_size, at = read_varint(raw, at)
+        key_at = at
+        if key_size > 0:
+            at += key_size
+        elif key_size < 0:
+            key_size = -1
+
+        byte = raw[at]
+        if byte < 128:
+            at += 1
+            value_size = -1 if byte & 1 else byte >> 1
+        else:
+            more = raw[at + 1]
+            if more < 128 and not byte & 1:
+                at += 2
+                value_size = (byte & 127 | more << 7) >> 1
+            else:
+                value_size, at = read_varint(raw, at)
+        value_at = at
+        if value_size > 0:
+            at += value_size
+        elif value_size < 0:
+            value_size = -1
+
+        if raw[at] == 0:
+            at += 1
+            add_positions((key_at, key_size, value_at, value_size, 0, 0))
+        else:
+            first = len(headers) // 4
+            header_count, at = _decode_headers(raw, at, end, into)
+            add_positions((key_at, key_size, value_at, value_size, first if header_count else 0, header_count))
         if at != end:
             raise ValueError("a record's fields do not fit its length")
     return at
-
-
-def _field(raw: Bytes, at: int) -> tuple[int, int]:
-    """Return the position and the size of the nullable field whose length is at ``at``; the size of null is -1."""
-    size, at = read_varint(raw, at)
-    return at, max(size, -1)
 
 
 def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
@@ -129,12 +196,21 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
             raise ValueError("a header's key is null")
         key_at = at
         at += key_size
-        value_at, value_size = _field(raw, at)
-        at = value_at + max(value_size, 0)
+        value_size, at = read_varint(raw, at)
+        value_at = at
+        at += max(value_size, 0)
         if at > end:
             raise ValueError("a header reaches past its record")
-        into.headers.extend((key_at, key_size, value_at, value_size))
+        into.headers.extend((key_at, key_size, value_at, max(value_size, -1)))
     return count, at
+
+
+def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
+    """Return a function that appends a timestamp to ``into``, and wraps it if its delta has at most two bytes."""
+    append = into.timestamps.append
+    if base_ms <= _LAST_MS - _SHORT_DELTA:
+        return append
+    return lambda ms: append(_wrapped(ms))
 
 
 def _wrapped(value: int) -> int:
