@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import socket
 import threading
 import uuid
 import warnings
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection
+from socketserver import BaseServer
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
@@ -21,7 +23,6 @@ from stratalog.errors import ConfigError, PluginImportError
 
 HOST: Final = "127.0.0.1"
 _ACCOUNT: Final = "123456789012"  # moto's own
-_POLL_S: Final = 0.02  # maximum delay of the server's stop; short, because many tests start a server
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
 Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -109,16 +110,24 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
     local = LocalS3(f"http://{HOST}:{server.server_port}", bucket or f"local-{uuid.uuid4().hex}")
     server.app = _counting(local, application)
     worker = Worker(f"stratalog-local-s3-{server.server_port}")
-    worker.submit(partial(server.serve_forever, _POLL_S))
+    stopping = threading.Event()
+    worker.submit(partial(_serve, server, stopping))
     try:
         _make_bucket(server.server_port, local.bucket)
         local.counts.clear()
         yield local
     finally:
-        server.shutdown()
-        worker.close()
+        stopping.set()
+        with socket.create_connection((HOST, server.server_port), timeout=30):
+            worker.close()  # the connection ended the wait for the next request
         server.server_close()
         _drop_bucket(local.bucket)
+
+
+def _serve(server: BaseServer, stopping: threading.Event) -> None:
+    """Serve until a request comes after ``stopping`` is set. ``serve_forever`` would wake up 50 times a second."""
+    while not stopping.is_set():
+        server.handle_request()
 
 
 def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
