@@ -128,7 +128,8 @@ def _admitted(
     state: LogState, batches: PreparedBatches, *, in_sequence: bool
 ) -> tuple[ProducerState, dict[int, AbortedTransaction]]:
     """Check batches; return a draft of the producers' state after them, and aborted transactions by marker offset."""
-    draft, aborted = state.writes.producers.draft(), dict[int, AbortedTransaction]()
+    draft = state.writes.producers.draft()
+    aborted: dict[int, AbortedTransaction] = {}
     for batch in batches.table:
         ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
         if ended is not None:
@@ -141,7 +142,8 @@ def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
 
     Raises DiskFullError, SystemLimitError, ClosedError and LogDirOfflineError as ``commit``.
     """
-    first, draft, aborted = batches.table[0], None, dict[int, AbortedTransaction]()
+    first, draft = batches.table[0], None
+    aborted: dict[int, AbortedTransaction] = {}
     if batches.has_producer:
         draft = state.writes.producers.draft()
         ended = replay_table(draft, batches.data, batches.table, state.settings.components)

@@ -118,7 +118,8 @@ def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
 
 def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:
     """Yield groups of batches to write together: each group has one magic, and fits one segment or is one batch."""
-    limit_bytes, size, group = state.settings.config.segment_bytes, 0, list[RecordBatch]()
+    limit_bytes, size = state.settings.config.segment_bytes, 0
+    group: list[RecordBatch] = []
     for batch in batches:
         if group and not _may_follow(batch, group):
             yield group
