@@ -31,7 +31,7 @@ from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger("stratalog.cleaning")  # of the messages about compaction, as documented
 
 
 class LogMaintenance:

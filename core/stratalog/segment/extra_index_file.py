@@ -28,7 +28,7 @@ from stratalog.segment.control_batches import without_markers
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
-from stratalog.segment.section_file import ReadBytes, Section, SectionForm
+from stratalog.segment.section_file import FileSection, ReadBytes, SectionForm
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.segment_store import SegmentFile
@@ -70,7 +70,7 @@ class PackedExtras:
     """Directory of packed extra indexes: identity of the segment, and the section of each index by its label."""
 
     identity: Identity
-    sections: Mapping[str, Section]
+    sections: Mapping[str, FileSection]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
         """Return the index with this label, read by ``read``; None if it is missing, damaged or above 64 MiB."""

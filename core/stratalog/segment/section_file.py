@@ -27,7 +27,7 @@ ReadBytes: TypeAlias = Callable[[int, int], Buffer]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FileSection:
     """Name of a section, its position and size in the file (bytes), and its CRC-32C."""
 
     name: str
@@ -42,7 +42,7 @@ class SectionDirectory:
 
     identity: Identity
     fields: bytes
-    sections: tuple[Section, ...]
+    sections: tuple[FileSection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class SectionForm:
         except (struct.error, UnicodeDecodeError):  # the CRC is right, but stratalog did not write the file
             return None
 
-    def _sections(self, directory: bytes, count: int) -> Iterator[Section]:
+    def _sections(self, directory: bytes, count: int) -> Iterator[FileSection]:
         at = position = 0
         for _ in range(count):
             size_bytes, crc, length = self.section.unpack_from(directory, at)
             at += self.section.size
-            yield Section(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
+            yield FileSection(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
             at += length
             position += size_bytes

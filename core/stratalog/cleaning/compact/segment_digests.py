@@ -21,7 +21,7 @@ from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGone
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
-from stratalog.segment.section_file import ReadBytes, Section, SectionForm
+from stratalog.segment.section_file import FileSection, ReadBytes, SectionForm
 from stratalog.segment.segment import Segment
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.cleanup import RecordFilter
@@ -54,7 +54,7 @@ class Digest:
     identity: Identity
     due_ms: int
     secret: bytes
-    sections: tuple[Section, ...]
+    sections: tuple[FileSection, ...]
     unchanged: UnchangedState = field(default_factory=UnchangedState)
 
 

@@ -12,7 +12,7 @@ from stratalog.cli.dump.source import PIECE_BYTES, Source
 from stratalog.cli.output import moment
 from stratalog.errors import CorruptIndexError
 from stratalog.segment.extra_index_file import unpack_extras
-from stratalog.segment.section_file import Section
+from stratalog.segment.section_file import FileSection
 
 
 def dump_extras(context: Context, source: Source) -> None:
@@ -50,7 +50,7 @@ def dump_digest(context: Context, source: Source) -> None:
     _dump_sections(context, source, "digest_section", "section", checked)
 
 
-def _is_valid(source: Source, section: Section) -> bool:
+def _is_valid(source: Source, section: FileSection) -> bool:
     found, end = 0, section.position + section.size_bytes
     for position in range(section.position, end, PIECE_BYTES):
         found = crc32c(source.read(position, min(PIECE_BYTES, end - position)), found)
@@ -62,7 +62,7 @@ def _dump_sections(
     source: Source,
     kind: str,
     column: str,
-    sections: Iterable[tuple[Section, bool]],
+    sections: Iterable[tuple[FileSection, bool]],
 ) -> None:
     """Show sections, each with True if its CRC is correct; then raise the error of the first damaged one."""
     damaged = None
