@@ -30,7 +30,7 @@ def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
     topic, partition = log.rsplit("-", 1)
     assigned = json.dumps({topic: [int(partition)]})
     options = Options({"path": str(logs), "assign": assigned, "isolation": f"read_{isolation}", "columns": COLUMNS})
-    reader = BatchReader(options, options.shown)
+    reader = BatchReader(options, options.column_names)
     for task in reader.partitions():
         for batch in reader.read(task):
             micros: Any = batch["timestamp"]

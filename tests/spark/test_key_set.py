@@ -15,7 +15,7 @@ from stratalog_spark.keys.key_set import KeySet
 
 
 def sets(keys: Any, memory_bytes: int = 1 << 20) -> list[Any]:
-    return list(KeySet.in_memory(keys, memory_bytes))
+    return list(KeySet.split_keys(keys, memory_bytes))
 
 
 def contained(made: Any, keys: list[bytes | None]) -> list[bool]:
@@ -53,7 +53,7 @@ def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
     held = 0
     # one set, the next one, and the keys that are hashed at a time
     with memory_below(2 * limit + 65_536 * 200):
-        for made in KeySet.in_memory((b"%0100d" % number for number in range(400_000)), limit):
+        for made in KeySet.split_keys((b"%0100d" % number for number in range(400_000)), limit):
             held += len(made)
     assert held == 400_000
 

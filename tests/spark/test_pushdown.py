@@ -17,7 +17,7 @@ from stratalog import Record, open_engine
 from stratalog.errors import ConfigError
 from stratalog.spi import BatchHeader
 from stratalog_spark.columns.kafka_columns import TYPES
-from stratalog_spark.columns.pushdown import parsed
+from stratalog_spark.columns.pushdown import parse_predicate
 from stratalog_spark.options.table_options import SPARK_TYPES
 from stratalog_spark.source import StratalogSource
 
@@ -330,7 +330,7 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
 )
 def test_text_that_is_no_predicate_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="no predicate"):
-        parsed("pushedFilter", text)
+        parse_predicate("pushedFilter", text)
 
 
 def test_damaged_entries_are_rows_that_a_predicate_selects(tmp_path: Path) -> None:

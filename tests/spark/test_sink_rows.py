@@ -21,7 +21,7 @@ from stratalog.tier.store.requests import Requests
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import row_columns
 from stratalog_spark.columns.kafka_columns import check_schema
-from stratalog_spark.columns.row_columns import columns_of, partitions_of
+from stratalog_spark.columns.row_columns import partitions_of, record_columns
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.write import open_writers
 from stratalog_spark.write import sink as sinks
@@ -144,18 +144,18 @@ def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPa
 def test_a_header_without_a_key_is_refused() -> None:
     for header in ({"key": None, "value": b"v"}, None):
         with pytest.raises(InvalidRecordError, match="header"):
-            columns_of(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
+            record_columns(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
 
 
 def test_only_null_and_the_time_of_sparks_kafka_source_are_no_timestamp() -> None:
     start = datetime(1970, 1, 1, tzinfo=UTC)
     times = [None, start - timedelta(milliseconds=1), start - timedelta(microseconds=1001), start]
-    found = columns_of(arrow([{"value": b"v", "timestamp": time} for time in times]))
+    found = record_columns(arrow([{"value": b"v", "timestamp": time} for time in times]))
     assert list(found.timestamp_ms) == [-1, -1, -2, 0]
     for early_us in (1, 999):
         rows = [{"value": b"v", "timestamp": start - timedelta(microseconds=early_us)}]
         with pytest.raises(InvalidRecordError, match="less than 1 ms before 1970"):
-            columns_of(arrow(rows))
+            record_columns(arrow(rows))
 
 
 @pytest.mark.usefixtures("topic")

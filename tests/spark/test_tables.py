@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog_spark.catalog import response
-from stratalog_spark.options.table_options import located, table_schema, with_table
+from stratalog_spark.options.table_options import merge_table_options, restore_location, table_schema
 
 
 def given(**options: str) -> dict[str, str]:
@@ -24,7 +24,7 @@ def given(**options: str) -> dict[str, str]:
 def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
     schema = table_schema({**given(subscribe="orders", columns="key,value"), "a.property": "of the table"})
     assert schema.simpleString() == "struct<key:binary,value:binary>"
-    assert dict(with_table({}, schema, streaming=False)) == {
+    assert dict(merge_table_options({}, schema, streaming=False)) == {
         "subscribe": "orders",
         "columns": "key,value",
         "path": "file:///data",
@@ -33,13 +33,13 @@ def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
 
 def test_options_of_a_query_count_before_those_of_the_table() -> None:
     schema = table_schema(given(subscribe="orders", maxOffsetsPerTrigger="5"))
-    found = with_table({"Subscribe": "others"}, schema, streaming=True)
+    found = merge_table_options({"Subscribe": "others"}, schema, streaming=True)
     assert "subscribe" not in found
     assert found["Subscribe"] == "others"
     assert found["maxoffsetspertrigger"] == "5"
-    assert "maxoffsetspertrigger" not in with_table({}, schema, streaming=False), "of streams alone"
+    assert "maxoffsetspertrigger" not in merge_table_options({}, schema, streaming=False), "of streams alone"
     elsewhere = {"path": "/elsewhere", "subscribe": "others"}
-    assert with_table(elsewhere, schema, streaming=False) == elsewhere
+    assert merge_table_options(elsewhere, schema, streaming=False) == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -71,18 +71,18 @@ def test_metadata_that_this_source_did_not_write_are_refused() -> None:
     for metadata in ("text", {"subscribe": "a"}, {"path": 7}):
         schema = StructType().add("key", BinaryType(), nullable=True, metadata={"stratalog": metadata})
         with pytest.raises(ConfigError, match="create the table again"):
-            with_table({}, schema, streaming=False)
+            merge_table_options({}, schema, streaming=False)
 
 
 def test_a_location_is_a_directory_or_a_tier_by_what_is_there(tmp_path: Path) -> None:
     with open_engine(tmp_path / "a directory") as engine:
         engine.create_topic("orders")
     (tmp_path / "tier").mkdir()
-    assert located(f"file:{tmp_path}/a directory") == f"{tmp_path}/a directory"
-    assert located(f"file:{tmp_path}/tier") == f"file://{tmp_path}/tier"
-    assert located("file:/nowhere/at/all") == "file:///nowhere/at/all"
+    assert restore_location(f"file:{tmp_path}/a directory") == f"{tmp_path}/a directory"
+    assert restore_location(f"file:{tmp_path}/tier") == f"file://{tmp_path}/tier"
+    assert restore_location("file:/nowhere/at/all") == "file:///nowhere/at/all"
     for unchanged in ("s3://bucket/prefix", f"file://{tmp_path}", str(tmp_path)):
-        assert located(unchanged) == unchanged
+        assert restore_location(unchanged) == unchanged
 
 
 def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -> None:

@@ -87,9 +87,9 @@ def __getattr__(name: str) -> object:
         module = import_module(f"{__name__}.{_WHERE[name]}")
     except ModuleNotFoundError as error:
         raise PluginImportError(f"{name} needs {error.name}", "spark", "stratalog[spark]") from error
-    found: object = getattr(module, name)
-    globals()[name] = found
-    return found
+    public_object: object = getattr(module, name)
+    globals()[name] = public_object
+    return public_object
 
 
 def _load() -> object:

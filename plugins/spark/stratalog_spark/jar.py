@@ -32,20 +32,20 @@ def catalog_jar() -> Path:
     return _JAR
 
 
-def catalog_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings to add to ``given`` for the catalog ``stratalog``; {} if the package has no jar.
+def catalog_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings to add to ``settings`` for the catalog ``stratalog``; {} if the package has no jar.
 
     Args:
-        given: Spark's settings, as the user passes them. The result extends settings that are lists.
+        settings: Spark's settings, as the user passes them. The result extends settings that are lists.
 
     Raises:
         PluginImportError: the package has no jar, but a setting of the catalog is given.
     """
     if not _JAR.exists():
-        if any(name.startswith(CATALOG) for name in given):
+        if any(name.startswith(CATALOG) for name in settings):
             catalog_jar()
         return {}
-    found = {name: ",".join(filter(None, (given.get(name), value))) for name, value in _LISTS.items()}
-    if CATALOG not in given:
-        found[CATALOG] = "stratalog.spark.StratalogCatalog"
-    return found
+    added_settings = {name: ",".join(filter(None, (settings.get(name), value))) for name, value in _LISTS.items()}
+    if CATALOG not in settings:
+        added_settings[CATALOG] = "stratalog.spark.StratalogCatalog"
+    return added_settings

@@ -57,8 +57,8 @@ def _home(java: Path) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = cache / "stratalog" / "java" / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = script.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_SCRIPT.format(java=shlex.quote(str(java))), encoding="utf-8")
-    fresh.chmod(0o700)
-    fresh.replace(script)  # atomic: another process may be starting the script
+    temporary_script = script.with_name(f"java.{os.getpid()}")
+    temporary_script.write_text(_SCRIPT.format(java=shlex.quote(str(java))), encoding="utf-8")
+    temporary_script.chmod(0o700)
+    temporary_script.replace(script)  # atomic: another process may be starting the script
     return script.parent.parent

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from stratalog_spark import catalog
 from stratalog_spark.columns.kafka_columns import check_names, ddl
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.options.table_options import is_table, table_schema, with_table
+from stratalog_spark.options.table_options import is_table, merge_table_options, table_schema
 from stratalog_spark.read.plan import SplitPartition, plan
 from stratalog_spark.read.stream import stream_reader_class
 from stratalog_spark.tasks.worker import collection_paused
@@ -53,14 +53,14 @@ class StratalogSource(DataSource):
             return catalog.response(self.options)
         if is_table(self.options):
             return table_schema(self.options)
-        return ddl(check_names(Options(self.options, streaming=None).shown))
+        return ddl(check_names(Options(self.options, streaming=None).column_names))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``. Raise ConfigError if an option or a column is wrong.
 
         ``schema`` selects the columns. It is the user's schema, or the result of ``schema()`` if the user gave none.
         """
-        options = Options(with_table(self.options, schema, streaming=False))
+        options = Options(merge_table_options(self.options, schema, streaming=False))
         options.warn_of_ignored()
         return BatchReader(options, schema.names if options.counts else _names(schema))
 
@@ -69,7 +69,7 @@ class StratalogSource(DataSource):
 
         ``schema`` selects the columns, as in the method ``reader``.
         """
-        options = Options(with_table(self.options, schema, streaming=True), streaming=True)
+        options = Options(merge_table_options(self.options, schema, streaming=True), streaming=True)
         options.warn_of_ignored()
         return stream_reader_class()(options, _names(schema))
 

@@ -56,40 +56,40 @@ def check_names(names: Sequence[str], kinds: Sequence[str] = ()) -> tuple[str, .
 
     Args:
         names: names of columns.
-        kinds: wanted type of each column; empty: the types are not checked.
+        kinds: expected type of each column; empty: the types are not checked.
 
     Raises:
-        ConfigError: a name is unknown or repeated, or the column does not have the wanted type.
+        ConfigError: a name is unknown or repeated, or the column does not have the expected type.
     """
-    found = [canonical(name) for name in names]
-    for name in found:
+    canonical_names = [canonical(name) for name in names]
+    for name in canonical_names:
         if name not in TYPES:
-            near = difflib.get_close_matches(name, TYPES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f": the columns are {', '.join(TYPES)}"
+            similar = difflib.get_close_matches(name, TYPES, n=1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else f": the columns are {', '.join(TYPES)}"
             raise ConfigError(f"there is no column {name!r}{hint}")
-    for name, kind in zip(found, kinds, strict=False):
+    for name, kind in zip(canonical_names, kinds, strict=False):
         if kind != TYPES[name]:
             raise ConfigError(f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as that, and cast")
-    if len(set(found)) != len(found):
+    if len(set(canonical_names)) != len(canonical_names):
         raise ConfigError(f"a column is given twice: {', '.join(names)}")
     return tuple(names)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
     """Raise ConfigError unless rows of this schema can be written. If ``topic`` is None, require a column ``topic``."""
-    found = dict[str, str]()
+    types_by_name = dict[str, str]()
     for field in schema.fields:
         name, kind = canonical(field.name), field.dataType.simpleString()
         if name not in WRITTEN:
             continue
-        if name in found:
+        if name in types_by_name:
             raise ConfigError(f"two columns are called {name!r}; names are not case-sensitive")
         if kind not in WRITTEN[name]:
             raise ConfigError(f"column {name!r} must be of type {' or '.join(WRITTEN[name])}, not {kind}: cast it")
-        found[name] = kind
-    if "value" not in found:
+        types_by_name[name] = kind
+    if "value" not in types_by_name:
         raise ConfigError(f"the column 'value' is missing; the columns are {', '.join(schema.names) or 'none'}")
-    if topic is None and "topic" not in found:
+    if topic is None and "topic" not in types_by_name:
         raise ConfigError("no topic is given: add option topic, or a column 'topic'")
 
 

@@ -65,77 +65,77 @@ class Node(NamedTuple):
         return any(leaf.column == "timestamp" and leaf.operator in {"<", "<=", "="} for leaf in self.leaves)
 
 
-def parsed(option: str, text: str) -> Node:
+def parse_predicate(option: str, text: str) -> Node:
     """Return the predicate of an option.
 
     Raises:
         ConfigError: the text is not a valid predicate.
     """
     try:
-        return _node(json.loads(text))
+        return _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise ConfigError(f"option {option}={text!r} is no predicate: {error}") from None
 
 
-def _node(found: list[Any]) -> Node:
-    operator = found[0]
+def _parse_node(items: list[Any]) -> Node:
+    operator = items[0]
     if operator in {"and", "or"}:
-        if len(found) == 1:
+        if len(items) == 1:
             raise ValueError(f"{operator} of no predicates")
-        return Node(operator, parts=tuple(map(_node, found[1:])))
-    column, values = found[1], tuple(found[2:])
-    wanted = str if column == "topic" else int
+        return Node(operator, parts=tuple(map(_parse_node, items[1:])))
+    column, values = items[1], tuple(items[2:])
+    value_type = str if column == "topic" else int
     if column not in COMPARED or not (operator in COMPARISONS or operator in {"in", "notnull"}):
         raise ValueError(f"{operator} {column}")
     has_values = {"in": len(values) > 0, "notnull": not values}.get(operator, len(values) == 1)
-    if any(type(value) is not wanted for value in values) or not has_values:
+    if any(type(value) is not value_type for value in values) or not has_values:
         raise ValueError(f"values {values} of {column}")
     return Node(operator, column, values)
 
 
-def narrowed(node: Node, log: LogReader, whole: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
-    """Return the parts of the range ``whole`` that can have records for which the predicate is true.
+def narrow_range(predicate: Node, log: LogReader, offset_range: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
+    """Return the parts of ``offset_range`` that can have records for which the predicate is true.
 
-    A part in which the predicate is true for every record keeps ``is_counted`` of ``whole``. Other parts have
+    A part in which the predicate is true for every record keeps ``is_counted`` of ``offset_range``. Other parts have
     ``is_counted=False``, because their records must be read.
     """
-    found = _spans(node, log, (whole.start, whole.end), isolation)
-    if not whole.is_counted:
-        return [OffsetRange(whole.log, start, end) for start, end in found.possible]
-    unsure = _common(found.possible, _without(found.certain, (whole.start, whole.end)))
-    parts = [(span, True) for span in found.certain] + [(span, False) for span in unsure]
-    return [OffsetRange(whole.log, *span, is_counted=counted) for span, counted in sorted(parts)]
+    matches = _match(predicate, log, (offset_range.start, offset_range.end), isolation)
+    if not offset_range.is_counted:
+        return [OffsetRange(offset_range.log, start, end) for start, end in matches.possible]
+    unsure = _intersect(matches.possible, _complement(matches.certain, (offset_range.start, offset_range.end)))
+    parts = [(span, True) for span in matches.certain] + [(span, False) for span in unsure]
+    return [OffsetRange(offset_range.log, *span, is_counted=counted) for span, counted in sorted(parts)]
 
 
-class _Found(NamedTuple):
+class _Matches(NamedTuple):
     """Offsets of records for which a predicate can be true, and of those for which it is certainly true."""
 
     possible: Spans
     certain: Spans
 
 
-def _spans(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
+def _match(node: Node, log: LogReader, bounds: tuple[int, int], isolation: Isolation) -> _Matches:
     if node.parts:
-        found = [_spans(part, log, whole, isolation) for part in node.parts]
+        part_matches = [_match(part, log, bounds, isolation) for part in node.parts]
         if node.operator == "and":
-            return _Found(*(reduce(_common, spans) for spans in zip(*found, strict=True)))
-        return _Found(*map(_joined, zip(*found, strict=True)))
+            return _Matches(*(reduce(_intersect, spans) for spans in zip(*part_matches, strict=True)))
+        return _Matches(*map(_merge, zip(*part_matches, strict=True)))
     if node.column == "timestamp":
-        return _at_times(node, log, whole, isolation)
+        return _match_times(node, log, bounds, isolation)
     if node.operator == "notnull":
-        exact = _joined([[whole]])
+        exact = _merge([[bounds]])
     elif node.column == "offset":
-        exact = _common([whole], _joined([[_offsets(node.operator, int(value))] for value in node.values]))
+        exact = _intersect([bounds], _merge([[_offsets(node.operator, int(value))] for value in node.values]))
     else:
-        here: int | str = log.name.topic if node.column == "topic" else log.name.partition
-        exact = _joined([[whole]] if any(_holds(node.operator, here, value) for value in node.values) else [])
-    return _Found(exact, exact)
+        log_value: int | str = log.name.topic if node.column == "topic" else log.name.partition
+        exact = _merge([[bounds]] if any(_holds(node.operator, log_value, value) for value in node.values) else [])
+    return _Matches(exact, exact)
 
 
-def _holds(operator: str, here: Any, value: Any) -> bool:
-    order: int = (here > value) - (here < value)
-    found = {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}
-    return found.get(operator, order == 0)
+def _holds(operator: str, log_value: Any, value: Any) -> bool:
+    order: int = (log_value > value) - (log_value < value)
+    results = {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}
+    return results.get(operator, order == 0)
 
 
 def _offsets(operator: str, value: int) -> tuple[int, int]:
@@ -161,48 +161,50 @@ def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
     }[operator]
 
 
-def _at_times(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
+def _match_times(node: Node, log: LogReader, bounds: tuple[int, int], isolation: Isolation) -> _Matches:
     """Return the offsets of records whose timestamps can satisfy, or certainly satisfy, a comparison or ``notnull``."""
-    each = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
-    found = [_between(first, last, log, whole, isolation) for first, last in each]
-    return _Found(*map(_joined, zip(*found, strict=True)))
+    intervals = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
+    matches = [_match_interval(first, last, log, bounds, isolation) for first, last in intervals]
+    return _Matches(*map(_merge, zip(*matches, strict=True)))
 
 
-def _between(first_ms: int, last_ms: int, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
+def _match_interval(
+    first_ms: int, last_ms: int, log: LogReader, bounds: tuple[int, int], isolation: Isolation
+) -> _Matches:
     """Return the offsets of records that can have, or certainly have, timestamps from ``first_ms`` to ``last_ms``.
 
     The offsets begin at the first record with a timestamp of at least ``first_ms``. Segments without a suitable record
     are left out.
     """
-    start, end = whole
+    start, end = bounds
     if first_ms > last_ms or start >= end:
-        return _Found([], [])
+        return _Matches([], [])
     first = log.offset_for_timestamp(first_ms, isolation) if first_ms > _FIRST_MS else start
     if first is None:
-        return _Found([], [])
+        return _Matches([], [])
     parts = list(timestamp_ranges(log, max(start, first), end, first_ms, last_ms))
-    return _Found(
-        _joined([[(part.start, part.end) for part in parts]]),
-        _joined([[(part.start, part.end) for part in parts if part.is_certain]]),
+    return _Matches(
+        _merge([[(part.start, part.end) for part in parts]]),
+        _merge([[(part.start, part.end) for part in parts if part.is_certain]]),
     )
 
 
-def _without(spans: Spans, whole: tuple[int, int]) -> Spans:
-    """Return the parts of ``whole`` that are outside of ``spans``, which are ascending."""
-    edges = [whole[0], *(edge for span in spans for edge in span), whole[1]]
+def _complement(spans: Spans, bounds: tuple[int, int]) -> Spans:
+    """Return the parts of ``bounds`` that are outside of ``spans``, which are ascending."""
+    edges = [bounds[0], *(edge for span in spans for edge in span), bounds[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
-def _common(one: Spans, other: Spans) -> Spans:
-    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
+def _intersect(first_spans: Spans, second_spans: Spans) -> Spans:
+    pairs = ((max(a, c), min(b, d)) for a, b in first_spans for c, d in second_spans)
     return sorted((start, end) for start, end in pairs if start < end)
 
 
-def _joined(found: Iterable[Spans]) -> Spans:
-    joined: Spans = []
-    for start, end in sorted(span for spans in found for span in spans if span[0] < span[1]):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+def _merge(span_lists: Iterable[Spans]) -> Spans:
+    merged: Spans = []
+    for start, end in sorted(span for spans in span_lists for span in spans if span[0] < span[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged

@@ -25,7 +25,7 @@ _HASHED_BYTES: Final = 1 << 18  # per block: the index numbers take eight times 
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
-def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
+def check_assigned_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check a batch that an INSERT writes into a table, and return it unchanged.
 
     The columns that the statement leaves out are null.
@@ -41,19 +41,19 @@ def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+def select_written(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with only the columns that are written, under their declared names."""
     names = written_names(batch.schema.names)
     return batch.select(list(names)).rename_columns(list(names.values()))
 
 
-def by_log(
+def split_by_log(
     batch: pa.RecordBatch, topic: str | None, partitions: Callable[[str], int]
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield each topic and partition with its rows in a batch, in their order.
 
     Args:
-        batch: a result of ``writable``, whose schema ``check_schema`` accepts.
+        batch: a result of ``select_written``, whose schema ``check_schema`` accepts.
         topic: topic of all rows; None uses the column ``topic``.
         partitions: returns the number of partitions of a topic.
 
@@ -61,17 +61,17 @@ def by_log(
         InvalidRecordError: a row has no topic, or names a partition that its topic does not have.
         UnknownTopicError: ``partitions`` raises it for a topic that does not exist.
     """
-    for name, rows in _by_topic(batch, topic):
-        chosen = partitions_of(rows, partitions(name))
-        order = np.argsort(chosen, kind="stable")
-        borders: NDArray[np.int64] = np.flatnonzero(np.diff(chosen[order])) + 1
-        for part in np.split(order, borders):
-            if len(part):
-                taken = rows if len(part) == rows.num_rows else rows.take(part)
-                yield TopicPartition(name, int(chosen[part[0]])), taken
+    for name, rows in _split_by_topic(batch, topic):
+        row_partitions = partitions_of(rows, partitions(name))
+        order = np.argsort(row_partitions, kind="stable")
+        borders: NDArray[np.int64] = np.flatnonzero(np.diff(row_partitions[order])) + 1
+        for indexes in np.split(order, borders):
+            if len(indexes):
+                log_rows = rows if len(indexes) == rows.num_rows else rows.take(indexes)
+                yield TopicPartition(name, int(row_partitions[indexes[0]])), log_rows
 
 
-def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _split_by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     if not batch.num_rows:
         return
     if topic is not None:
@@ -94,19 +94,19 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     Raises:
         InvalidRecordError: a row names a partition that the topic does not have.
     """
-    found: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
-    left = np.arange(rows.num_rows)
+    row_partitions: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
+    unassigned = np.arange(rows.num_rows)
     if "partition" in rows.schema.names:
-        given: Column = rows.column("partition")
-        nulls = np.asarray(given.is_null())
-        found = np.asarray(given.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32).copy()
-        wrong = found[~nulls & ((found < 0) | (found >= partitions))]
-        if len(wrong):
-            raise InvalidRecordError(f"a row has partition {wrong[0]}, but the topic has {partitions} partitions")
-        left = np.flatnonzero(nulls)
-    if len(left):
-        found[left] = (_hashes(rows.take(left)) & 0x7FFFFFFF) % partitions
-    return found
+        column: Column = rows.column("partition")
+        nulls = np.asarray(column.is_null())
+        row_partitions = np.asarray(column.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32).copy()
+        invalid = row_partitions[~nulls & ((row_partitions < 0) | (row_partitions >= partitions))]
+        if len(invalid):
+            raise InvalidRecordError(f"a row has partition {invalid[0]}, but the topic has {partitions} partitions")
+        unassigned = np.flatnonzero(nulls)
+    if len(unassigned):
+        row_partitions[unassigned] = (_hashes(rows.take(unassigned)) & 0x7FFFFFFF) % partitions
+    return row_partitions
 
 
 def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
@@ -116,50 +116,50 @@ def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
         return _checksums(values)
     keys: Column = rows.column("key")
     nulls = np.asarray(keys.is_null())
-    found = murmur2(keys)
+    hashes = murmur2(keys)
     if nulls.any():
-        found[nulls] = _checksums(values.filter(keys.is_null()))
-    return found
+        hashes[nulls] = _checksums(values.filter(keys.is_null()))
+    return hashes
 
 
 def _checksums(column: Column) -> NDArray[np.uint32]:
     starts, sizes, data = _bytes_of(column)
     spans = zip(starts.tolist(), sizes.tolist(), strict=True)
-    return np.fromiter((zlib.crc32(data[at : at + size].data) for at, size in spans), np.uint32, len(sizes))
+    return np.fromiter((zlib.crc32(data[start : start + size].data) for start, size in spans), np.uint32, len(sizes))
 
 
 def murmur2(column: Column) -> NDArray[np.uint32]:
     """Return Kafka's 32-bit murmur2 of each value. The hash of null is that of empty bytes."""
     starts, sizes, data = _bytes_of(column)
-    found: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
+    hashes: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
         step = max(_HASHED_BYTES // (size + 1), 1)
-        for at in range(0, len(rows), step):
-            chosen = rows[at : at + step]
-            found[chosen] = _murmur2_of(data[starts[chosen][:, None] + np.arange(size)])
-    return found
+        for start in range(0, len(rows), step):
+            step_rows = rows[start : start + step]
+            hashes[step_rows] = _murmur2_of(data[starts[step_rows][:, None] + np.arange(size)])
+    return hashes
 
 
 def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return murmur2 of each row of a two-dimensional array, which contains values of equal size."""
     count, size = block.shape
-    hashed: NDArray[np.uint32] = np.full(count, 0x9747B28C ^ size, dtype=np.uint32)
+    hashes: NDArray[np.uint32] = np.full(count, 0x9747B28C ^ size, dtype=np.uint32)
     factor, shift = np.uint32(0x5BD1E995), np.uint32(24)
-    whole = size & ~3
-    for word in np.ascontiguousarray(block[:, :whole]).view("<u4").T if whole else ():
+    aligned_size = size & ~3
+    for word in np.ascontiguousarray(block[:, :aligned_size]).view("<u4").T if aligned_size else ():
         mixed = word * factor
         mixed ^= mixed >> shift
-        hashed = (hashed * factor) ^ (mixed * factor)
-    if whole < size:
+        hashes = (hashes * factor) ^ (mixed * factor)
+    if aligned_size < size:
         tail: NDArray[np.uint8] = np.zeros((count, 4), dtype=np.uint8)
-        tail[:, : size - whole] = block[:, whole:]
-        hashed = (hashed ^ tail.view("<u4")[:, 0]) * factor
-    hashed = (hashed ^ (hashed >> np.uint32(13))) * factor
-    return hashed ^ (hashed >> np.uint32(15))
+        tail[:, : size - aligned_size] = block[:, aligned_size:]
+        hashes = (hashes ^ tail.view("<u4")[:, 0]) * factor
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * factor
+    return hashes ^ (hashes >> np.uint32(15))
 
 
-def columns_of(rows: pa.RecordBatch) -> RecordColumns:
+def record_columns(rows: pa.RecordBatch) -> RecordColumns:
     """Return rows as record columns.
 
     The result has every field of a record: without a column ``key`` all keys are null, and a row without a timestamp
@@ -174,30 +174,37 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
     count, names = rows.num_rows, rows.schema.names
     keys = arena.put(rows.column("key")) if "key" in names else (arena.zeros(count), arena.none(count))
     values = arena.put(rows.column("value"))
-    first, counts = arena.zeros(count), arena.zeros(count)
+    first_headers, header_counts = arena.zeros(count), arena.zeros(count)
     header_keys = header_values = (arena.zeros(0), arena.zeros(0))
     if HEADERS in names:
-        listed: Column = rows.column(HEADERS)
-        ends = np.frombuffer(listed.buffers()[1], dtype=np.int32)[listed.offset : listed.offset + count + 1]
-        first, counts = ends[:-1] - ends[0], np.diff(ends)
-        counts = np.where(np.asarray(listed.is_null()), 0, counts).astype(np.int32)
-        pairs = listed.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+        header_lists: Column = rows.column(HEADERS)
+        ends = np.frombuffer(header_lists.buffers()[1], dtype=np.int32)[
+            header_lists.offset : header_lists.offset + count + 1
+        ]
+        first_headers, header_counts = ends[:-1] - ends[0], np.diff(ends)
+        header_counts = np.where(np.asarray(header_lists.is_null()), 0, header_counts).astype(np.int32)
+        pairs = header_lists.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
         if pairs.null_count or pairs.field(0).null_count:
             raise InvalidRecordError("a header of a row is null, or has no key")
         header_keys, header_values = arena.put(pairs.field(0)), arena.put(pairs.field(1))
-    stamps: NDArray[np.int64] = np.full(count, -1, dtype=np.int64)
+    timestamps_ms: NDArray[np.int64] = np.full(count, -1, dtype=np.int64)
     if "timestamp" in names:
-        moments: Column = rows.column("timestamp")
-        times_us = np.asarray(moments.cast("int64").fill_null(-1000).to_numpy(zero_copy_only=False))
+        timestamps: Column = rows.column("timestamp")
+        times_us = np.asarray(timestamps.cast("int64").fill_null(-1000).to_numpy(zero_copy_only=False))
         if ((times_us > -1000) & (times_us < 0)).any():
             raise InvalidRecordError(
                 "a row has a timestamp less than 1 ms before 1970, which a record cannot store: change the timestamp to "
                 "1970, or to null for the time of the write"
             )
-        stamps = times_us // 1000
-    numbers: list[NDArray[Any]] = [np.arange(count, dtype=np.int64), stamps, arena.zeros(count), arena.none(count)]
-    numbers += [*keys, *values, first, counts, *header_keys, *header_values]
-    return RecordColumns(arena.joined(), count, *map(_view, numbers))
+        timestamps_ms = times_us // 1000
+    numbers: list[NDArray[Any]] = [
+        np.arange(count, dtype=np.int64),
+        timestamps_ms,
+        arena.zeros(count),
+        arena.none(count),
+    ]
+    numbers += [*keys, *values, first_headers, header_counts, *header_keys, *header_values]
+    return RecordColumns(arena.join(), count, *map(_view, numbers))
 
 
 def _view(column: NDArray[Any]) -> memoryview:
@@ -242,7 +249,7 @@ class _Arena:
         """Return a column with ``count`` times -1."""
         return np.full(count, -1, dtype=np.int32)
 
-    def joined(self) -> bytes:
+    def join(self) -> bytes:
         """Return the bytes of all columns."""
         return b"".join(self._parts)
 
@@ -252,9 +259,9 @@ def _bytes_of(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64], NDA
 
     The column may have offsets of 32 or 64 bits.
     """
-    large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     _, ends, data = column.buffers()
-    width = np.int64 if large else np.int32
+    width = np.int64 if is_large else np.int32
     offsets = np.frombuffer(ends, dtype=width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     content = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
     return offsets[:-1], np.diff(offsets), content

@@ -30,7 +30,7 @@ COLUMN_TYPES: Final[dict[str, Any]] = {name: ARROW_TYPES[kind] for name, kind in
 """Arrow type of each column."""
 
 _SCANNED: Final = {"timestampType": "timestamp_type"}  # columns that have another name in a scan
-_MADE: Final = frozenset({"topic", *CORRUPT})  # columns that a scan does not have
+_NOT_SCANNED: Final = frozenset({"topic", *CORRUPT})  # columns that a scan does not have
 
 
 class Rows:
@@ -51,38 +51,38 @@ class Rows:
     def scanned(self) -> list[str]:
         """Names of the columns that a scan must decode for these rows and their predicate; at least one."""
         compared = () if self._pushed is None else [leaf.column for leaf in self._pushed.leaves]
-        wanted = {_SCANNED.get(name, name) for name in (*self._names, *compared)}
-        return sorted(wanted - _MADE) or [COUNTED]
+        needed = {_SCANNED.get(name, name) for name in (*self._names, *compared)}
+        return sorted(needed - _NOT_SCANNED) or [COUNTED]
 
-    def of(self, scanned: Scanned) -> pa.RecordBatch:
+    def convert(self, scanned: Scanned) -> pa.RecordBatch:
         """Return the rows of one scanned batch that satisfy the predicate."""
         if self._pushed is not None:
-            mask = accepted(self._pushed, lambda name: _column(scanned, name))
+            mask = evaluate(self._pushed, lambda name: _column(scanned, name))
             if mask.true_count < len(mask):
                 scanned = scanned._replace(batch=scanned.batch.filter(mask))
         return pa.RecordBatch.from_arrays([_column(scanned, name) for name in self._names], schema=self._schema)
 
-    def of_damage(self, found: DamagedRange) -> pa.RecordBatch:
+    def convert_damage(self, damage: DamagedRange) -> pa.RecordBatch:
         """Return one row for a damaged range that a scan skipped, or no row if the row does not satisfy the predicate.
 
         The row has the topic, the partition, the first offset that was not read, and the columns for corrupt batches.
         All other columns are null.
         """
-        gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
+        offsets_text = f", offsets {damage.start} to {damage.end - 1}" if damage.start < damage.end else ""
         row = {
-            "topic": found.log.topic,
-            "partition": found.log.partition,
-            "offset": found.start,
-            "corruptFile": found.file,
-            "corruptPosition": found.position,
-            "corruptReason": f"{found.reason} ({found.size_bytes} bytes{gone})",
+            "topic": damage.log.topic,
+            "partition": damage.log.partition,
+            "offset": damage.start,
+            "corruptFile": damage.file,
+            "corruptPosition": damage.position,
+            "corruptReason": f"{damage.reason} ({damage.size_bytes} bytes{offsets_text})",
         }
 
         def column(name: str) -> Any:
             return pa.array([row.get(name)], COLUMN_TYPES[name])
 
         batch = pa.RecordBatch.from_arrays([column(name) for name in self._names], schema=self._schema)
-        return batch if self._pushed is None else batch.filter(accepted(self._pushed, column))
+        return batch if self._pushed is None else batch.filter(evaluate(self._pushed, column))
 
 
 def _column(scanned: Scanned, name: str) -> Any:
@@ -110,7 +110,7 @@ def _headers(lists: Any) -> Any:
     return pa.ListArray.from_arrays(offsets, lists.values, type=kind, mask=pc.invert(present))
 
 
-def accepted(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
+def evaluate(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
     """Return the value of the predicate for each row by the rules of SQL: true, false, or null if it is unknown.
 
     Args:
@@ -120,7 +120,7 @@ def accepted(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
     mask: Any
     if node.parts:
         combine: Any = pc.and_kleene if node.operator == "and" else pc.or_kleene
-        mask = reduce(combine, (accepted(part, column) for part in node.parts))
+        mask = reduce(combine, (evaluate(part, column) for part in node.parts))
     elif node.operator == "notnull":
         mask = pc.is_valid(column(node.column))
     else:
@@ -131,11 +131,11 @@ def accepted(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
         ]
         compare = getattr(pc, COMPARISONS.get(node.operator, "equal"))
         mask = reduce(pc.or_kleene, (compare(array, value) for value in values))
-    found: pa.BooleanArray = mask
-    return found
+    result: pa.BooleanArray = mask
+    return result
 
 
-def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
+def count_batch(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
     """Return numbers of rows as one batch.
 
     The result has one row for each combination of those of the columns ``topic`` and ``partition`` that are in

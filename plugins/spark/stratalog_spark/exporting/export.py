@@ -17,7 +17,7 @@ from stratalog_spark.exporting.export_rows import ExportRows, value_style
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
 
@@ -149,7 +149,7 @@ def export(
     ledger = Ledger(target)
     run = _Run(spark, where, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
     with where.open(peek=True) as reader:
-        names = topics_of(reader, topics)
+        names = partitions_of_topics(reader, topics)
         last, is_done = ledger.last()
         style: dict[str, object] = {
             "schema": schema,

@@ -42,7 +42,7 @@ class ExportRows:
 
     def of(self, scanned: Scanned) -> pa.RecordBatch:
         """Return the rows of a scanned batch, and add the number of bad values to ``malformed``."""
-        batch = self._rows.of(scanned)
+        batch = self._rows.convert(scanned)
         if self._values is None:
             return batch
         raw: Any = batch.column("value")

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from stratalog import Progress, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
-from stratalog_spark.columns.row_columns import columns_of
+from stratalog_spark.columns.row_columns import record_columns
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
@@ -178,7 +178,7 @@ def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegm
             tables.append(pq.ParquetFile(opened).read(columns=[*_COLUMNS, "offset"]))
     with target.open() as writer, writer.stage(group.log) as stage:
         for batch in in_order(tables):
-            stage.add(columns_of(batch))
+            stage.add(record_columns(batch))
         return stage.finish()
 
 

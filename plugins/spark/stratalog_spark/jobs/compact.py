@@ -39,7 +39,7 @@ from stratalog_spark.jobs.packing import (
 from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import (
     TaskProgress,
@@ -123,7 +123,7 @@ def compact(
     target = target_of(source, take_over=take_over)
     with target.open() as writer, source.open(peek=True) as reader:
         spans = list[ReplaceSpan]()
-        for log in topics_of(reader, topics):
+        for log in partitions_of_topics(reader, topics):
             if "compact" not in writer.config(log.topic).cleanup_policy and not any_policy:
                 raise ConfigError(
                     f"cleanup.policy of {log.topic} does not contain compact: set any_policy to compact the topic "

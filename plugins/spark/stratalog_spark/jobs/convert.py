@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from stratalog.reading import ReadSource
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import RUN, ReplaceReport, Run, plan_runs, publish, rewrite, target_of
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
 
@@ -55,7 +55,7 @@ def convert(
         return opened.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
 
     with target.open() as writer, source.open(peek=True) as reader:
-        logs = topics_of(reader, topics)
+        logs = partitions_of_topics(reader, topics)
         for topic in sorted({log.topic for log in logs}):
             writer.check(topic, compression=compression, layout=layout)
         found = (writer.span(log) for log in logs)

@@ -23,7 +23,7 @@ from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.key_set import KeySet
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
@@ -93,10 +93,10 @@ def erase(
     source, topics = source_of(tier), None if topics is None else tuple(topics)
     target = target_of(source, take_over=take_over)
     records, places, done, rounds = dict[TopicPartition, int](), set[Place](), list[Replaced](), 0
-    for wanted in KeySet.in_memory(keys, memory_bytes):
+    for wanted in KeySet.split_keys(keys, memory_bytes):
         rounds += 1
         with source.open(peek=True) as reader:
-            held = _held(spark, reader, source, wanted, topics_of(reader, topics), progress)
+            held = _held(spark, reader, source, wanted, partitions_of_topics(reader, topics), progress)
             places |= held.keys()
             for (log, _), count in held.items():
                 records[log] = records.get(log, 0) + count

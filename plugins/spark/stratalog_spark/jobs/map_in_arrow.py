@@ -48,7 +48,7 @@ def map_in_arrow(
         StorageError: the source cannot be read.
     """
     chosen = Options({**options, "path": path})
-    names = check_names(chosen.shown)
+    names = check_names(chosen.column_names)
     # pack the splits one by one: a task unpacks only its own split
     splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]
 

@@ -20,7 +20,7 @@ from stratalog_spark.jobs.runs import (
     rewrite,
     target_of,
 )
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
 SEGMENT_BYTES: Final = 128 << 20
@@ -66,7 +66,7 @@ def merge(
         return opened.merge(given.span, given.groups)
 
     with target.open() as writer, source.open(peek=True) as reader:
-        found = (writer.plan_merge(log, segment_bytes) for log in topics_of(reader, topics))
+        found = (writer.plan_merge(log, segment_bytes) for log in partitions_of_topics(reader, topics))
         plans = [plan for plan in found if plan is not None]
         tasks = list(_shared(plans, task_count(spark)))
         parts = rewrite(spark, target, tasks, work, task=GROUPS, progress=progress)

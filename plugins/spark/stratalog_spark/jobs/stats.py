@@ -14,7 +14,7 @@ from stratalog import TopicPartition
 from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
 from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND, hash_keys
-from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import SparkJobError, TaskProgress, run_tasks, source_of, task_count
 
@@ -171,7 +171,7 @@ def stats(
     """
     where = source_of(source)
     with where.open(peek=True) as reader:
-        names = topics_of(reader, topics)
+        names = partitions_of_topics(reader, topics)
         ranges = [OffsetRange(name, _FIRST, _LAST) for name in names]
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(spark))
     found = {name: PartitionStats(name) for name in names}

@@ -49,10 +49,10 @@ def hash_keys(keys: pa.Array[Any], secret: bytes) -> Any:
     raw = _twin.hash_items(
         memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret
     )
-    found: Any = np.frombuffer(raw, np.uint64).reshape(-1, 2)
+    hashes: Any = np.frombuffer(raw, np.uint64).reshape(-1, 2)
     if keys.null_count:
-        found = np.where(keys.is_valid().to_numpy(zero_copy_only=False)[:, None], found, np.uint64(0))
-    return found
+        hashes = np.where(keys.is_valid().to_numpy(zero_copy_only=False)[:, None], hashes, np.uint64(0))
+    return hashes
 
 
 def _hash(key: bytes | None, secret: bytes) -> bytes:

@@ -18,7 +18,7 @@ _HASH: Final = (
     "S16"  # compared as bytes; numpy ignores zeros at the end, but different hashes of 16 bytes stay different
 )
 _KEY_BYTES: Final = 64  # memory of one key while a set is made, sorted and sent
-_HASHED: Final = 1 << 12  # number of keys that are hashed together
+_BLOCK_KEYS: Final = 1 << 12  # number of keys that are hashed together
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class KeySet:
     kind: int
 
     @classmethod
-    def in_memory(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
+    def split_keys(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
         """Yield sets that together contain all keys. The keys are read one by one.
 
         A set takes at most about ``memory_bytes``, also while it is created.
         """
-        secret, left = secrets.token_bytes(SECRET_BYTES), iter(keys)
-        most = max(memory_bytes // _KEY_BYTES, 1)
-        for first in left:
-            found = chain([first], islice(left, most - 1))
+        secret, remaining_keys = secrets.token_bytes(SECRET_BYTES), iter(keys)
+        max_keys = max(memory_bytes // _KEY_BYTES, 1)
+        for first in remaining_keys:
+            set_keys = chain([first], islice(remaining_keys, max_keys - 1))
             parts = []
-            while some := list(islice(found, _HASHED)):
-                parts.append(_hashed(some, secret))
+            while block := list(islice(set_keys, _BLOCK_KEYS)):
+                parts.append(_hash_rows(block, secret))
             hashes: Any = np.concatenate(parts)
             parts.clear()
             hashes.sort()
@@ -65,13 +65,13 @@ class KeySet:
         """
         if self.kind != KIND:
             raise StorageError(DIFFERENT_KINDS)
-        wanted = _rows(hash_keys(keys, self.secret))
-        places: Any = np.searchsorted(self.hashes, wanted)
-        places[places == len(self.hashes)] = 0
-        return self.hashes[places] == wanted
+        key_hashes = _rows(hash_keys(keys, self.secret))
+        indexes: Any = np.searchsorted(self.hashes, key_hashes)
+        indexes[indexes == len(self.hashes)] = 0
+        return self.hashes[indexes] == key_hashes
 
 
-def _hashed(keys: list[bytes], secret: bytes) -> Any:
+def _hash_rows(keys: list[bytes], secret: bytes) -> Any:
     return _rows(hash_keys(pa.array(keys, pa.binary()), secret))
 
 

@@ -39,10 +39,10 @@ class HashedKeys:
 
     def __init__(self) -> None:
         self._slots: Any = np.zeros((_FIRST_SLOTS, 3), np.uint64)
-        self._held = 0
+        self._count = 0
 
     def __len__(self) -> int:
-        return self._held
+        return self._count
 
     def add(self, hashes: Any, offsets: Any) -> None:
         """Store each row's offset for its key if it is greater than the stored offset. Rows of zeros are ignored."""
@@ -50,23 +50,23 @@ class HashedKeys:
         for start in range(0, len(offsets), _ROWS):
             part = slice(start, start + _ROWS)
             self._make_room(len(offsets[part]))
-            self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
+            self._count += _twin.put(self._slots, hashes[part], offsets[part], self._count)
 
     def rows(self) -> Newest:
         """Return one row for each key, with its greatest offset."""
-        found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
-        return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
+        filled = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
+        return Newest(np.ascontiguousarray(filled[:, :2]), filled[:, 2].astype(np.int64))
 
     def _make_room(self, count: int) -> None:
         size = len(self._slots)
-        while 2 * size < 3 * (self._held + count):
+        while 2 * size < 3 * (self._count + count):
             size *= 2
         if size > len(self._slots):
-            before = self.rows()
+            old_rows = self.rows()
             self._slots = np.zeros((size, 3), np.uint64)
-            if self._held:
+            if self._count:
                 assert _twin is not None  # as above
-                _twin.put(self._slots, before.hashes, before.offsets, 0)
+                _twin.put(self._slots, old_rows.hashes, old_rows.offsets, 0)
 
 
 class SortedKeys:
@@ -77,20 +77,20 @@ class SortedKeys:
 
     def __init__(self) -> None:
         self._parts: list[Newest] = []
-        self._held = self._fresh = 0
+        self._count = self._unmerged = 0
 
     def __len__(self) -> int:
-        return self._held
+        return self._count
 
     def add(self, hashes: Any, offsets: Any) -> None:
         """Collect the rows; after 65,536 new rows, keep only the latest row of each key. Rows of zeros are ignored."""
-        known = (hashes[:, 0] | hashes[:, 1]) != 0
-        self._parts.append(Newest(hashes[known], np.array(offsets)[known]))
-        self._held += len(self._parts[-1].offsets)
-        self._fresh += len(self._parts[-1].offsets)
-        if self._fresh >= _ROWS:
+        has_key = (hashes[:, 0] | hashes[:, 1]) != 0
+        self._parts.append(Newest(hashes[has_key], np.array(offsets)[has_key]))
+        self._count += len(self._parts[-1].offsets)
+        self._unmerged += len(self._parts[-1].offsets)
+        if self._unmerged >= _ROWS:
             self._parts = [self.rows()]
-            self._held, self._fresh = len(self._parts[0].offsets), 0
+            self._count, self._unmerged = len(self._parts[0].offsets), 0
 
     def rows(self) -> Newest:
         """Return one row for each key, with its greatest offset."""

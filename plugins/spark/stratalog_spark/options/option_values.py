@@ -17,72 +17,76 @@ Numbers: TypeAlias = dict[TopicPartition, int]
 T = TypeVar("T")
 
 
-def assigned(option: str, text: str) -> list[TopicPartition]:
+def parse_assignment(option: str, text: str) -> list[TopicPartition]:
     """Parse ``{"topic": [0, 1]}`` to partitions. Raise ConfigError if the text is not valid."""
 
-    def read(text: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, _whole(number)) for topic, numbers in _object(text) for number in numbers]
+    def parse(text: str) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, _check_integer(number))
+            for topic, numbers in _parse_object(text)
+            for number in numbers
+        ]
 
-    return parsed_option(option, text, read)
+    return parse_option(option, text, parse)
 
 
-def numbers_of(option: str, text: str, *, at_least: int) -> Numbers:
+def parse_numbers(option: str, text: str, *, at_least: int) -> Numbers:
     """Parse ``{"topic": {"0": 23}}`` to numbers by partition.
 
     Raises:
         ConfigError: the text is not valid, or a number is below ``at_least``.
     """
 
-    def read(text: str) -> Numbers:
+    def parse(text: str) -> Numbers:
         return {
-            TopicPartition(topic, int(partition)): _whole(number, at_least)
-            for topic, numbers in _object(text)
+            TopicPartition(topic, int(partition)): _check_integer(number, at_least)
+            for topic, numbers in _parse_object(text)
             for partition, number in numbers.items()
         }
 
-    return parsed_option(option, text, read)
+    return parse_option(option, text, parse)
 
 
-def _object(text: str) -> list[tuple[str, Any]]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+def _parse_object(text: str) -> list[tuple[str, Any]]:
+    parsed = json.loads(text)
+    if not isinstance(parsed, dict):
         raise TypeError("it is not a JSON object")
-    return list(found.items())
+    return list(parsed.items())
 
 
-def _whole(value: object, at_least: int = 0) -> int:
+def _check_integer(value: object, at_least: int = 0) -> int:
     if type(value) is not int or value < at_least:
         raise ValueError(f"{value!r} is not an integer of {at_least} or more")
     return value
 
 
-def natural(option: str, text: str) -> int:
+def parse_natural(option: str, text: str) -> int:
     """Parse an integer of 0 or more. Raise ConfigError if the text is not valid."""
-    return parsed_option(option, text, lambda text: _whole(int(text)))
+    return parse_option(option, text, lambda text: _check_integer(int(text)))
 
 
-def parsed_option(option: str, text: str, read: Callable[[str], T]) -> T:
-    """Return ``read(text)``. Raise ConfigError, with the option's name, if ``read`` refuses the text."""
+def parse_option(option: str, text: str, parse: Callable[[str], T]) -> T:
+    """Return ``parse(text)``. Raise ConfigError, with the option's name, if ``parse`` refuses the text."""
     try:
-        return read(text)
+        return parse(text)
     except (ValueError, TypeError, AttributeError, re.error) as error:
         raise ConfigError(f"option {option}={text!r} is not valid: {error}") from None
 
 
-def duration_ms(option: str, text: str) -> int:
+def parse_duration_ms(option: str, text: str) -> int:
     """Parse a duration such as ``15m``, ``30s`` or ``1h`` to milliseconds. A number without a unit is in milliseconds.
 
     Raises:
         ConfigError: the text is not a duration.
     """
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    unit = found and (found[2] or "ms")
-    if found is None or unit not in _UNITS_MS:
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    unit = match and (match[2] or "ms")
+    if match is None or unit not in _UNITS_MS:
         raise ConfigError(f"option {option}={text!r} is not a duration such as 30s, 15m or 1h")
-    return natural(option, found[1]) * _UNITS_MS[unit]
+    return parse_natural(option, match[1]) * _UNITS_MS[unit]
 
 
-def moment(text: str) -> int | datetime:
+def parse_as_of(text: str) -> int | datetime:
     """Parse option ``as_of``: digits are a version number of the manifest, other text is a time in ISO 8601.
 
     A time without a time zone counts as UTC.
@@ -91,6 +95,6 @@ def moment(text: str) -> int | datetime:
         ConfigError: the text is neither.
     """
     if text.isdigit():
-        return natural("as_of", text)
-    found = parsed_option("as_of", text, datetime.fromisoformat)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return parse_natural("as_of", text)
+    time = parse_option("as_of", text, datetime.fromisoformat)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

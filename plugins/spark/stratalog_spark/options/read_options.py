@@ -12,15 +12,15 @@ from stratalog import Isolation
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog_spark.columns.kafka_columns import CORRUPT, HEADERS, KAFKA
-from stratalog_spark.columns.pushdown import parsed
+from stratalog_spark.columns.pushdown import parse_predicate
 from stratalog_spark.options.option_values import (
     Numbers,
-    assigned,
-    duration_ms,
-    moment,
-    natural,
-    numbers_of,
-    parsed_option,
+    parse_as_of,
+    parse_assignment,
+    parse_duration_ms,
+    parse_natural,
+    parse_numbers,
+    parse_option,
 )
 from stratalog_spark.options.spark_options import COMMITS, CONSUMER_NAMES, LIMITS, NAMES, STREAM_NAMES, SparkOptions
 
@@ -62,7 +62,7 @@ class Options(SparkOptions):
     """Checked options of one read.
 
     Args:
-        given: options as Spark passes them.
+        options: options as Spark passes them.
         streaming: True for a stream, which has no end and may begin at the latest record; False for a batch; None for
             both.
 
@@ -71,13 +71,13 @@ class Options(SparkOptions):
         ConfigError: a value is wrong, or two options contradict each other.
     """
 
-    def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
+    def __init__(self, options: Mapping[str, str], *, streaming: bool | None = False) -> None:
         unsuited = {True: _ENDING, False: (COMMITS,), None: ()}[streaming]
-        commits = any(name.lower() == COMMITS.lower() for name in given)
+        commits = any(name.lower() == COMMITS.lower() for name in options)
         super().__init__(
-            given,
+            options,
             (*NAMES, *STREAM_NAMES, *PUSHED_NAMES),
-            used=(_ISOLATION, _GROUP) if commits else (_ISOLATION,),
+            effective=(_ISOLATION, _GROUP) if commits else (_ISOLATION,),
             ignored=(*CONSUMER_NAMES, *LIMITS) if streaming is False else CONSUMER_NAMES,
             unsuited=unsuited,
         )
@@ -99,12 +99,12 @@ class Options(SparkOptions):
         self.group = self._group()
         self.max_offsets = self._count("maxOffsetsPerTrigger")
         self.min_offsets = self._count("minOffsetsPerTrigger")
-        self.max_delay_ms = duration_ms("maxTriggerDelay", self._get("maxTriggerDelay") or "15m")
+        self.max_delay_ms = parse_duration_ms("maxTriggerDelay", self._get("maxTriggerDelay") or "15m")
         if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
             raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
         self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
-        pushed = self._get("pushedFilter")
-        self.pushed = None if pushed is None else parsed("pushedFilter", pushed)
+        predicate = self._get("pushedFilter")
+        self.pushed = None if predicate is None else parse_predicate("pushedFilter", predicate)
         self.counts = self._switch("pushedCount", default=False)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -120,7 +120,7 @@ class Options(SparkOptions):
         }
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """Names of the columns: those of option ``columns``, or by default those of Spark's Kafka source.
 
         The options ``includeHeaders`` and ``corruptBatches`` add columns to the default.
@@ -155,47 +155,46 @@ class Options(SparkOptions):
             path,
             tier=self._get("tier"),
             tier_options=self._tier_options(),
-            as_of=None if as_of is None else moment(as_of),
+            as_of=None if as_of is None else parse_as_of(as_of),
             config=self._get("config"),
         )
 
     def _topics(self) -> tuple[str, str]:
-        given = [name for name in _STRATEGIES if self._get(name) is not None]
-        if len(given) != 1:
+        strategies = [name for name in _STRATEGIES if self._get(name) is not None]
+        if len(strategies) != 1:
             raise ConfigError(
-                f"give one of {', '.join(_STRATEGIES)}" + (f", not {' and '.join(given)}" if given else "")
+                f"give one of {', '.join(_STRATEGIES)}" + (f", not {' and '.join(strategies)}" if strategies else "")
             )
-        text = self._get(given[0]) or ""
-        if given[0] == "subscribePattern":
-            parsed_option("subscribePattern", text, re.compile)
-        elif given[0] == "assign":
-            assigned("assign", text)
+        text = self._get(strategies[0]) or ""
+        if strategies[0] == "subscribePattern":
+            parse_option("subscribePattern", text, re.compile)
+        elif strategies[0] == "assign":
+            parse_assignment("assign", text)
         elif not any(name.strip() for name in text.split(",")):
             raise ConfigError("option subscribe names no topic")
-        return given[0], text
+        return strategies[0], text
 
-    def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
+    def _bound(self, side: str, default: int, *, any_word: bool = False) -> Bound:
         """Return the start or the end of the read, by options that begin with ``side`` (starting, ending).
 
-        ``usual`` is the default, EARLIEST or LATEST. Unless ``any_word`` is True, the other word raises ConfigError. As
-        in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override
-        offsets.
+        ``default`` is EARLIEST or LATEST. Unless ``any_word`` is True, the other word raises ConfigError. As in Spark's
+        Kafka source, a timestamp for all partitions overrides timestamps by partition, which override offsets.
         """
         option = f"{side}Timestamp"
         text = self._get(option)
         if text is not None:
-            return Bound(option, time_ms=natural(option, text))
+            return Bound(option, time_ms=parse_natural(option, text))
         option = f"{side}OffsetsByTimestamp"
         text = self._get(option)
         if text is not None:
-            return Bound(option, times_ms=numbers_of(option, text, at_least=0))
+            return Bound(option, times_ms=parse_numbers(option, text, at_least=0))
         option = f"{side}Offsets"
         text = self._get(option)
         words = {"earliest": EARLIEST, "latest": LATEST}
-        everywhere = usual if text is None else words.get(text.strip().lower())
-        found = None if everywhere is not None else numbers_of(option, text or "", at_least=EARLIEST)
-        other = EARLIEST + LATEST - usual
-        if not any_word and (everywhere == other or (found and other in found.values())):
-            word = "latest (-1)" if other == LATEST else "earliest (-2)"
+        everywhere = default if text is None else words.get(text.strip().lower())
+        offsets = None if everywhere is not None else parse_numbers(option, text or "", at_least=EARLIEST)
+        opposite = EARLIEST + LATEST - default
+        if not any_word and (everywhere == opposite or (offsets and opposite in offsets.values())):
+            word = "latest (-1)" if opposite == LATEST else "earliest (-2)"
             raise ConfigError(f"option {option} of a batch query cannot be {word}")
-        return Bound(option, everywhere=everywhere, offsets=found)
+        return Bound(option, everywhere=everywhere, offsets=offsets)

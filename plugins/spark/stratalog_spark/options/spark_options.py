@@ -9,7 +9,7 @@ from typing import Final
 
 from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog.spi.commands import option_value
-from stratalog_spark.options.option_values import natural
+from stratalog_spark.options.option_values import parse_natural
 
 _LOGGER: Final = logging.getLogger(__name__)
 TIER_PREFIX: Final = "tier."
@@ -64,29 +64,29 @@ SINK_NAMES: Final = (
 _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, *SINK_NAMES))
 
 
-def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
+def _merge_catalog(options: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
     """Return the options of a query merged with those of its catalog, and the name of the catalog, empty without one.
 
     Options of the query override options of the catalog. An option of the catalog is left out if it is not in
     ``suited`` and is valid only for other kinds of queries.
     """
-    catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
-    own = {name: value for name, value in given.items() if name not in catalog.values()}
-    known, there = {name.lower() for name in suited}, {name.lower() for name in own}
-    for name, full in catalog.items():
+    catalog_names = {name[len(CATALOG_PREFIX) :]: name for name in options if name.lower().startswith(CATALOG_PREFIX)}
+    merged = {name: value for name, value in options.items() if name not in catalog_names.values()}
+    suited_names, query_names = {name.lower() for name in suited}, {name.lower() for name in merged}
+    for name, full_name in catalog_names.items():
         lower = name.lower()
-        if lower != "name" and lower not in there and (lower in known or lower not in _EVERY_NAME):
-            own[name] = given[full]
-    return own, next((given[full] for name, full in catalog.items() if name.lower() == "name"), "")
+        if lower != "name" and lower not in query_names and (lower in suited_names or lower not in _EVERY_NAME):
+            merged[name] = options[full_name]
+    return merged, next((options[full_name] for name, full_name in catalog_names.items() if name.lower() == "name"), "")
 
 
 class SparkOptions:
     """Options as Spark passes them. Names are case-insensitive.
 
     Args:
-        given: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
+        options: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
         names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
-        used: names ``kafka.NAME`` that have an effect.
+        effective: names ``kafka.NAME`` that have an effect.
         ignored: valid names that have no effect, such as options of Spark's Kafka source.
         unsuited: valid names that are ignored if the catalog sets them, because the catalog sets them for other kinds
             of reads.
@@ -97,18 +97,18 @@ class SparkOptions:
 
     def __init__(
         self,
-        given: Mapping[str, str],
+        options: Mapping[str, str],
         names: Iterable[str],
         *,
-        used: Collection[str] = (),
+        effective: Collection[str] = (),
         ignored: Iterable[str] = (),
         unsuited: Iterable[str] = (),
     ) -> None:
-        given, self.catalog = _with_catalog(given, {*names} - {*unsuited})
-        values = {name.lower(): str(given[name]) for name in given}
+        options, self.catalog = _merge_catalog(options, {*names} - {*unsuited})
+        values = {name.lower(): str(options[name]) for name in options}
         without_effect = {name.lower() for name in ignored}
-        without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
-        self._ignored = sorted(name for name in given if name.lower() in without_effect)
+        without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in effective}
+        self._ignored = sorted(name for name in options if name.lower() in without_effect)
         # Drop options without effect: settings of Kafka's clients may contain credentials, which tasks do not need.
         self._values = {name: value for name, value in values.items() if name not in without_effect}
         self._check_names({name.lower(): name for name in (*names, *ignored)})
@@ -127,11 +127,13 @@ class SparkOptions:
     def _get(self, name: str) -> str | None:
         return self._values.get(name.lower())
 
-    def _check_names(self, known: Mapping[str, str]) -> None:
+    def _check_names(self, valid_names: Mapping[str, str]) -> None:
         for name in self._values:
-            if name not in known and not any(_has_prefix(name, prefix) for prefix in (TIER_PREFIX, _KAFKA_PREFIX)):
-                near = difflib.get_close_matches(name, known, n=1)
-                raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
+            if name not in valid_names and not any(
+                _has_prefix(name, prefix) for prefix in (TIER_PREFIX, _KAFKA_PREFIX)
+            ):
+                similar = difflib.get_close_matches(name, valid_names, n=1)
+                raise UnknownSettingError(name, 'format("stratalog")', valid_names[similar[0]] if similar else "")
 
     def _tier_options(self) -> dict[str, object]:
         return {
@@ -143,8 +145,8 @@ class SparkOptions:
     def _switch(self, name: str, *, default: bool) -> bool:
         return self._choice(name, str(default).lower(), ("true", "false")) == "true"
 
-    def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
-        value = (self._get(name) or usual).strip().lower()
+    def _choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = (self._get(name) or default).strip().lower()
         if value not in choices:
             raise ConfigError(f"option {name}={value!r} is not one of {', '.join(choices)}")
         return value
@@ -152,7 +154,7 @@ class SparkOptions:
     def _count(self, name: str) -> int | None:
         """Return a number of 1 or more, or None if the option is not given. Raise ConfigError for another value."""
         text = self._get(name)
-        number = None if text is None else natural(name, text)
+        number = None if text is None else parse_natural(name, text)
         if number is not None and number < 1:
             raise ConfigError(f"option {name} must be 1 or more")
         return number

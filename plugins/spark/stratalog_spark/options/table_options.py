@@ -30,7 +30,7 @@ from stratalog_spark.options.spark_options import SINK_NAMES, STREAM_NAMES, TIER
 
 METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
 _OPTION: Final = "option."  # Spark's prefix for options in OPTIONS
-_ONLY_WRITTEN: Final = frozenset(name.lower() for name in SINK_NAMES) - {"path", "config"}
+_WRITE_ONLY: Final = frozenset(name.lower() for name in SINK_NAMES) - {"path", "config"}
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
 SPARK_TYPES: Final[Mapping[str, DataType]] = {
     "binary": BinaryType(),
@@ -40,52 +40,54 @@ SPARK_TYPES: Final[Mapping[str, DataType]] = {
     "timestamp": TimestampType(),
     "array<struct<key:string,value:binary>>": ArrayType(_HEADER),
 }
-_SAY_IT: Final = (
+_WRITE_ADVICE: Final = (
     "set it in the statement, INSERT INTO t WITH (path = 'PATH', topic = 'TOPIC'), or with .option(...) of the writer"
 )
 
 
-def is_table(given: Mapping[str, str]) -> bool:
+def is_table(properties: Mapping[str, str]) -> bool:
     """Return True if these are the properties of a table that is being created."""
-    return any(name.lower() == "provider" for name in given)
+    return any(name.lower() == "provider" for name in properties)
 
 
-def table_schema(given: Mapping[str, str]) -> StructType:
+def table_schema(properties: Mapping[str, str]) -> StructType:
     """Return the columns of a table that is being created, with the table's options in their metadata.
 
     Args:
-        given: properties of the table, as Spark passes them.
+        properties: properties of the table, as Spark passes them.
 
     Raises:
         ConfigError: there is no location, or an option cannot be kept in a table.
         UnknownSettingError: there is no such option.
     """
-    kept = {name[len(_OPTION) :].lower(): value for name, value in given.items() if name.lower().startswith(_OPTION)}
-    location = next((given[name] for name in given if name.lower() in {"location", "path"}), None)
+    table_options = {
+        name[len(_OPTION) :].lower(): value for name, value in properties.items() if name.lower().startswith(_OPTION)
+    }
+    location = next((properties[name] for name in properties if name.lower() in {"location", "path"}), None)
     if location is None:
         raise ConfigError("the table has no location: use CREATE TABLE ... LOCATION 'PATH'")
-    for name in kept:
+    for name in table_options:
         if name.startswith(TIER_PREFIX):
             raise ConfigError(
                 f"option {name} is not stored in a table, because everyone who can see the table could read it: set it "
                 f"in the environment, or as an option of each query, t WITH (`{name}` = '...')"
             )
-        if name in _ONLY_WRITTEN:
+        if name in _WRITE_ONLY:
             raise ConfigError(
-                f"option {name} is for writes, and Spark passes no options of a table to writes: {_SAY_IT}"
+                f"option {name} is for writes, and Spark passes no options of a table to writes: {_WRITE_ADVICE}"
             )
-    kept["path"] = location
-    schema, metadata = StructType(), {METADATA: kept}
-    for column in check_names(Options(kept, streaming=None).shown):
+    table_options["path"] = location
+    schema, metadata = StructType(), {METADATA: table_options}
+    for column in check_names(Options(table_options, streaming=None).column_names):
         schema.add(column, SPARK_TYPES[TYPES[canonical(column)]], nullable=True, metadata=metadata)
     return schema
 
 
-def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
+def merge_table_options(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
     """Return the options of a read, combined with those of its table. The options of the read override the others.
 
     Args:
-        given: options of the read. They are returned unchanged if they contain a path, or if the read is not of a
+        options: options of the read. They are returned unchanged if they contain a path, or if the read is not of a
             table.
         schema: schema of the read. If the read is of a table, the metadata of a column contains the table's options.
         streaming: if False, omit options of the table that are only for streams.
@@ -93,38 +95,38 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
     Raises:
         ConfigError: the metadata is not in the form of ``table_schema``.
     """
-    names = {name.lower() for name in given}
-    kept = None if "path" in names else _kept(schema)
-    if kept is None:
-        return given
+    names = {name.lower() for name in options}
+    table_options = None if "path" in names else _table_options(schema)
+    if table_options is None:
+        return options
     limits = () if streaming else tuple(name.lower() for name in STREAM_NAMES)
-    chosen = {name: value for name, value in kept.items() if name not in names and name not in limits}
-    return {**chosen, "path": located(kept["path"]), **given}
+    inherited = {name: value for name, value in table_options.items() if name not in names and name not in limits}
+    return {**inherited, "path": restore_location(table_options["path"]), **options}
 
 
-def is_kept(schema: StructType) -> bool:
+def has_table_options(schema: StructType) -> bool:
     """Return True if the metadata of a column contains the options of a table."""
     return any(METADATA in field.metadata for field in schema.fields)
 
 
-def _kept(schema: StructType) -> dict[str, str] | None:
+def _table_options(schema: StructType) -> dict[str, str] | None:
     for field in schema.fields:
-        kept = field.metadata.get(METADATA)
-        if kept is None:
+        table_options = field.metadata.get(METADATA)
+        if table_options is None:
             continue
         if (
-            not isinstance(kept, dict)
-            or "path" not in kept
-            or not all(isinstance(value, str) for value in kept.values())
+            not isinstance(table_options, dict)
+            or "path" not in table_options
+            or not all(isinstance(value, str) for value in table_options.values())
         ):
             raise ConfigError(
                 f"the metadata of column {field.name!r} are not options of a table: create the table again"
             )
-        return dict(kept)
+        return dict(table_options)
     return None
 
 
-def located(location: str) -> str:
+def restore_location(location: str) -> str:
     """Return the location as the user gave it: a path, or a tier's URI.
 
     Spark converts both ``/data`` and ``file:///data`` to ``file:/data``. For ``file:/data``, the result is ``/data`` if

@@ -10,7 +10,7 @@ from typing import Final
 
 from stratalog.errors import ConfigError
 from stratalog.writing import WriteMark, WriteTarget
-from stratalog_spark.options.option_values import natural
+from stratalog_spark.options.option_values import parse_natural
 from stratalog_spark.options.spark_options import CONSUMER_NAMES, SINK_NAMES, SparkOptions
 
 _COMPRESSION: Final = "kafka.compression.type"
@@ -24,8 +24,8 @@ class SinkOptions(SparkOptions):
     Raises UnknownSettingError for an unknown name, and ConfigError if a value is wrong or missing.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__(given, SINK_NAMES, used=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options, SINK_NAMES, effective=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
         path = self._get("path")
         if not path:
             raise ConfigError(
@@ -42,11 +42,13 @@ class SinkOptions(SparkOptions):
         self.topic = self._get("topic")
         self.partitions = self._count("partitions")
         self.compression = self._get("compression") or self._get(_COMPRESSION)
-        merged = self._get("mergeBytes")
-        self.merge_bytes = MERGE_BYTES if merged is None else natural("mergeBytes", merged)
+        merge_bytes = self._get("mergeBytes")
+        self.merge_bytes = MERGE_BYTES if merge_bytes is None else parse_natural("mergeBytes", merge_bytes)
         if self.partitions and not self.topic:
             raise ConfigError("option partitions creates a topic: add option topic")
         writer, number = self._get("writeId"), self._get("writeNumber")
         if (writer is None) != (number is None):
             raise ConfigError("options writeId and writeNumber need each other: set both")
-        self.mark = None if writer is None or number is None else WriteMark(writer, natural("writeNumber", number))
+        self.mark = (
+            None if writer is None or number is None else WriteMark(writer, parse_natural("writeNumber", number))
+        )

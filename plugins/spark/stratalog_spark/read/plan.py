@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from stratalog import Reader
 from stratalog.reading import OffsetRange, Split, plan_splits
-from stratalog_spark.columns.pushdown import narrowed
+from stratalog_spark.columns.pushdown import narrow_range
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.ranges import resolve
 from stratalog_spark.tasks.messages import SPLIT
@@ -48,21 +48,25 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
         options: options of the read.
         tasks: approximate number of tasks, unless their splits would be too small or too large; None if it is unknown.
     """
-    usual = {} if tasks is None else {"usual_splits": tasks}
+    split_hints = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
-        return planned(options, reader, resolve(options, reader), **usual)
+        return plan_ranges(options, reader, resolve(options, reader), **split_hints)
 
 
-def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
+def plan_ranges(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **split_hints: int) -> list[Split]:
     """Return the splits for ranges, without offsets that a pushed predicate excludes; one empty split if none is left.
 
     For a pushed count, segments whose number of records is in a manifest are not read. They are read if
     ``corruptBatches`` is ``skip`` or ``columns``, because the count then excludes corrupt batches.
     """
-    node = options.pushed
+    predicate = options.pushed
     if options.counts and options.corrupt == "fail":
-        ranges = (replace(each, is_counted=True) for each in ranges)
-    if node is not None:
-        ranges = (part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation))
-    splits = plan_splits(reader, ranges, **options.splitting, **usual)
+        ranges = (replace(offset_range, is_counted=True) for offset_range in ranges)
+    if predicate is not None:
+        ranges = (
+            part
+            for offset_range in ranges
+            for part in narrow_range(predicate, reader.log(*offset_range.log), offset_range, options.isolation)
+        )
+    splits = plan_splits(reader, ranges, **options.splitting, **split_hints)
     return splits or [Split((), options.isolation)]

@@ -10,13 +10,13 @@ from typing import Final
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRange
-from stratalog_spark.options.option_values import assigned
+from stratalog_spark.options.option_values import parse_assignment
 from stratalog_spark.options.read_options import EARLIEST, LATEST, Bound, Options
 
 _OPENED_LOGS: Final = 256  # number of logs that are opened together, to limit memory
 
 
-def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
+def select_partitions(options: Options, reader: Reader) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
     A pattern may match any part of a name. It never matches an internal topic, as in Spark's Kafka source.
@@ -28,13 +28,13 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     existing = reader.partitions()
     if strategy == "subscribePattern":
         pattern = re.compile(text)
-        hidden = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-        return [name for name in existing if name.topic not in hidden and pattern.search(name.topic)]
+        internal_topics = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+        return [name for name in existing if name.topic not in internal_topics and pattern.search(name.topic)]
     if strategy == "assign":
-        requested = sorted(set(assigned(strategy, text)))
+        requested = sorted(set(parse_assignment(strategy, text)))
         _check_missing([str(name) for name in requested if name not in existing], reader)
         return requested
-    return topics_of(reader, named_topics(options))
+    return partitions_of_topics(reader, named_topics(options))
 
 
 def named_topics(options: Options) -> frozenset[str] | None:
@@ -43,11 +43,11 @@ def named_topics(options: Options) -> frozenset[str] | None:
     if strategy == "subscribePattern":
         return None
     if strategy == "assign":
-        return frozenset(name.topic for name in assigned(strategy, text))
+        return frozenset(name.topic for name in parse_assignment(strategy, text))
     return frozenset(name.strip() for name in text.split(",")) - {""}
 
 
-def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
+def partitions_of_topics(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
     """Return all partitions of these topics, sorted; those of all topics if ``topics`` is None.
 
     Raises:
@@ -64,10 +64,10 @@ def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartiti
 def _check_missing(missing: list[str], reader: Reader) -> None:
     if not missing:
         return
-    known = list(reader.topics())
-    near = difflib.get_close_matches(missing[0], known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    if not known:
+    topics = list(reader.topics())
+    similar = difflib.get_close_matches(missing[0], topics, n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else ""
+    if not topics:
         hint = ", nor any other topic: check the path, and that its files are still there"
     raise UnknownTopicError(f"there is no topic {', '.join(missing)} in {reader.location}{hint}")
 
@@ -82,13 +82,13 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
         OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """
-    names = chosen(options, reader)
+    names = select_partitions(options, reader)
     for bound in (options.start, options.end):
         _check_all_named(bound, names)
     for first in range(0, len(names), _OPENED_LOGS):
-        some = names[first : first + _OPENED_LOGS]
-        reader.open_logs(some)
-        for name in some:
+        opened_names = names[first : first + _OPENED_LOGS]
+        reader.open_logs(opened_names)
+        for name in opened_names:
             log = reader.log(*name)
             last = log.offsets().bound(options.isolation)
             start, end = _start(options, log, last), _end(options, log, last)
@@ -99,40 +99,40 @@ def start_offsets(options: Options, reader: Reader, names: list[TopicPartition])
     """Return the start offset of each partition. Errors are those of ``resolve``."""
     _check_all_named(options.start, names)
     reader.open_logs(names)
-    found = {}
+    offsets = {}
     for name in names:
         log = reader.log(*name)
-        found[name] = _start(options, log, log.offsets().bound(options.isolation))
-    return found
+        offsets[name] = _start(options, log, log.offsets().bound(options.isolation))
+    return offsets
 
 
 def _check_all_named(bound: Bound, names: list[TopicPartition]) -> None:
-    given = bound.offsets if bound.offsets is not None else bound.times_ms
-    if given is None:
+    numbers = bound.offsets if bound.offsets is not None else bound.times_ms
+    if numbers is None:
         return
-    missing, strange = sorted(set(names) - set(given)), sorted(set(given) - set(names))
-    if missing or strange:
-        what = f"lacks {missing[0]}" if missing else f"names {strange[0]}, which is not read"
-        raise ConfigError(f"option {bound.option} must name exactly the partitions that are read, but it {what}")
+    missing, unexpected = sorted(set(names) - set(numbers)), sorted(set(numbers) - set(names))
+    if missing or unexpected:
+        problem = f"lacks {missing[0]}" if missing else f"names {unexpected[0]}, which is not read"
+        raise ConfigError(f"option {bound.option} must name exactly the partitions that are read, but it {problem}")
 
 
 def _start(options: Options, log: LogReader, last: int) -> int:
     bound, first = options.start, log.offsets().log_start
-    word = bound.everywhere if bound.offsets is None else bound.offsets[log.name]
-    if word == EARLIEST:
+    requested = bound.everywhere if bound.offsets is None else bound.offsets[log.name]
+    if requested == EARLIEST:
         return first
-    if word == LATEST:
+    if requested == LATEST:
         return last
-    if word is not None:
-        return _in_log(options, log, word, last)
+    if requested is not None:
+        return _clamp_offset(options, log, requested, last)
     time_ms = _time(bound, log)
-    found = log.offset_for_timestamp(time_ms, options.isolation)
-    if found is None and not options.or_latest:
+    offset = log.offset_for_timestamp(time_ms, options.isolation)
+    if offset is None and not options.or_latest:
         raise ConfigError(
             f"option {bound.option}: {log.name} has no record at or after {time_ms}; set "
             "startingOffsetsByTimestampStrategy=latest to start at the end"
         )
-    return last if found is None else found
+    return last if offset is None else offset
 
 
 def _end(options: Options, log: LogReader, last: int) -> int:
@@ -141,9 +141,9 @@ def _end(options: Options, log: LogReader, last: int) -> int:
         return last
     if bound.offsets is not None:
         requested = bound.offsets[log.name]
-        return last if requested == LATEST else _in_log(options, log, requested, last)
-    found = log.offset_for_timestamp(_time(bound, log), options.isolation)
-    return last if found is None else found
+        return last if requested == LATEST else _clamp_offset(options, log, requested, last)
+    offset = log.offset_for_timestamp(_time(bound, log), options.isolation)
+    return last if offset is None else offset
 
 
 def _time(bound: Bound, log: LogReader) -> int:
@@ -152,7 +152,7 @@ def _time(bound: Bound, log: LogReader) -> int:
     return time_ms
 
 
-def _in_log(options: Options, log: LogReader, requested: int, last: int) -> int:
+def _clamp_offset(options: Options, log: LogReader, requested: int, last: int) -> int:
     """Return ``requested``, or the nearest offset of the log if ``requested`` is outside the log.
 
     Raises:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from stratalog import TopicPartition
 from stratalog.reading import DamagedRange, MissingRange, Split, scan
 from stratalog_spark.columns.kafka_columns import COUNTED
-from stratalog_spark.columns.scanned_rows import Rows, counted
+from stratalog_spark.columns.scanned_rows import Rows, count_batch
 from stratalog_spark.options.read_options import Options
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -20,10 +20,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 def read_split(options: Options, names: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split in batches of at most about 5 MiB, as ``scan``.
 
-    For a pushed count, yield one batch with the numbers of rows, as ``counted``.
+    For a pushed count, yield one batch with the numbers of rows, as ``count_batch``.
     """
     if options.counts:
-        yield counted(names, _counts(options, split))
+        yield count_batch(names, _counts(options, split))
     else:
         yield from (batch for _, batch in _rows(options, names, split))
 
@@ -36,26 +36,26 @@ def _counts(options: Options, split: Split) -> Iterator[tuple[TopicPartition, in
 
 def _rows(options: Options, names: Sequence[str], split: Split) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield log and rows of each batch of a split. A corrupt batch is one row if ``corruptBatches`` is ``columns``."""
-    rows, found = Rows(names, options.pushed), list[DamagedRange]()
+    rows, damaged_ranges = Rows(names, options.pushed), list[DamagedRange]()
 
-    def damaged(damage: DamagedRange) -> None:
+    def on_damage(damage: DamagedRange) -> None:
         _LOGGER.warning("a corrupt batch is skipped: %s", damage)
         if options.corrupt == "columns":
-            found.append(damage)
+            damaged_ranges.append(damage)
 
-    def lost(loss: MissingRange) -> None:
+    def on_loss(loss: MissingRange) -> None:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", loss)
 
     scanned = scan(
         options.source,
         split,
         columns=rows.scanned,
-        on_damage=None if options.corrupt == "fail" else damaged,
-        on_loss=None if options.fail_on_loss else lost,
+        on_damage=None if options.corrupt == "fail" else on_damage,
+        on_loss=None if options.fail_on_loss else on_loss,
     )
     for batch in scanned:
-        yield batch.log, rows.of(batch)
-        while found:
-            yield found[0].log, rows.of_damage(found.pop(0))
-    for damage in found:
-        yield damage.log, rows.of_damage(damage)
+        yield batch.log, rows.convert(batch)
+        while damaged_ranges:
+            yield damaged_ranges[0].log, rows.convert_damage(damaged_ranges.pop(0))
+    for damage in damaged_ranges:
+        yield damage.log, rows.convert_damage(damage)

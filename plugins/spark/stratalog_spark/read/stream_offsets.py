@@ -30,31 +30,31 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
 
     If the ids of topics are known, the key ``#topic-ids``, which cannot be a topic, contains them.
     """
-    found: Json = {}
+    by_topic: Json = {}
     for name, offset in sorted(offsets.items()):
-        found.setdefault(name.topic, {})[str(name.partition)] = offset
+        by_topic.setdefault(name.topic, {})[str(name.partition)] = offset
     if isinstance(offsets, Offsets) and offsets.ids:
-        found[_IDS_KEY] = dict(sorted(offsets.ids.items()))
-    return found
+        by_topic[_IDS_KEY] = dict(sorted(offsets.ids.items()))
+    return by_topic
 
 
 def from_json(offsets: Json) -> Offsets:
     """Parse the output of ``to_json``, or the offsets of Spark's Kafka source."""
     numbers = {
         TopicPartition(topic, int(partition)): int(offset)
-        for topic, found in offsets.items()
+        for topic, partitions in offsets.items()
         if topic != _IDS_KEY
-        for partition, offset in found.items()
+        for partition, offset in partitions.items()
     }
-    return Offsets(numbers, {topic: str(found) for topic, found in offsets.get(_IDS_KEY, {}).items()})
+    return Offsets(numbers, {topic: str(topic_id) for topic, topic_id in offsets.get(_IDS_KEY, {}).items()})
 
 
 def topic_ids(reader: Reader, names: Iterable[TopicPartition]) -> dict[str, str]:
     """Return the ids of the topics of opened logs, by topic. A topic without a known id is left out."""
     ids = {name.topic: reader.log(*name).topic_id for name in names}
-    return {topic: str(found) for topic, found in ids.items() if found is not None}
+    return {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
 
 
 def recreated_topics(before: Offsets, now: Offsets) -> frozenset[str]:
     """Return the topics that were deleted and created again: their ids in ``before`` and ``now`` differ."""
-    return frozenset(topic for topic, found in before.ids.items() if now.ids.get(topic, found) != found)
+    return frozenset(topic for topic, topic_id in before.ids.items() if now.ids.get(topic, topic_id) != topic_id)

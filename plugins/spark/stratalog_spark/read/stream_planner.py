@@ -12,7 +12,7 @@ from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
 from stratalog_spark.options.option_values import Numbers
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.ranges import chosen, named_topics, start_offsets
+from stratalog_spark.read.ranges import named_topics, select_partitions, start_offsets
 from stratalog_spark.read.stream_offsets import Offsets, recreated_topics, to_json, topic_ids
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Planner:
         self._target: Offsets | None = None
         self._ends = Offsets({})
         self._returned = Offsets({})
-        self._seen: dict[TopicPartition, LogOffsets] = {}
+        self._log_offsets: dict[TopicPartition, LogOffsets] = {}
         self._batch: tuple[Offsets, Offsets] | None = None  # start and end of the batch that was returned last
         self._planned: tuple[Offsets, Offsets, list[Split]] | None = None
         self._planned_ns = self._clock.monotonic_ns()
@@ -47,7 +47,7 @@ class Planner:
         """Return the start offsets of the query, which never change. Errors are those of ``start_offsets``."""
         if self._first is None:
             reader = self.reader()
-            names = self._chosen(reader)
+            names = self._select_partitions(reader)
             self._first = Offsets(start_offsets(self.options, reader, names), topic_ids(reader, names))
         return self._first
 
@@ -62,9 +62,9 @@ class Planner:
             UnknownTopicError: a named topic does not exist.
         """
         reader = self.reader()
-        names = self._chosen(reader)
-        self._seen = {name: reader.log(*name).offsets() for name in names}
-        bounds = {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
+        names = self._select_partitions(reader)
+        self._log_offsets = {name: reader.log(*name).offsets() for name in names}
+        bounds = {name: log_offsets.bound(self.options.isolation) for name, log_offsets in self._log_offsets.items()}
         self._ends = Offsets(bounds, topic_ids(reader, names))
         return self._ends
 
@@ -74,27 +74,31 @@ class Planner:
         The bound of readers may be low after the writer has restarted. A batch that ends there would move the query
         back, and the next batch would repeat records. A truncated partition gets its log end offset.
         """
-        ends, before = self.ends(), self._returned
-        recreated = recreated_topics(before, ends)
+        ends, returned = self.ends(), self._returned
+        recreated = recreated_topics(returned, ends)
         rising = {
-            name: end if name.topic in recreated else max(end, min(before.get(name, end), self._seen[name].log_end))
+            name: end
+            if name.topic in recreated
+            else max(end, min(returned.get(name, end), self._log_offsets[name].log_end))
             for name, end in ends.items()
         }
         self._returned = Offsets(rising, ends.ids)
         return self._returned
 
-    def _chosen(self, reader: Reader) -> list[TopicPartition]:
+    def _select_partitions(self, reader: Reader) -> list[TopicPartition]:
         """Open the logs to read, and return their names, without those of deleted topics.
 
         Raise UnknownTopicError if an option names a deleted topic. A tier keeps the last state of a deleted topic for
         some time.
         """
-        names = chosen(self.options, reader)
+        names = select_partitions(self.options, reader)
         reader.open_logs(names)
         deleted = {name.topic for name in names if reader.log(*name).is_deleted}
-        wrong = sorted(deleted & (named_topics(self.options) or set()))
-        if wrong:
-            raise UnknownTopicError(f"{', '.join(wrong)} was deleted from {reader.location}").advised(_GONE_ADVICE)
+        named_deleted = sorted(deleted & (named_topics(self.options) or set()))
+        if named_deleted:
+            raise UnknownTopicError(f"{', '.join(named_deleted)} was deleted from {reader.location}").advised(
+                _GONE_ADVICE
+            )
         return [name for name in names if name.topic not in deleted]
 
     def next(self, start: Offsets, max_rows: int | None) -> Offsets:
@@ -111,17 +115,17 @@ class Planner:
         """
         self._check_checkpoint(start)
         ends = self.ends() if self._target is None else self._target
-        begins = self._begins(start, ends)
+        begins = self._begin_offsets(start, ends)
         waiting = {name: max(end - begins[name], 0) for name, end in ends.items()}
         total = sum(waiting.values())
         end = start
-        if max_rows is None or self._target is not None or not self._shall_wait(total):
+        if max_rows is None or self._target is not None or not self._should_wait(total):
             if total:
                 self._planned_ns = self._clock.monotonic_ns()
-            most = total if max_rows is None else max_rows
+            limit = total if max_rows is None else max_rows
             shares = {
-                name: begins[name] + (found if total <= most else _share(found, total, most))
-                for name, found in waiting.items()
+                name: begins[name] + (count if total <= limit else _share(count, total, limit))
+                for name, count in waiting.items()
             }
             end = Offsets(shares, ends.ids)
         self._batch = start, end
@@ -129,17 +133,19 @@ class Planner:
 
     def _check_checkpoint(self, start: Offsets) -> None:
         strategy, text = self.options.topics
-        named = named_topics(self.options)
-        others = {
-            name.topic for name in start if not (re.search(text, name.topic) if named is None else name.topic in named)
+        topics = named_topics(self.options)
+        other_topics = {
+            name.topic
+            for name in start
+            if not (re.search(text, name.topic) if topics is None else name.topic in topics)
         }
-        if others and len(others) == len({name.topic for name in start}):
+        if other_topics and len(other_topics) == len({name.topic for name in start}):
             raise ConfigError(
-                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(others))}, and this query reads "
+                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(other_topics))}, and this query reads "
                 f"{strategy}={text}"
             ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
 
-    def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
+    def _begin_offsets(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which each partition continues.
 
         A new partition, and a partition of a topic that was created again, start at the first record. A truncated
@@ -148,19 +154,21 @@ class Planner:
         end offset is below the position of the query. If only the bound of readers is below, nothing is lost: the bound
         may be low after the writer has restarted.
         """
-        gone = sorted(set(start) - set(ends))
-        if gone:
-            self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists").advised(_GONE_ADVICE))
+        missing = sorted(set(start) - set(ends))
+        if missing:
+            self._report_loss(
+                UnknownTopicError(f"{', '.join(map(str, missing))} no longer exists").advised(_GONE_ADVICE)
+            )
         recreated = recreated_topics(start, ends)
         for topic in sorted(recreated):
-            self._lost(_recreated(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
+            self._report_loss(_recreated_error(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
         begins = dict[TopicPartition, int]()
         for name in ends:
-            bounds = self._seen[name]
+            bounds = self._log_offsets[name]
             begin = start.get(name, bounds.log_start)
             begins[name] = begin = bounds.log_start if name.topic in recreated else begin
             if bounds.log_end < begin:
-                self._lost(
+                self._report_loss(
                     OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
                 )
                 begins[name] = bounds.log_end
@@ -173,24 +181,24 @@ class Planner:
         end of the batch from the latest offsets, as in Spark's Kafka source, and the bytes and segments that the batch
         reads.
         """
-        found: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
+        progress: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
         if self._batch is None:
-            return found
+            return progress
         start, end = self._batch
         splits = list[Split]()
         if end != start:
             splits = self._split(start, end)
             self._planned = start, end, splits
-        behind = [max(latest - end.get(name, latest), 0) for name, latest in self._ends.items()]
+        lags = [max(latest - end.get(name, latest), 0) for name, latest in self._ends.items()]
         pieces = [piece for split in splits for piece in split.pieces]
-        found[_description(self.options)] = {
-            "minOffsetsBehindLatest": min(behind, default=0),
-            "maxOffsetsBehindLatest": max(behind, default=0),
-            "avgOffsetsBehindLatest": sum(behind) / max(len(behind), 1),
+        progress[_describe(self.options)] = {
+            "minOffsetsBehindLatest": min(lags, default=0),
+            "maxOffsetsBehindLatest": max(lags, default=0),
+            "avgOffsetsBehindLatest": sum(lags) / max(len(lags), 1),
             "bytesRead": sum(piece.span_bytes for piece in pieces),
             "segmentsRead": len({(piece.log, piece.base_offset) for piece in pieces}),
         }
-        return found
+        return progress
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
         """Return the splits of one micro-batch, one for each task. A repeated micro-batch has the same rows.
@@ -210,15 +218,15 @@ class Planner:
     def _split(self, start: Offsets, end: Offsets) -> list[Split]:
         """Return the splits from ``start`` to ``end``, by the reader's last refresh. Errors are those of ``splits``."""
         reader = self._reader or self.reader()
-        there = set(reader.partitions())
-        names = [name for name in sorted(end) if name in there]
+        existing = set(reader.partitions())
+        names = [name for name in sorted(end) if name in existing]
         reader.open_logs(names)
-        for name in sorted(set(end) - there):
-            self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
+        for name in sorted(set(end) - existing):
+            self._report_loss(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
         now = Offsets({}, topic_ids(reader, names))
         outdated, recreated = recreated_topics(end, now), recreated_topics(start, end)
         for topic in sorted(outdated):
-            self._lost(_recreated(topic, end.ids[topic], now.ids[topic], reader.location))
+            self._report_loss(_recreated_error(topic, end.ids[topic], now.ids[topic], reader.location))
         ranges = list[OffsetRange]()
         for name in names:
             bounds = reader.log(*name).offsets()
@@ -227,19 +235,19 @@ class Planner:
                 ranges.append(self._range(name, begin, end[name], bounds))
         return plan_splits(reader, ranges, **self.options.splitting)
 
-    def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
+    def _range(self, name: TopicPartition, begin: int, end: int, bounds: LogOffsets) -> OffsetRange:
         first, last = bounds.log_start, bounds.bound(self.options.isolation)
-        if begin > until and begin > bounds.log_end:  # before Spark 4.2, ``next`` is not called
-            self._lost(OffsetOutOfRangeError(str(name), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
-        if begin >= until:
-            return OffsetRange(name, until, until)
-        if last < until <= bounds.log_end:
-            raise OffsetOutOfRangeError(str(name), until, first, last)
-        if begin < first or until > last:
-            wrong = begin if begin < first else until
-            self._lost(OffsetOutOfRangeError(str(name), wrong, first, last).advised(_LOSS_ADVICE))
+        if begin > end and begin > bounds.log_end:  # before Spark 4.2, ``next`` is not called
+            self._report_loss(OffsetOutOfRangeError(str(name), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
+        if begin >= end:
+            return OffsetRange(name, end, end)
+        if last < end <= bounds.log_end:
+            raise OffsetOutOfRangeError(str(name), end, first, last)
+        if begin < first or end > last:
+            offset = begin if begin < first else end
+            self._report_loss(OffsetOutOfRangeError(str(name), offset, first, last).advised(_LOSS_ADVICE))
         begin = min(max(begin, first), last)
-        return OffsetRange(name, begin, min(max(until, begin), last))
+        return OffsetRange(name, begin, min(max(end, begin), last))
 
     def close(self) -> None:
         """Release files and connections. Idempotent."""
@@ -247,12 +255,12 @@ class Planner:
             self._reader.close()
             self._reader = None
 
-    def _shall_wait(self, total: int) -> bool:
-        least = self.options.min_offsets
+    def _should_wait(self, total: int) -> bool:
+        min_offsets = self.options.min_offsets
         waited_ms = (self._clock.monotonic_ns() - self._planned_ns) // 1_000_000
-        return least is not None and total < least and waited_ms < self.options.max_delay_ms
+        return min_offsets is not None and total < min_offsets and waited_ms < self.options.max_delay_ms
 
-    def _lost(self, error: StorageError) -> None:
+    def _report_loss(self, error: StorageError) -> None:
         if self.options.fail_on_loss:
             raise error
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
@@ -278,16 +286,16 @@ def _share(waiting: int, total: int, max_rows: int) -> int:
     return max(max_rows * waiting // total, min(waiting, 1))
 
 
-def _recreated(topic: str, before: str, now: str, location: str) -> UnknownTopicError:
+def _recreated_error(topic: str, old_id: str, new_id: str, location: str) -> UnknownTopicError:
     return UnknownTopicError(
-        f"{topic} in {location} is not the topic that the query has read: its id is {now}, not {before}"
+        f"{topic} in {location} is not the topic that the query has read: its id is {new_id}, not {old_id}"
     ).advised(
         "it was deleted and created again, or the checkpoint belongs to another source; use a new checkpointLocation, or "
         "set failOnDataLoss=false to continue with the first record of the new topic"
     )
 
 
-def _description(options: Options) -> str:
+def _describe(options: Options) -> str:
     """Return a description for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
     strategy, text = options.topics
     return f"Stratalog[{strategy[0].upper()}{strategy[1:]}[{text}] of {options.source.location}]"

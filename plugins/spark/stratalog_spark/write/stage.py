@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from stratalog import TopicPartition
 from stratalog.writing import BulkWriter, Stage, StagedSegment
 from stratalog_spark.columns.kafka_columns import written_names
-from stratalog_spark.columns.row_columns import by_log, columns_of, writable
+from stratalog_spark.columns.row_columns import record_columns, select_written, split_by_log
 from stratalog_spark.columns.scanned_rows import ARROW_TYPES
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.tasks.worker import freeze_once
@@ -28,8 +28,8 @@ _ROWS: Final = 10_000  # rows that Spark puts into an Arrow batch
 def stage(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[StagedSegment]:
     """Stage the rows of one task, and return the staged segments.
 
-    Errors are those of ``by_log`` and ``Stage.add``. After an error, the staged segments of the task are discarded. If
-    the process of the task is killed, its staged segments remain as garbage.
+    Errors are those of ``split_by_log`` and ``Stage.add``. After an error, the staged segments of the task are
+    discarded. If the process of the task is killed, its staged segments remain as garbage.
     """
     freeze_once()
     with open_writer(options.target) as writer, ExitStack() as opened:
@@ -53,7 +53,7 @@ class _Task:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch, which may be of several topics and partitions."""
-        for log, rows in by_log(writable(batch), self._options.topic, self._partitions):
+        for log, rows in split_by_log(select_written(batch), self._options.topic, self._partitions):
             self._waiting.setdefault(log, []).append(rows)
             self._sizes[log] = self._sizes.get(log, 0) + rows.nbytes
             if self._sizes[log] >= _STAGE_BYTES:
@@ -67,7 +67,7 @@ class _Task:
             self._stages[log] = self._opened.enter_context(stage)
         del self._sizes[log]
         for rows in self._waiting.pop(log):
-            self._stages[log].add(columns_of(rows))
+            self._stages[log].add(record_columns(rows))
 
     def finish(self) -> list[StagedSegment]:
         """Encode the remaining rows, and return all staged segments."""
