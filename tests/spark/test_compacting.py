@@ -13,7 +13,7 @@ from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, FencedEpochError, StorageError, UnknownTopicError
 from stratalog.extensions import extension
 from stratalog_spark.jobs import compact, packing, runs
-from stratalog_spark.jobs.packing import parted
+from stratalog_spark.jobs.packing import split_buckets
 from stratalog_spark.keys import newest
 from stratalog_spark.keys.newest import Newest
 from tier_jobs import COMPACTED, Frame, fill, read, run_here, some, versions
@@ -32,7 +32,7 @@ def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int | None
 ) -> None:
     monkeypatch.setattr(compact, "ALONE_RECORDS", 600 if held is None else 0)
-    monkeypatch.setattr(compact, "_HELD_RECORDS", held)
+    monkeypatch.setattr(compact, "_TABLE_KEYS", held)
     monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 10_000)
     uri = fill(tmp_path, some, COMPACTED)
     before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
@@ -147,7 +147,7 @@ def test_small_logs_and_large_ones_are_compacted_together(
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
     uri = fill(tmp_path, lambda partition: list(some(partition))[: 600 if partition else 300], COMPACTED)
     before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
-    monkeypatch.setattr(compact.CompactionWork, "written", lambda *_: 1 // 0)
+    monkeypatch.setattr(compact.CompactionWork, "write_run", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         jobs.compact(None, uri, topics=["orders"], take_over=True)
     assert [read(uri, partition) for partition in (0, 1)] == before
@@ -180,7 +180,7 @@ def test_messages_between_the_passes_lose_nothing() -> None:
 @pytest.mark.parametrize("bits", [0, 1, 3, 17])
 def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None:
     hashes = np.random.default_rng(1).integers(1, 1 << 63, (500, 2), np.uint64, endpoint=True) * np.uint64(2)
-    parts = parted(Newest(hashes, np.arange(500)), bits)
+    parts = split_buckets(Newest(hashes, np.arange(500)), bits)
     assert len(parts) == 1 << bits
     for number, part in enumerate(parts):
         assert all(high >> (64 - bits) == number for high in part.hashes[:, 0].tolist())

@@ -640,7 +640,7 @@ def test_progress_counts_the_bytes_of_tasks(export: Export, tmp_path: Path) -> N
     told = list[tuple[int, int]]()
     count = ByteCount(lambda done, total: told.append((done, total)))
     for sizes in ([10, 20, 5], [7]):
-        with count.of_tasks(sizes) as steps:
+        with count.count_tasks(sizes) as steps:
             assert steps is not None
             steps(1, len(sizes))
     assert told == [(0, 35), (10, 35), (35, 35), (35, 42), (42, 42), (42, 42)]

@@ -21,14 +21,14 @@ from stratalog.tier.store.requests import Requests
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import row_columns
 from stratalog_spark.columns.kafka_columns import check_schema
-from stratalog_spark.columns.row_columns import partitions_of, record_columns
+from stratalog_spark.columns.row_columns import convert_rows, partitions_of
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.write import open_writers
 from stratalog_spark.write import sink as sinks
 from stratalog_spark.write import stage as staging
 from stratalog_spark.write.open_writers import close_kept, merger_of
 from stratalog_spark.write.sink import BatchWriter, StreamWriter, Written
-from stratalog_spark.write.stage import as_arrow
+from stratalog_spark.write.stage import convert_to_arrow
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -144,18 +144,18 @@ def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPa
 def test_a_header_without_a_key_is_refused() -> None:
     for header in ({"key": None, "value": b"v"}, None):
         with pytest.raises(InvalidRecordError, match="header"):
-            record_columns(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
+            convert_rows(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
 
 
 def test_only_null_and_the_time_of_sparks_kafka_source_are_no_timestamp() -> None:
     start = datetime(1970, 1, 1, tzinfo=UTC)
     times = [None, start - timedelta(milliseconds=1), start - timedelta(microseconds=1001), start]
-    found = record_columns(arrow([{"value": b"v", "timestamp": time} for time in times]))
+    found = convert_rows(arrow([{"value": b"v", "timestamp": time} for time in times]))
     assert list(found.timestamp_ms) == [-1, -1, -2, 0]
     for early_us in (1, 999):
         rows = [{"value": b"v", "timestamp": start - timedelta(microseconds=early_us)}]
         with pytest.raises(InvalidRecordError, match="less than 1 ms before 1970"):
-            record_columns(arrow(rows))
+            convert_rows(arrow(rows))
 
 
 @pytest.mark.usefixtures("topic")
@@ -505,10 +505,10 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
     moment = datetime(2026, 11, 21, 12, tzinfo=UTC)
     local = moment.astimezone().replace(tzinfo=None)  # the form in which Spark passes timestamps
     rows = [Row(value=b"%d" % number, timestamp=local) for number in range(3)]
-    (batch,) = as_arrow(iter(rows), schema)
+    (batch,) = convert_to_arrow(iter(rows), schema)
     assert batch.column("value").to_pylist() == [b"0", b"1", b"2"]
     assert batch.column("timestamp").to_pylist() == [moment] * 3
-    assert list(as_arrow([batch], schema)) == [batch]
+    assert list(convert_to_arrow([batch], schema)) == [batch]
 
 
 @pytest.mark.usefixtures("topic")

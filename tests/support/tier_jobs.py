@@ -37,9 +37,9 @@ class Frame:
     def toArrow(self) -> Any:  # noqa: N802 - Spark's name
         work = pickle.loads(pickle.dumps(self._work))  # noqa: S301 - made just now
         numbers = range(len(work.runs))
-        hashed = pa.Table.from_batches([batch for number in numbers for batch in work.hashed(number, [7, 8])])
-        kept = pa.concat_tables(work.merged(group, list(numbers)) for group in groups(hashed, "bucket"))
-        return pa.concat_tables(work.written(group) for group in groups(kept, "run"))
+        hashed = pa.Table.from_batches([batch for number in numbers for batch in work.hash_run(number, [7, 8])])
+        kept = pa.concat_tables(work.merge_bucket(group, list(numbers)) for group in groups(hashed, "bucket"))
+        return pa.concat_tables(work.write_run(group) for group in groups(kept, "run"))
 
 
 def groups(table: Any, name: str) -> Iterable[Any]:

@@ -28,7 +28,7 @@ _PLAN: Final = "stratalog.plan"
 _PROPERTY: Final = "property."
 _COLUMN: Final = "column."
 _MOST_RANGES: Final = 8
-_WHOLE_BYTES: Final = 1 << 62
+_UNSPLIT_BYTES: Final = 1 << 62
 _SPARK_PROPERTIES: Final = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 
 
@@ -119,7 +119,7 @@ def _plan(request: Mapping[str, str]) -> StructType:
         splits = plan_ranges(options, reader, ranges)
         unpruned_splits = splits
         if options.pushed is not None or options.counts:
-            unpruned_splits = plan_splits(reader, ranges, isolation=options.isolation, split_bytes=_WHOLE_BYTES)
+            unpruned_splits = plan_splits(reader, ranges, isolation=options.isolation, split_bytes=_UNSPLIT_BYTES)
     plan = {
         "description": describe_read(options, schema.names, _pieces(splits), _pieces(unpruned_splits)),
         "size_bytes": sum(split.size_bytes for split in splits),

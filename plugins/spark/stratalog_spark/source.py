@@ -21,7 +21,7 @@ from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import is_table, merge_table_options, table_schema
 from stratalog_spark.read.plan import SplitPartition, plan
 from stratalog_spark.read.stream import stream_reader_class
-from stratalog_spark.tasks.worker import collection_paused
+from stratalog_spark.tasks.worker import pause_collection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input of each task; at least one."""
-        with collection_paused():
+        with pause_collection():
             splits = plan(self._options)[::-1]
             return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # free each split: a plan is large
 

@@ -104,7 +104,7 @@ def narrow_range(predicate: Node, log: LogReader, offset_range: OffsetRange, iso
         return [OffsetRange(offset_range.log, start, end) for start, end in matches.possible]
     unsure = _intersect(matches.possible, _complement(matches.certain, (offset_range.start, offset_range.end)))
     parts = [(span, True) for span in matches.certain] + [(span, False) for span in unsure]
-    return [OffsetRange(offset_range.log, *span, is_counted=counted) for span, counted in sorted(parts)]
+    return [OffsetRange(offset_range.log, *span, is_counted=is_counted) for span, is_counted in sorted(parts)]
 
 
 class _Matches(NamedTuple):

@@ -159,7 +159,7 @@ def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
     return hashes ^ (hashes >> np.uint32(15))
 
 
-def record_columns(rows: pa.RecordBatch) -> RecordColumns:
+def convert_rows(rows: pa.RecordBatch) -> RecordColumns:
     """Return rows as record columns.
 
     The result has every field of a record: without a column ``key`` all keys are null, and a row without a timestamp

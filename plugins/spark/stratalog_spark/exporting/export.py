@@ -16,10 +16,10 @@ from stratalog.reading import MissingRange, OffsetRange, ReadSource, Split, plan
 from stratalog_spark.exporting.export_rows import ExportRows, value_style
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
-from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
+from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
 from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
+from stratalog_spark.tasks.run_tasks import ByteCount, group_by_size, run_tasks, source_of, task_count
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
@@ -246,7 +246,7 @@ class _Run:
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
         self._lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
-        with self._count.of_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
+        with self._count.count_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
             parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_EXPORTED, progress=progress)
         done = [exported for part in parts for exported in part]
         files = [file for exported in done for file in exported.files]
@@ -301,7 +301,7 @@ def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
         splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_WHOLE)
         found.append(_Range(log, start, end, splits[0] if splits else None))
     least = -(-sum(each.size_bytes for each in found) // max(usual, 1))
-    return sized_groups(found, lambda each: each.size_bytes, least)
+    return group_by_size(found, lambda each: each.size_bytes, least)
 
 
 def _write(
@@ -312,7 +312,7 @@ def _write(
     partition_by, hive = str(style["partition_by"]), style["layout"] == "hive"
 
     def name(period: int | None) -> str:
-        folders = [("topic", work.log.topic), *dated_folders(period, partition_by)]
+        folders = [("topic", work.log.topic), *period_folders(period, partition_by)]
         shown = [f"{key}={value}" if hive else value for key, value in folders]
         return "/".join([*shown, f"{work.log}-{work.start:020}-{work.end:020}"])
 
@@ -322,6 +322,6 @@ def _write(
     writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
     with closing(writer):
         for batch in map(rows.of, scanned):
-            writer.write(batch if hive else dated(batch))
+            writer.write(batch if hive else clear_invalid_times(batch))
         files = [(file.name, file.rows, file.size_bytes) for file in writer.finish()]
     return _Exported(files, rows.malformed, sum(loss.end - loss.start for loss in gone))

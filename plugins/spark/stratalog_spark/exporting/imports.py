@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from stratalog import Progress, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
-from stratalog_spark.columns.row_columns import record_columns
+from stratalog_spark.columns.row_columns import convert_rows
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
@@ -116,7 +116,7 @@ def import_topics(
         _make_topics(writer, plan, wanted, names or {}, config)
         for number, made in ledger.done(after=0):
             groups = list(_groups(made, wanted, names or {}))
-            with count.of_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
+            with count.count_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
                 staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
             for topic, log in sorted({(group.topic, group.log) for group in groups}):
                 # several topics of an export may get the same new name, also in different calls
@@ -178,7 +178,7 @@ def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegm
             tables.append(pq.ParquetFile(opened).read(columns=[*_COLUMNS, "offset"]))
     with target.open() as writer, writer.stage(group.log) as stage:
         for batch in in_order(tables):
-            stage.add(record_columns(batch))
+            stage.add(convert_rows(batch))
         return stage.finish()
 
 

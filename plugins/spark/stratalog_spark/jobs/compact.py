@@ -31,8 +31,8 @@ from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.packing import (
     pack_newest,
     pack_offsets,
-    parted,
     partition_keys,
+    split_buckets,
     unpack_newest,
     unpack_offsets,
 )
@@ -43,11 +43,11 @@ from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import (
     TaskProgress,
-    explained,
+    convert_errors,
     frame_of_tasks,
     source_of,
     task_count,
-    watched,
+    watch_progress,
 )
 from stratalog_spark.tasks.worker import freeze_once
 
@@ -58,10 +58,10 @@ ALONE_RECORDS: Final = 1 << 21
 ALONE_BYTES: Final = 256 << 20  # one task compacts this in the time that the three steps need to start
 _ALONE_RECORD_BYTES: Final = 28
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
-_HELD_RECORDS: Final = 1 << 20
-_FIRST_DDL: Final = "place int, bucket int, run int, blob binary"
-_KEPT_DDL: Final = "place int, run int, seen bigint, blob binary"
-_DONE_DDL: Final = "run int, shuffled bigint, made string"
+_TABLE_KEYS: Final = 1 << 20
+_HASHES_DDL: Final = "place int, bucket int, run int, blob binary"
+_OFFSETS_DDL: Final = "place int, run int, shuffled bigint, blob binary"
+_RESULT_DDL: Final = "run int, shuffled bigint, rewritten string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class CompactReport:
     @property
     def records_before(self) -> int:
         """Number of records read in all logs."""
-        return sum(found.records_before for found in self.logs)
+        return sum(replaced.records_before for replaced in self.logs)
 
     @property
     def records_after(self) -> int:
         """Number of records kept in all logs."""
-        return sum(found.records_after for found in self.logs)
+        return sum(replaced.records_after for replaced in self.logs)
 
 
 def compact(
@@ -132,36 +132,40 @@ def compact(
             span = writer.span(log, 0, reader.log(*log).offsets().last_stable)
             if span is not None:
                 spans.append(span)
-        planned = plan_runs(reader, spans, tasks=task_count(spark))
+        all_runs = plan_runs(reader, spans, tasks=task_count(spark))
         alone_records = int(ALONE_RECORDS * share)
-        whole, runs = _parted(planned, alone_records)
+        single_runs, runs = _divide_runs(all_runs, alone_records)
         now_ms, shuffled_bytes = Env().clock.now_ms(), 0
 
-        def alone(opened: BulkWriter, run: Run) -> Rewritten:
-            return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
+        def compact_alone(task_writer: BulkWriter, run: Run) -> Rewritten:
+            return task_writer.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
-        parts = rewrite(spark, target, whole, alone, task=RUN, progress=progress)
+        parts = rewrite(spark, target, single_runs, compact_alone, task=RUN, progress=progress)
         if runs:
-            wide = tuple(span for span in spans if any(run.span == span for run in runs))
-            work = CompactionWork(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
-            with explained(), watched(spark, progress):
-                rows = work.frame(spark).toArrow().to_pylist()
-            by_run = {row["run"]: REWRITTEN.unpack(row["made"]) for row in rows}
+            large_spans = tuple(span for span in spans if any(run.span == span for run in runs))
+            compaction = CompactionWork(
+                source, target, tuple(runs), large_spans, secrets.token_bytes(SECRET_BYTES), now_ms, share
+            )
+            with convert_errors(), watch_progress(spark, progress):
+                rows = compaction.frame(spark).toArrow().to_pylist()
+            by_run = {row["run"]: REWRITTEN.unpack(row["rewritten"]) for row in rows}
             parts += [(run.span, by_run[number]) for number, run in enumerate(runs)]
             shuffled_bytes = sum(row["shuffled"] for row in rows)
-        done = publish(writer, spans, parts, "compacted by a job", is_clean=True)
-    return CompactReport(done, shuffled_bytes)
+        replaced = publish(writer, spans, parts, "compacted by a job", is_clean=True)
+    return CompactReport(replaced, shuffled_bytes)
 
 
-def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
+def _divide_runs(all_runs: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
     """Return two lists: one run per log that a single task compacts, the largest first; and all runs of larger logs."""
-    by_span: dict[ReplaceSpan, list[Run]] = {}
-    for run in planned:
-        by_span.setdefault(run.span, []).append(run)
-    sizes = {span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in by_span.items()}
+    runs_by_span: dict[ReplaceSpan, list[Run]] = {}
+    for run in all_runs:
+        runs_by_span.setdefault(run.span, []).append(run)
+    sizes = {
+        span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in runs_by_span.items()
+    }
     small = {span for span, size in sizes.items() if span.end - span.start <= alone_records and size <= ALONE_BYTES}
-    whole = [Run(span, span.start, span.end, None) for span in sorted(small, key=sizes.__getitem__, reverse=True)]
-    return whole, [run for run in planned if run.span not in small]
+    single_runs = [Run(span, span.start, span.end, None) for span in sorted(small, key=sizes.__getitem__, reverse=True)]
+    return single_runs, [run for run in all_runs if run.span not in small]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +181,18 @@ class CompactionWork:
     share: float  # share of MEMORY_BYTES
 
     def __reduce__(self) -> tuple[object, ...]:
-        planned = _PLANNED.pack((self.runs, self.spans))
-        return _work, (self.source, self.target, planned, self.secret, self.now_ms, self.share)
+        plan = _PLAN.pack((self.runs, self.spans))
+        return _work, (self.source, self.target, plan, self.secret, self.now_ms, self.share)
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
         """For each span, the number of its first bucket, and the number of hash bits that choose one of its buckets."""
-        found, first, records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
+        buckets, first, bucket_records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
         for span in self.spans:
-            bits = max((span.end - span.start - 1) // records, 0).bit_length()
-            found.append((first, bits))
+            bits = max((span.end - span.start - 1) // bucket_records, 0).bit_length()
+            buckets.append((first, bits))
             first += 1 << bits
-        return found
+        return buckets
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the DataFrame that executes the three steps, with one row for each run.
@@ -197,34 +201,39 @@ class CompactionWork:
         """
         buckets = self.buckets
         total = buckets[-1][0] + (1 << buckets[-1][1])
-        merging, writing = min(total, task_count(spark)), len(self.runs)
-        places, targets = partition_keys(merging), partition_keys(writing)
+        merge_tasks, write_tasks = min(total, task_count(spark)), len(self.runs)
+        bucket_places, run_places = partition_keys(merge_tasks), partition_keys(write_tasks)
 
-        def first(number: int) -> Iterator[pa.RecordBatch]:
-            return self.hashed(number, places)
+        def hash_run(number: int) -> Iterator[pa.RecordBatch]:
+            return self.hash_run(number, bucket_places)
 
-        def between(messages: Any) -> Any:  # Spark counts the arguments of applyInArrow's functions: no bound method
-            return self.merged(messages, targets)
+        # Spark counts the arguments of applyInArrow's functions, so they cannot be bound methods
+        def merge_bucket(messages: Any) -> Any:
+            return self.merge_bucket(messages, run_places)
 
-        def second(messages: Any) -> Any:
-            return self.written(messages)
+        def write_run(messages: Any) -> Any:
+            return self.write_run(messages)
 
-        hashed = frame_of_tasks(spark, writing, first, _FIRST_DDL)
-        kept = hashed.repartition(merging, "place").groupBy("place", "bucket").applyInArrow(between, _KEPT_DDL)
-        return kept.repartition(writing, "place").groupBy("place", "run").applyInArrow(second, _DONE_DDL)
+        hash_frame = frame_of_tasks(spark, write_tasks, hash_run, _HASHES_DDL)
+        kept_frame = (
+            hash_frame.repartition(merge_tasks, "place")
+            .groupBy("place", "bucket")
+            .applyInArrow(merge_bucket, _OFFSETS_DDL)
+        )
+        return kept_frame.repartition(write_tasks, "place").groupBy("place", "run").applyInArrow(write_run, _RESULT_DDL)
 
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
-    def hashed(self, number: int, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def hash_run(self, number: int, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Run the first pass for one run: yield the latest offset of each key, in messages with one bucket each.
 
         If a run has more keys than the task may hold, a key can be in several messages of its bucket.
         """
-        run, table, most = self.runs[number], key_table(), max(int(_HELD_RECORDS * self.share), 1)
+        run, table, max_keys = self.runs[number], key_table(), max(int(_TABLE_KEYS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
             table.add(hash_keys(keys, self.secret), offsets)
-            if len(table) >= most:
+            if len(table) >= max_keys:
                 yield self._messages(number, table.rows(), places)
                 table = key_table()
         yield self._messages(number, table.rows(), places)
@@ -234,7 +243,7 @@ class CompactionWork:
         first, bits = self.buckets[self.spans.index(run.span)]
         rows = [
             (first + bucket, pack_newest(part, run.start))
-            for bucket, part in enumerate(parted(newest, bits))
+            for bucket, part in enumerate(split_buckets(newest, bits))
             if len(part.offsets) or not bucket  # each run needs a message, even if it keeps nothing
         ]
         return pa.RecordBatch.from_pydict(
@@ -246,32 +255,39 @@ class CompactionWork:
             }
         )
 
-    def merged(self, messages: Any, targets: Sequence[int]) -> Any:
+    def merge_bucket(self, messages: Any, run_places: Sequence[int]) -> Any:
         """Run the step between the passes for the messages of one bucket: return the offsets that each run keeps.
 
-        ``targets`` has one item for each run: the value of column ``place`` that sends a row to the run's task in the
-        second pass. The result is a table with one row for each run that has a message in the bucket.
+        ``run_places`` has one item for each run: the value of column ``place`` that sends a row to the run's task in
+        the second pass. The result is a table with one row for each run that has a message in the bucket.
         """
         freeze_once()
         numbers = messages["run"].to_pylist()
         blobs = messages["blob"].to_pylist()
-        seen, table = sum(len(blob) for blob in blobs), key_table()
+        shuffled_bytes, table = sum(len(blob) for blob in blobs), key_table()
         for number, blob in zip(numbers, blobs, strict=True):
             part = unpack_newest(blob, self.runs[number].start)
             table.add(part.hashes, part.offsets)
-        kept = np.sort(table.rows().offsets)
-        made = []
+        kept_offsets = np.sort(table.rows().offsets)
+        rows = []
         for number in sorted(set(numbers)):  # all runs are of one log, and each offset is in one of them
             run = self.runs[number]
-            bounds: Any = np.searchsorted(kept, (run.start, run.end))
-            made.append((targets[number], number, seen, pack_offsets(kept[bounds[0] : bounds[1]], run.start)))
-            seen = 0
-        columns = list(zip(*made, strict=True))
+            bounds: Any = np.searchsorted(kept_offsets, (run.start, run.end))
+            rows.append(
+                (
+                    run_places[number],
+                    number,
+                    shuffled_bytes,
+                    pack_offsets(kept_offsets[bounds[0] : bounds[1]], run.start),
+                )
+            )
+            shuffled_bytes = 0
+        columns = list(zip(*rows, strict=True))
         kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
+        return pa.Table.from_arrays(arrays, names=["place", "run", "shuffled", "blob"])
 
-    def written(self, messages: Any) -> Any:
+    def write_run(self, messages: Any) -> Any:
         """Run the second pass for one run: stage its segments with only the records that are kept.
 
         Return one row: the number of the run, the size in bytes of its messages, and the packed ``Rewritten``.
@@ -279,29 +295,29 @@ class CompactionWork:
         freeze_once()
         number = messages["run"][0].as_py()
         run, blobs = self.runs[number], messages["blob"].to_pylist()
-        kept = np.sort(np.concatenate([unpack_offsets(blob, run.start) for blob in blobs]))
+        kept_offsets = np.sort(np.concatenate([unpack_offsets(blob, run.start) for blob in blobs]))
         with self.target.open() as writer:
-            made = writer.rewrite(run.span, (run.start, run.end), [Survivors(kept)], now_ms=self.now_ms)
-        shuffled = sum(messages["seen"].to_pylist()) + sum(len(blob) for blob in blobs)
+            rewritten = writer.rewrite(run.span, (run.start, run.end), [Survivors(kept_offsets)], now_ms=self.now_ms)
+        shuffled_bytes = sum(messages["shuffled"].to_pylist()) + sum(len(blob) for blob in blobs)
         return pa.table(
             {
                 "run": pa.array([number], pa.int32()),
-                "shuffled": pa.array([shuffled], pa.int64()),
-                "made": [REWRITTEN.pack(made)],
+                "shuffled": pa.array([shuffled_bytes], pa.int64()),
+                "rewritten": [REWRITTEN.pack(rewritten)],
             }
         )
 
 
-_PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
+_PLAN: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
     "planned", tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]
 )
 
 
 def _work(
-    source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float
+    source: ReadSource, target: WriteTarget, plan: str, secret: bytes, now_ms: int, share: float
 ) -> CompactionWork:
     """Return an unpickled CompactionWork. The plan is pickled as the text of a message."""
-    runs, spans = _PLANNED.unpack(planned)
+    runs, spans = _PLAN.unpack(plan)
     return CompactionWork(source, target, runs, spans, secret, now_ms, share)
 
 
@@ -323,10 +339,10 @@ class Survivors(RecordFilter):
             return
         offsets = np.frombuffer(records.offset, np.int64)
         bounds: Any = np.searchsorted(self._offsets, (offsets[0], offsets[-1] + 1))
-        kept = self._offsets[bounds[0] : bounds[1]]
-        rows: Any = np.searchsorted(offsets, kept)
-        rows = rows[offsets[rows] == kept]
-        words: Any = np.full(records.count, Verdict.DROP, np.uint8)
-        empty = np.frombuffer(records.value_size, np.int32)[rows] < 0
-        words[rows] = np.where(empty, np.uint8(Verdict.DROP_AT_HORIZON), np.uint8(Verdict.KEEP))
-        verdicts[: records.count] = words.tobytes()
+        kept_offsets = self._offsets[bounds[0] : bounds[1]]
+        rows: Any = np.searchsorted(offsets, kept_offsets)
+        rows = rows[offsets[rows] == kept_offsets]
+        codes: Any = np.full(records.count, Verdict.DROP, np.uint8)
+        is_tombstone = np.frombuffer(records.value_size, np.int32)[rows] < 0
+        codes[rows] = np.where(is_tombstone, np.uint8(Verdict.DROP_AT_HORIZON), np.uint8(Verdict.KEEP))
+        verdicts[: records.count] = codes.tobytes()

@@ -51,15 +51,15 @@ def convert(
     source = source_of(tier)
     target = target_of(source, take_over=take_over)
 
-    def work(opened: BulkWriter, run: Run) -> Rewritten:
-        return opened.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
+    def work(task_writer: BulkWriter, run: Run) -> Rewritten:
+        return task_writer.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
 
     with target.open() as writer, source.open(peek=True) as reader:
         logs = partitions_of_topics(reader, topics)
         for topic in sorted({log.topic for log in logs}):
             writer.check(topic, compression=compression, layout=layout)
-        found = (writer.span(log) for log in logs)
-        spans: list[ReplaceSpan] = [span for span in found if span is not None]
+        log_spans = (writer.span(log) for log in logs)
+        spans: list[ReplaceSpan] = [span for span in log_spans if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
         parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
         return ReplaceReport(publish(writer, spans, parts, "converted by a job", keeps_others=True))

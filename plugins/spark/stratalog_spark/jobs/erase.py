@@ -31,8 +31,8 @@ Place = tuple[TopicPartition, int]
 """A segment: its log and its base offset."""
 MEMORY_BYTES: Final = 128 << 20
 _LEAST_BYTES: Final = 1 << 10
-_ALL: Final = 1 << 62
-_HELD: Final = Message[dict[Place, int]]("held", dict[Place, int])
+_NO_END: Final = 1 << 62
+_COUNTS: Final = Message[dict[Place, int]]("held", dict[Place, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,79 +92,79 @@ def erase(
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
     source, topics = source_of(tier), None if topics is None else tuple(topics)
     target = target_of(source, take_over=take_over)
-    records, places, done, rounds = dict[TopicPartition, int](), set[Place](), list[Replaced](), 0
-    for wanted in KeySet.split_keys(keys, memory_bytes):
+    records, places, replaced, rounds = dict[TopicPartition, int](), set[Place](), list[Replaced](), 0
+    for key_set in KeySet.split_keys(keys, memory_bytes):
         rounds += 1
         with source.open(peek=True) as reader:
-            held = _held(spark, reader, source, wanted, partitions_of_topics(reader, topics), progress)
-            places |= held.keys()
-            for (log, _), count in held.items():
+            counts = _count_records(spark, reader, source, key_set, partitions_of_topics(reader, topics), progress)
+            places |= counts.keys()
+            for (log, _), count in counts.items():
                 records[log] = records.get(log, 0) + count
-            if held and not dry_run:
+            if counts and not dry_run:
                 with target.open() as writer:
-                    spans = [span for log, bases in _by_log(held) for span in _spans(writer, log, bases)]
-                    done += _erase(spark, reader, target, writer, spans, wanted, progress=progress)
+                    spans = [span for log, bases in _group_by_log(counts) for span in _spans(writer, log, bases)]
+                    replaced += _erase(spark, reader, target, writer, spans, key_set, progress=progress)
     if not rounds:
         raise ConfigError("no keys to erase are given")
-    return EraseReport(records, len(places), tuple(done))
+    return EraseReport(records, len(places), tuple(replaced))
 
 
-def _held(
+def _count_records(
     spark: SparkSession,
     reader: Reader,
     source: ReadSource,
-    wanted: KeySet,
+    key_set: KeySet,
     logs: Iterable[TopicPartition],
     progress: TaskProgress | None,
 ) -> dict[Place, int]:
     """Return the number of records of the keys, by segment, without segments that have none."""
 
-    def look(split: Split) -> dict[Place, int]:
-        return _found(source, split, wanted)
+    def count_keys(split: Split) -> dict[Place, int]:
+        return _count_split(source, split, key_set)
 
-    planned = plan_splits(reader, [OffsetRange(name, 0, _ALL) for name in logs], usual_splits=task_count(spark))
-    splits = list(_with_deleted(planned))
-    held = dict[Place, int]()
-    for part in run_tasks(spark, splits, look, task=SPLIT, result=_HELD, progress=progress):
+    live_splits = plan_splits(reader, [OffsetRange(name, 0, _NO_END) for name in logs], usual_splits=task_count(spark))
+    splits = list(_add_deleted(live_splits))
+    counts = dict[Place, int]()
+    for part in run_tasks(spark, splits, count_keys, task=SPLIT, result=_COUNTS, progress=progress):
         for place, count in part.items():
-            held[place] = held.get(place, 0) + count
-    return held
+            counts[place] = counts.get(place, 0) + count
+    return counts
 
 
-def _with_deleted(splits: Iterable[Split]) -> Iterator[Split]:
+def _add_deleted(splits: Iterable[Split]) -> Iterator[Split]:
     """Yield the splits of whole logs, extended by the records below the log start in the first segment of each log.
 
     Readers do not return these records, but the segment contains them until all of its records are deleted.
     """
-    seen = set[TopicPartition]()
+    seen_logs = set[TopicPartition]()
     for split in splits:
         pieces = list[Piece]()
         for piece in split.pieces:
-            is_first = piece.log not in seen
-            seen.add(piece.log)
+            is_first = piece.log not in seen_logs
+            seen_logs.add(piece.log)
             pieces.append(piece._replace(start=piece.base_offset, position=0) if is_first else piece)
         yield replace(split, pieces=tuple(pieces))
 
 
-def _by_log(held: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
+def _group_by_log(places: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
     """Yield each log with the base offsets of its segments, in the order of the logs."""
-    for log, some in groupby(sorted(held), key=itemgetter(0)):
-        yield log, {base for _, base in some}
+    for log, group in groupby(sorted(places), key=itemgetter(0)):
+        yield log, {base for _, base in group}
 
 
-def _found(source: ReadSource, split: Split, wanted: KeySet) -> dict[Place, int]:
+def _count_split(source: ReadSource, split: Split, key_set: KeySet) -> dict[Place, int]:
     """Return the number of records of the keys in a split, by segment, without segments that have none."""
-    found = dict[Place, int]()
+    counts = dict[Place, int]()
     bases = {
         log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
         for log in {p.log for p in split.pieces}
     }
     for log, batch in scan(source, split, columns=("offset", "key")):
-        offsets = batch.column("offset").to_numpy()[wanted.contains(batch.column("key"))]
+        offsets = batch.column("offset").to_numpy()[key_set.contains(batch.column("key"))]
         for offset in offsets.tolist():
             place = log, bases[log][bisect_right(bases[log], offset) - 1]
-            found[place] = found.get(place, 0) + 1
-    return found
+            counts[place] = counts.get(place, 0) + 1
+    return counts
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
@@ -174,8 +174,8 @@ def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator
         StorageError: other segments have replaced some of these segments. Segments that retention has deleted are
             ignored.
     """
-    whole = writer.span(log)
-    borders = [] if whole is None else list(whole.borders)
+    log_span = writer.span(log)
+    borders = [] if log_span is None else list(log_span.borders)
     if any(base > borders[0] for base in bases.difference(borders) if borders):
         raise StorageError(f"segments of {log} were replaced while the job searched for the keys").advised(
             "run it again"
@@ -204,8 +204,10 @@ def _erase(
     runs = plan_runs(reader, spans, tasks=task_count(spark))
     now_ms = Env().clock.now_ms()
 
-    def work(opened: BulkWriter, run: Run) -> Rewritten:
-        return opened.rewrite(run.span, (run.start, run.end), [Without(keys)], now_ms=now_ms, keeps_tombstones=True)
+    def work(task_writer: BulkWriter, run: Run) -> Rewritten:
+        return task_writer.rewrite(
+            run.span, (run.start, run.end), [Without(keys)], now_ms=now_ms, keeps_tombstones=True
+        )
 
     parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
     return publish(writer, spans, parts, f"{len(keys)} keys erased by a job")
@@ -225,6 +227,6 @@ class Without(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one verdict per record: DROP for the given keys, KEEP for other keys and for null."""
-        found = self._keys.contains(pa.array(records.keys(), pa.binary()))
-        words: Any = np.where(found, np.uint8(Verdict.DROP), np.uint8(Verdict.KEEP))
-        verdicts[: records.count] = words.tobytes()
+        is_erased = self._keys.contains(pa.array(records.keys(), pa.binary()))
+        codes: Any = np.where(is_erased, np.uint8(Verdict.DROP), np.uint8(Verdict.KEEP))
+        verdicts[: records.count] = codes.tobytes()

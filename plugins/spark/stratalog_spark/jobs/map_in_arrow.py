@@ -47,12 +47,12 @@ def map_in_arrow(
         UnknownTopicError, OffsetOutOfRangeError: the requested topics or offsets do not exist.
         StorageError: the source cannot be read.
     """
-    chosen = Options({**options, "path": path})
-    names = check_names(chosen.column_names)
+    read_options = Options({**options, "path": path})
+    names = check_names(read_options.column_names)
     # pack the splits one by one: a task unpacks only its own split
-    splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]
+    splits = [SPLIT.pack(split) for split in plan(read_options, task_count(spark))]
 
     def run(number: int) -> Iterator[pa.RecordBatch]:
-        return function(read_split(chosen, names, SPLIT.unpack(splits[number])))
+        return function(read_split(read_options, names, SPLIT.unpack(splits[number])))
 
     return frame_of_tasks(spark, len(splits), run, schema)

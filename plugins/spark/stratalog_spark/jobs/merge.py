@@ -62,32 +62,32 @@ def merge(
     source = source_of(tier)
     target = target_of(source, take_over=take_over)
 
-    def work(opened: BulkWriter, given: Groups) -> Rewritten:
-        return opened.merge(given.span, given.groups)
+    def work(task_writer: BulkWriter, task_groups: Groups) -> Rewritten:
+        return task_writer.merge(task_groups.span, task_groups.groups)
 
     with target.open() as writer, source.open(peek=True) as reader:
-        found = (writer.plan_merge(log, segment_bytes) for log in partitions_of_topics(reader, topics))
-        plans = [plan for plan in found if plan is not None]
-        tasks = list(_shared(plans, task_count(spark)))
+        log_plans = (writer.plan_merge(log, segment_bytes) for log in partitions_of_topics(reader, topics))
+        plans = [plan for plan in log_plans if plan is not None]
+        tasks = list(_group_tasks(plans, task_count(spark)))
         parts = rewrite(spark, target, tasks, work, task=GROUPS, progress=progress)
         spans = [plan.span for plan in plans]
         return ReplaceReport(publish(writer, spans, parts, "merged by a job", keeps_others=True))
 
 
-def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[Groups]:
+def _group_tasks(plans: Sequence[MergePlan], tasks: int) -> Iterator[Groups]:
     """Yield the input of each task: neighbouring groups of a plan, of about equal size for ``tasks`` tasks.
 
     The size is at least 4 MiB and at most 128 MiB. The last input of a plan may be smaller, and that of a single group
     may be larger.
     """
     total = sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups)
-    wanted = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
+    target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     for plan in plans:
-        held, groups = 0, list[tuple[int, int]]()
+        group_bytes, groups = 0, list[tuple[int, int]]()
         for start, end, size_bytes in plan.groups:
-            if groups and held + size_bytes > wanted:
+            if groups and group_bytes + size_bytes > target_bytes:
                 yield Groups(plan.span, tuple(groups))
-                held, groups = 0, []
+                group_bytes, groups = 0, []
             groups.append((start, end))
-            held += size_bytes
+            group_bytes += size_bytes
         yield Groups(plan.span, tuple(groups))

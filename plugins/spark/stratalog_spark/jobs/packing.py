@@ -41,20 +41,20 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
         raise StorageError(DIFFERENT_KINDS)
-    at = _HEAD.size
-    hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
-    offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)
+    position = _HEAD.size
+    hashes = np.frombuffer(blob, np.uint64, 2 * count, position).reshape(-1, 2)
+    offsets = np.frombuffer(blob, _WIDTHS[width], count, position + 16 * count)
     return Newest(hashes, offsets.astype(np.int64) + start)
 
 
-def parted(newest: Newest, bits: int) -> list[Newest]:
+def split_buckets(newest: Newest, bits: int) -> list[Newest]:
     """Divide rows into 2^``bits`` buckets by the first bits of their hashes. Return the rows of each bucket."""
     if not bits:
         return [newest]
-    chosen = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
-    order = np.argsort(chosen, kind="stable")  # numpy sorts numbers of 16 bits by radix sort
+    buckets = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
+    order = np.argsort(buckets, kind="stable")  # numpy sorts numbers of 16 bits by radix sort
     hashes, offsets = newest.hashes[order], newest.offsets[order]
-    cuts: Any = np.searchsorted(chosen[order], np.arange(1, 1 << bits))
+    cuts: Any = np.searchsorted(buckets[order], np.arange(1, 1 << bits))
     return [Newest(*part) for part in zip(np.split(hashes, cuts), np.split(offsets, cuts), strict=True)]
 
 
@@ -63,8 +63,8 @@ def pack_offsets(offsets: Any, start: int) -> bytes:
     gaps = np.diff(offsets, prepend=start).astype(np.uint64)
     largest = int(gaps.max()) if len(gaps) else 0
     width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
-    packed: bytes = gaps.astype(_WIDTHS[width]).tobytes()
-    return _HEAD.pack(0, width, len(gaps)) + packed
+    packed_gaps: bytes = gaps.astype(_WIDTHS[width]).tobytes()
+    return _HEAD.pack(0, width, len(gaps)) + packed_gaps
 
 
 def unpack_offsets(blob: bytes, start: int) -> Any:
@@ -79,12 +79,12 @@ def partition_keys(count: int) -> list[int]:
 
     Source: apache/spark HashPartitioning: the Murmur3 hash of an int with seed 42, modulo the count.
     """
-    found: dict[int, int] = {}
+    keys: dict[int, int] = {}
     number = 0
-    while len(found) < count:
-        found.setdefault(_murmur(number) % count, number)
+    while len(keys) < count:
+        keys.setdefault(_murmur(number) % count, number)
         number += 1
-    return [found[partition] for partition in range(count)]
+    return [keys[partition] for partition in range(count)]
 
 
 def _murmur(value: int) -> int:
@@ -94,11 +94,11 @@ def _murmur(value: int) -> int:
     """
     word = value * 0xCC9E2D51 & _MASK
     word = (word << 15 | word >> 17) & _MASK
-    found = _SEED ^ word * 0x1B873593 & _MASK
-    found = (found << 13 | found >> 19) & _MASK
-    found = (found * 5 + 0xE6546B64) & _MASK
-    found ^= 4
+    state = _SEED ^ word * 0x1B873593 & _MASK
+    state = (state << 13 | state >> 19) & _MASK
+    state = (state * 5 + 0xE6546B64) & _MASK
+    state ^= 4
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        found = (found ^ found >> shift) * factor & _MASK
-    found ^= found >> 16
-    return found - (1 << 32) if found >> 31 else found
+        state = (state ^ state >> shift) * factor & _MASK
+    state ^= state >> 16
+    return state - (1 << 32) if state >> 31 else state

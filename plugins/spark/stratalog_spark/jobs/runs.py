@@ -17,7 +17,7 @@ from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20
-_WHOLE: Final = 1 << 62
+_UNSPLIT_BYTES: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +92,31 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     The size is that of the segments with committed records. The last run of a span may be smaller, and a run of a single
     segment may be larger.
     """
-    held = [(span, _pieces(reader, span)) for span in spans]
-    total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
-    target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
+    span_pieces = [(span, _pieces(reader, span)) for span in spans]
+    total = sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces)
+    target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     return [
         Run(span, start, end, Split(tuple(part), Isolation.READ_COMMITTED) if part else None)
-        for span, pieces in held
-        for start, end, part in _cut(span, pieces, target)
+        for span, pieces in span_pieces
+        for start, end, part in _cut(span, pieces, target_bytes)
     ]
 
 
 def _pieces(reader: Reader, span: ReplaceSpan) -> list[Piece]:
     """Return the committed records of a span as one ``Piece`` for each segment that has bytes."""
-    wanted = OffsetRange(span.log, span.start, span.end)
-    splits = plan_splits(reader, [wanted], isolation=Isolation.READ_COMMITTED, split_bytes=_WHOLE)
+    offset_range = OffsetRange(span.log, span.start, span.end)
+    splits = plan_splits(reader, [offset_range], isolation=Isolation.READ_COMMITTED, split_bytes=_UNSPLIT_BYTES)
     return [piece for split in splits for piece in split.pieces]
 
 
 def _cut(span: ReplaceSpan, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tuple[int, int, list[Piece]]]:
-    borders, start, part, held = set(span.borders), span.start, list[Piece](), 0
+    borders, start, part, part_bytes = set(span.borders), span.start, list[Piece](), 0
     for piece in pieces:
-        if part and held + piece.span_bytes > target_bytes and piece.base_offset in borders:
+        if part and part_bytes + piece.span_bytes > target_bytes and piece.base_offset in borders:
             yield start, piece.base_offset, part
-            start, part, held = piece.base_offset, [], 0
+            start, part, part_bytes = piece.base_offset, [], 0
         part.append(piece)
-        held += piece.span_bytes
+        part_bytes += piece.span_bytes
     yield start, span.end, part
 
 
@@ -134,12 +134,12 @@ def rewrite(
     Errors are those of ``run_tasks``.
     """
 
-    def run(given: T) -> Rewritten:
+    def run(item: T) -> Rewritten:
         with target.open() as writer:
-            return work(writer, given)
+            return work(writer, item)
 
     parts = run_tasks(spark, tasks, run, task=task, result=REWRITTEN, progress=progress)
-    return [(given.span, part) for given, part in zip(tasks, parts, strict=True)]
+    return [(item.span, part) for item, part in zip(tasks, parts, strict=True)]
 
 
 def publish(
@@ -166,31 +166,31 @@ def publish(
     Raises:
         StorageError: a span was not replaced. It is the first such error; its note has the number of replaced spans.
     """
-    failed, done = list[StorageError](), list[Replaced]()
+    errors, replaced = list[StorageError](), list[Replaced]()
     for span in spans:
-        own = [part for of_span, part in parts if of_span == span]
-        staged = [segment for part in own for segment in part.staged]
-        if keeps_others and not staged:
+        span_parts = [part for of_span, part in parts if of_span == span]
+        new_segments = [segment for part in span_parts for segment in part.staged]
+        if keeps_others and not new_segments:
             continue
-        dirty = span.end if is_clean else None
+        first_dirty = span.end if is_clean else None
         try:
-            writer.replace(span, staged, reason=reason, first_dirty_offset=dirty, keeps_others=keeps_others)
+            writer.replace(span, new_segments, reason=reason, first_dirty_offset=first_dirty, keeps_others=keeps_others)
         except StorageError as error:
-            failed.append(error)
-            writer.discard(staged)
+            errors.append(error)
+            writer.discard(new_segments)
             continue
-        done.append(
+        replaced.append(
             Replaced(
                 span.log,
-                sum(part.records_read for part in own),
-                sum(part.records_kept for part in own),
-                sum(part.bytes_read for part in own),
-                sum(part.bytes_written for part in own),
-                sum(part.segments for part in own),
-                len(staged),
+                sum(part.records_read for part in span_parts),
+                sum(part.records_kept for part in span_parts),
+                sum(part.bytes_read for part in span_parts),
+                sum(part.bytes_written for part in span_parts),
+                sum(part.segments for part in span_parts),
+                len(new_segments),
             )
         )
-    if failed:
-        failed[0].add_note(f"{len(done)} of {len(spans)} ranges were replaced; run it again for the others")
-        raise failed[0]
-    return tuple(done)
+    if errors:
+        errors[0].add_note(f"{len(replaced)} of {len(spans)} ranges were replaced; run it again for the others")
+        raise errors[0]
+    return tuple(replaced)

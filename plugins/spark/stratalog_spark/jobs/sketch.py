@@ -39,8 +39,8 @@ class KeySketch:
 
     def to_message(self) -> bytes:
         """Return the registers as bytes for ``from_message``."""
-        found: bytes = self.registers.tobytes()
-        return found
+        data: bytes = self.registers.tobytes()
+        return data
 
     @classmethod
     def from_message(cls, data: bytes) -> KeySketch:
@@ -114,9 +114,9 @@ class TimeSketch:
         while last // self.width_ms - first // self.width_ms >= BINS:
             self._widen(self.width_ms * 2)
         low = first // self.width_ms
-        found = np.bincount(times_ms // self.width_ms - low)
-        for number in np.flatnonzero(found).tolist():
-            self.counts[low + number] = self.counts.get(low + number, 0) + int(found[number])
+        bin_counts = np.bincount(times_ms // self.width_ms - low)
+        for number in np.flatnonzero(bin_counts).tolist():
+            self.counts[low + number] = self.counts.get(low + number, 0) + int(bin_counts[number])
         self._shrink()
 
     def merge(self, other: TimeSketch) -> None:
@@ -135,8 +135,8 @@ class TimeSketch:
     def _widen(self, width_ms: int) -> None:
         if width_ms == self.width_ms:
             return
-        wider: dict[int, int] = {}
+        new_counts: dict[int, int] = {}
         for number, count in self.counts.items():
-            at = number * self.width_ms // width_ms
-            wider[at] = wider.get(at, 0) + count
-        self.width_ms, self.counts = width_ms, wider
+            new_number = number * self.width_ms // width_ms
+            new_counts[new_number] = new_counts.get(new_number, 0) + count
+        self.width_ms, self.counts = width_ms, new_counts

@@ -78,11 +78,11 @@ class PartitionStats:
         self.tombstones += values.null_count
         self.without_time += times.null_count
         self._widen(offsets[0].as_py(), offsets[-1].as_py(), "offset")
-        named = keys.drop_null() if keys.null_count else keys
-        self.key_sketch.add(hash_keys(named, _SECRET))
-        known = times.drop_null() if times.null_count else times
-        if len(known):
-            times_ms = known.cast("int64").to_numpy() // 1000
+        present_keys = keys.drop_null() if keys.null_count else keys
+        self.key_sketch.add(hash_keys(present_keys, _SECRET))
+        present_times = times.drop_null() if times.null_count else times
+        if len(present_times):
+            times_ms = present_times.cast("int64").to_numpy() // 1000
             self._widen(int(times_ms.min()), int(times_ms.max()), "ms")
             self.times.add(times_ms)
 
@@ -169,38 +169,38 @@ def stats(
         StorageError: the source cannot be read.
         SparkJobError: a task failed, or only some workers have the compiled code of stratalog.
     """
-    where = source_of(source)
-    with where.open(peek=True) as reader:
+    read_source = source_of(source)
+    with read_source.open(peek=True) as reader:
         names = partitions_of_topics(reader, topics)
         ranges = [OffsetRange(name, _FIRST, _LAST) for name in names]
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(spark))
-    found = {name: PartitionStats(name) for name in names}
+    stats_by_log = {name: PartitionStats(name) for name in names}
     for split in splits:
         for piece in split.pieces:
-            found[piece.log].log_bytes += piece.span_bytes
+            stats_by_log[piece.log].log_bytes += piece.span_bytes
 
     def work(split: Split) -> tuple[int, list[PartitionStats]]:
-        return KIND, _count(where, split)
+        return KIND, _count(read_source, split)
 
-    done = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
-    if len({kind for kind, _ in done}) > 1:
+    results = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
+    if len({kind for kind, _ in results}) > 1:
         raise SparkJobError(DIFFERENT_KINDS)
-    for part in (part for _, parts in done for part in parts):
-        found[part.log].merge(part)
-    return [found[name] for name in names]
+    for part in (part for _, parts in results for part in parts):
+        stats_by_log[part.log].merge(part)
+    return [stats_by_log[name] for name in names]
 
 
 def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
     """Return the statistics of each partition in one split. Called in a task."""
-    found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
+    stats_by_log = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
 
-    def damaged(damage: DamagedRange) -> None:
-        found[damage.log].damaged += 1
+    def on_damage(damage: DamagedRange) -> None:
+        stats_by_log[damage.log].damaged += 1
 
-    def lost(loss: MissingRange) -> None:
-        found[loss.log].lost += loss.end - loss.start
+    def on_loss(loss: MissingRange) -> None:
+        stats_by_log[loss.log].lost += loss.end - loss.start
 
     scanned: Scanned
-    for scanned in scan(source, split, on_damage=damaged, on_loss=lost):
-        found[scanned.log].add(scanned.batch)
-    return list(found.values())
+    for scanned in scan(source, split, on_damage=on_damage, on_loss=on_loss):
+        stats_by_log[scanned.log].add(scanned.batch)
+    return list(stats_by_log.values())

@@ -16,16 +16,16 @@ _LARGEST: Final = 400  # limit of rows; further partitions are omitted, and the 
 _BARS: Final = ("records", "log_bytes", "keys")
 
 
-def stats_chart(found: Sequence[PartitionStats], title: str) -> str:
+def stats_chart(all_stats: Sequence[PartitionStats], title: str) -> str:
     """Return an SVG with one row for each partition, in the given order, with at most 400 rows."""
-    shown = found[:_LARGEST]
-    height = _TOP + _ROW * max(len(shown), 1) + _BOTTOM
-    parts = [text(20, 32, title, "head"), text(20, 52, _summary(found, len(shown)), "soft"), *_heads()]
-    first, last = _span(shown)
-    most = _most(shown, first, last)
-    for number, each in enumerate(shown):
-        parts += _row(each, _TOP + number * _ROW, first, last, most, shown)
-    parts += _axis(first, last, _TOP + _ROW * max(len(shown), 1))
+    shown_stats = all_stats[:_LARGEST]
+    height = _TOP + _ROW * max(len(shown_stats), 1) + _BOTTOM
+    parts = [text(20, 32, title, "head"), text(20, 52, _summary(all_stats, len(shown_stats)), "soft"), *_heads()]
+    first, last = _span(shown_stats)
+    max_count = _max_count(shown_stats, first, last)
+    for number, partition in enumerate(shown_stats):
+        parts += _row(partition, _TOP + number * _ROW, first, last, max_count, shown_stats)
+    parts += _axis(first, last, _TOP + _ROW * max(len(shown_stats), 1))
     return document(_WIDTH, height, parts)
 
 
@@ -37,16 +37,17 @@ def amount(number: int) -> str:
     return f"{number:,}"
 
 
-def _summary(found: Sequence[PartitionStats], shown: int) -> str:
-    whole = (
-        f"{len({each.log.topic for each in found})} topics, {len(found)} partitions, "
-        f"{amount(sum(each.records for each in found))} records, {amount(sum(each.log_bytes for each in found))}B"
+def _summary(all_stats: Sequence[PartitionStats], shown_count: int) -> str:
+    totals = (
+        f"{len({partition.log.topic for partition in all_stats})} topics, {len(all_stats)} partitions, "
+        f"{amount(sum(partition.records for partition in all_stats))} records, "
+        f"{amount(sum(partition.log_bytes for partition in all_stats))}B"
     )
-    damaged = sum(each.damaged for each in found)
+    damaged = sum(partition.damaged for partition in all_stats)
     return (
-        whole
+        totals
         + (f", {damaged} corrupt batches" if damaged else "")
-        + (f"; the first {shown}" if shown < len(found) else "")
+        + (f"; the first {shown_count}" if shown_count < len(all_stats) else "")
     )
 
 
@@ -59,9 +60,9 @@ def _bar_x(number: int) -> int:
     return _LABEL + _STRIP + _GAP + number * (_BAR + 46 + _GAP)
 
 
-def _span(found: Sequence[PartitionStats]) -> tuple[int, int]:
-    firsts = [each.first_ms for each in found if each.first_ms is not None]
-    lasts = [each.last_ms for each in found if each.last_ms is not None]
+def _span(shown_stats: Sequence[PartitionStats]) -> tuple[int, int]:
+    firsts = [partition.first_ms for partition in shown_stats if partition.first_ms is not None]
+    lasts = [partition.last_ms for partition in shown_stats if partition.last_ms is not None]
     return (min(firsts), max(lasts)) if firsts else (0, 0)
 
 
@@ -83,26 +84,26 @@ def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
     return cells
 
 
-def _most(found: Sequence[PartitionStats], first: int, last: int) -> float:
-    return max((max(_cells(each.times, first, last)) for each in found), default=0.0)
+def _max_count(shown_stats: Sequence[PartitionStats], first: int, last: int) -> float:
+    return max((max(_cells(partition.times, first, last)) for partition in shown_stats), default=0.0)
 
 
 def _row(
-    each: PartitionStats, y: int, first: int, last: int, most: float, found: Sequence[PartitionStats]
+    partition: PartitionStats, y: int, first: int, last: int, max_count: float, shown_stats: Sequence[PartitionStats]
 ) -> list[str]:
-    middle, label = y + _ROW - 7, str(each.log)
-    shown = label if len(label) <= 22 else f"{label[:10]}…{label[-11:]}"
+    middle, label = y + _ROW - 7, str(partition.log)
+    short_label = label if len(label) <= 22 else f"{label[:10]}…{label[-11:]}"
     cells = [
-        Mark(cell / _CELLS, (cell + 1) / _CELLS, f"level-{min(int(count / most * LEVELS), LEVELS - 1)}")
-        for cell, count in enumerate(_cells(each.times, first, last))
+        Mark(cell / _CELLS, (cell + 1) / _CELLS, f"level-{min(int(count / max_count * LEVELS), LEVELS - 1)}")
+        for cell, count in enumerate(_cells(partition.times, first, last))
         if count
     ]
     parts = [
-        text(_LABEL - 10, middle, shown, "end bad" if each.damaged else "end", title=label),
+        text(_LABEL - 10, middle, short_label, "end bad" if partition.damaged else "end", title=label),
         strip(cells, place=f'x="{_LABEL}" y="{y + 2}" width="{_STRIP}"', height=_ROW - 4),
     ]
     for number, name in enumerate(_BARS):
-        value, largest = getattr(each, name), max(getattr(other, name) for other in found)
+        value, largest = getattr(partition, name), max(getattr(row, name) for row in shown_stats)
         x, width = _bar_x(number), _BAR * value / largest if largest else 0
         parts += [bar(x, y + 5, width, _ROW - 10), text(x + width + 5, middle, amount(value))]
     return parts
@@ -113,7 +114,7 @@ def _axis(first: int, last: int, y: int) -> list[str]:
         return [text(_LABEL, y + 18, "no record has a timestamp", "soft")]
     parts = []
     for number, anchor in ((0, ""), (1, "middle"), (2, "end")):
-        x, moment = _LABEL + number * _STRIP // 2, first + (last - first) * number // 2
-        shown = (time_text(moment) or "").replace("T", " ").replace("Z", "")
-        parts += [tick(x, y), text(x, y + 20, shown, f"soft {anchor}")]
+        x, time_ms = _LABEL + number * _STRIP // 2, first + (last - first) * number // 2
+        time_label = (time_text(time_ms) or "").replace("T", " ").replace("Z", "")
+        parts += [tick(x, y), text(x, y + 20, time_label, f"soft {anchor}")]
     return parts

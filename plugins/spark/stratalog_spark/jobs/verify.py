@@ -17,7 +17,7 @@ ORPHAN = "orphan"
 
 
 _CHECK: Final = Message[Check]("check", Check)
-_FOUND: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int, list[Finding]])
+_RESULT: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int, list[Finding]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +71,29 @@ def verify(
     plan = plan_checks(source, topics=topics, deep=deep, checks=task_count(spark))
 
     def work(task: Check) -> tuple[int, int, list[Finding]]:
-        return _checked(source, task)
+        return _run_check(source, task)
 
-    done = run_tasks(spark, plan.checks, work, task=_CHECK, result=_FOUND, progress=progress)
-    found = [*plan.found, *(item for _, _, items in done for item in items)]
+    results = run_tasks(spark, plan.checks, work, task=_CHECK, result=_RESULT, progress=progress)
+    findings = [*plan.found, *(item for _, _, items in results for item in items)]
     return VerifyReport(
         logs=len(plan.logs),
-        segments=sum(segments for segments, _, _ in done),
-        size_bytes=sum(size for _, size, _ in done),
-        wrong=_sorted(item for item in found if item.kind != ORPHAN),
-        orphans=_sorted(item for item in found if item.kind == ORPHAN),
+        segments=sum(segments for segments, _, _ in results),
+        size_bytes=sum(size for _, size, _ in results),
+        wrong=_sort_findings(item for item in findings if item.kind != ORPHAN),
+        orphans=_sort_findings(item for item in findings if item.kind == ORPHAN),
     )
 
 
-def _checked(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
-    segments, size_bytes, wrong = 0, 0, list[Finding]()
-    for stored, found in check(source, task):
-        segments, size_bytes = segments + 1, size_bytes + (stored.info.size_bytes if task.deep else 0)
-        wrong += found
-    return segments, size_bytes, wrong
+def _run_check(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
+    segments, size_bytes, findings = 0, 0, list[Finding]()
+    for segment, segment_findings in check(source, task):
+        segments, size_bytes = segments + 1, size_bytes + (segment.info.size_bytes if task.deep else 0)
+        findings += segment_findings
+    return segments, size_bytes, findings
 
 
-def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(found, key=lambda item: (_log_of(item), item.place, item.position)))
+def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda item: (_log_of(item), item.place, item.position)))
 
 
 def _log_of(finding: Finding) -> TopicPartition:

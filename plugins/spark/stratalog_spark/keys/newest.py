@@ -54,8 +54,8 @@ class HashedKeys:
 
     def rows(self) -> Newest:
         """Return one row for each key, with its greatest offset."""
-        filled = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
-        return Newest(np.ascontiguousarray(filled[:, :2]), filled[:, 2].astype(np.int64))
+        used_slots = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
+        return Newest(np.ascontiguousarray(used_slots[:, :2]), used_slots[:, 2].astype(np.int64))
 
     def _make_room(self, count: int) -> None:
         size = len(self._slots)

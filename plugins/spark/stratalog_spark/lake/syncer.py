@@ -18,7 +18,7 @@ from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, NewFil
 from stratalog_spark.lake.tasks import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.tasks.messages import SPLIT
-from stratalog_spark.tasks.run_tasks import SparkJobError, run_tasks, sized_groups
+from stratalog_spark.tasks.run_tasks import SparkJobError, group_by_size, run_tasks
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class Syncer:
             found = list(files)
             if len(found) < max(limits.small_files, 2):
                 continue
-            for group in sized_groups(found, lambda file: file.size_bytes, limits.file_bytes):
+            for group in group_by_size(found, lambda file: file.size_bytes, limits.file_bytes):
                 size = sum(file.size_bytes for file in group)
                 if len(group) > 1 and size <= room:
                     room -= size

@@ -21,7 +21,7 @@ from stratalog_spark.lake.columns import BUCKET, KEY, PREFIX, TIMESTAMP
 from stratalog_spark.lake.decode import Decoder
 from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
+from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
 from stratalog_spark.read.read_split import read_split
 from stratalog_spark.tasks.messages import Message
 
@@ -129,7 +129,7 @@ class Work:
         decoder, unknown = self._decoder(), set[int]()
         with self._good(_FOLDER[self.layout.partition_by]) as good, self._bad() as bad:
             for batch in self._read(split):
-                decoded = decoder.decode(dated(batch))
+                decoded = decoder.decode(clear_invalid_times(batch))
                 unknown.update(decoded.unknown)
                 bad.add(decoded.bad)
                 good.add(decoded.rows)
@@ -143,7 +143,7 @@ class Work:
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:
             for batch in self._read(split):
-                keyless = dated(batch.filter(batch.column("key").is_null()))
+                keyless = clear_invalid_times(batch.filter(batch.column("key").is_null()))
                 bad.add(decoder.refused(keyless, [NO_KEY] * keyless.num_rows))
                 held.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
                 size += held[-1].nbytes
@@ -172,7 +172,7 @@ class Work:
         """
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
-        decoded = self._decoder().decode(dated(_one_batch(rows)))
+        decoded = self._decoder().decode(clear_invalid_times(_one_batch(rows)))
         if decoded.unknown:
             return Done([], [], [], sorted(decoded.unknown), 0)
         replaced = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
@@ -219,7 +219,7 @@ class Work:
             return period if partition_by == "none" else found
 
         def name(found: int | None) -> str:
-            folders = [f"{PREFIX}{key}={value}" for key, value in dated_folders(place(found), by)]
+            folders = [f"{PREFIX}{key}={value}" for key, value in period_folders(place(found), by)]
             return "/".join([*folders, uuid4().hex])
 
         writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET)

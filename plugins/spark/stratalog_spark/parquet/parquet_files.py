@@ -95,16 +95,16 @@ class PeriodWriter:
         column: str,
         options: Mapping[str, Any],
     ) -> None:
-        self._target, self._name, self._by, self._column = target, name, partition_by, column
+        self._target, self._name, self._partition_by, self._column = target, name, partition_by, column
         self._files: dict[int | None, _File] = {}
         self._pieces: dict[int | None, int] = {}
-        self._made: list[WrittenFile] = []
+        self._written_files: list[WrittenFile] = []
         self._folder = tempfile.TemporaryDirectory(prefix="stratalog-export-")
         self._options = options
 
     def write(self, batch: Any) -> None:
         """Add the rows of a ``pyarrow.RecordBatch``, which must have at least one row."""
-        for period, rows in self._by_period(batch):
+        for period, rows in self._split_by_period(batch):
             file = self._files.get(period)
             if file is None:
                 file = self._open(period)
@@ -119,7 +119,7 @@ class PeriodWriter:
         """Complete all files, move them to the destination, and return the descriptions of all files of the writer."""
         for period in list(self._files):
             self._close(period)
-        return self._made
+        return self._written_files
 
     def close(self) -> None:
         """Discard unfinished files and the temporary folder. Files in the destination stay. Idempotent."""
@@ -136,9 +136,9 @@ class PeriodWriter:
         self._pieces[period] = piece + 1
         suffix = f"-{piece}" if piece else ""
         name = f"{self._name(period)}{suffix}.parquet"
-        made = _File(name, Path(self._folder.name) / f"{len(self._made) + len(self._files)}.parquet")
-        self._files[period] = made
-        return made
+        file = _File(name, Path(self._folder.name) / f"{len(self._written_files) + len(self._files)}.parquet")
+        self._files[period] = file
+        return file
 
     def _close(self, period: int | None) -> None:
         file = self._files[period]
@@ -149,17 +149,17 @@ class PeriodWriter:
         self._target.put(str(file.local), file.name)
         file.local.unlink()
         [footer] = file.footers
-        self._made.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
+        self._written_files.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
 
-    def _by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
+    def _split_by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
         """Yield each date or hour (as ``WrittenFile.period``) with its rows, in their order."""
-        if self._by == "none":
+        if self._partition_by == "none":
             yield 0, batch
             return
         times = batch.column(self._column)
         raw = times.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy()
-        periods = raw // _MICROSECONDS[self._by]
-        null = np.iinfo(np.int64).min // _MICROSECONDS[self._by]
+        periods = raw // _MICROSECONDS[self._partition_by]
+        null = np.iinfo(np.int64).min // _MICROSECONDS[self._partition_by]
         first = periods[0]
         if (periods == first).all():
             yield (None if times.null_count else int(first)), batch
@@ -169,7 +169,7 @@ class PeriodWriter:
             yield (None if times.null_count and period == null else period), batch.filter(mask)
 
 
-def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
+def period_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
     """Return name and value of each folder for a period in UTC: ``date``, for ``hour`` also ``hour``.
 
     Return [] for ``none``. The value for rows without timestamp is ``NO_DATE``.
@@ -177,13 +177,13 @@ def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]
     if partition_by == "none":
         return []
     days, hour = divmod(period, 24) if period is not None and partition_by == "hour" else (period, 0)
-    found = [("date", NO_DATE if days is None else str(np.datetime64(days, "D")))]
+    folders = [("date", NO_DATE if days is None else str(np.datetime64(days, "D")))]
     if partition_by == "hour":
-        found.append(("hour", NO_DATE if days is None else f"{hour:02}"))
-    return found
+        folders.append(("hour", NO_DATE if days is None else f"{hour:02}"))
+    return folders
 
 
-def dated(batch: Any) -> Any:
+def clear_invalid_times(batch: Any) -> Any:
     """Return a ``pyarrow.RecordBatch`` with null for each ``timestamp`` that is not in the years 1 to 9999.
 
     Libraries of Iceberg and Delta fail on other years. A producer that sends microseconds as milliseconds sets such
@@ -191,8 +191,8 @@ def dated(batch: Any) -> Any:
     """
     times = batch.column("timestamp")
     bounds = [pa.scalar(bound, pa.int64()).cast(times.type) for bound in (_FIRST_US, _LAST_US)]
-    good = pc.and_(pc.greater_equal(times, bounds[0]), pc.less_equal(times, bounds[1]))
-    if not pc.any(pc.invert(good)).as_py():
+    is_valid = pc.and_(pc.greater_equal(times, bounds[0]), pc.less_equal(times, bounds[1]))
+    if not pc.any(pc.invert(is_valid)).as_py():
         return batch
-    at = batch.schema.get_field_index("timestamp")
-    return batch.set_column(at, batch.schema.field(at), pc.if_else(good, times, pa.scalar(None, times.type)))
+    index = batch.schema.get_field_index("timestamp")
+    return batch.set_column(index, batch.schema.field(index), pc.if_else(is_valid, times, pa.scalar(None, times.type)))

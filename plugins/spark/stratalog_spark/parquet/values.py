@@ -41,33 +41,33 @@ class JsonValues:
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
         rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
-        known = [number for number, value in enumerate(rows) if value is not None]
+        present = [number for number, value in enumerate(rows) if value is not None]
         texts = [value for value in rows if value is not None]
         parts: list[Any] = []
-        bad: list[int] = []
-        self._parse(texts, 0, parts, bad)
+        bad_rows: list[int] = []
+        self._parse(texts, 0, parts, bad_rows)
         flat = pa.concat_arrays(parts) if parts else pa.array([], self.type)
-        if len(known) == len(rows):
-            return flat, [known[number] for number in bad]
-        places: list[int | None] = [None] * len(rows)
-        for at, number in enumerate(known):
-            places[number] = at
-        return flat.take(pa.array(places, pa.int64())), [known[number] for number in bad]
+        if len(present) == len(rows):
+            return flat, [present[number] for number in bad_rows]
+        positions: list[int | None] = [None] * len(rows)
+        for position, number in enumerate(present):
+            positions[number] = position
+        return flat.take(pa.array(positions, pa.int64())), [present[number] for number in bad_rows]
 
-    def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad: list[int]) -> None:
+    def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad_rows: list[int]) -> None:
         """Parse all texts at once. If that fails, parse both halves, until each bad text is isolated."""
-        found = self._try(texts)
-        if found is not None:
-            parts.append(found)
+        structs = self._try_parse(texts)
+        if structs is not None:
+            parts.append(structs)
         elif len(texts) == 1:
-            bad.append(first)
+            bad_rows.append(first)
             parts.append(pa.nulls(1, self.type))
         else:
             middle = len(texts) // 2
-            self._parse(texts[:middle], first, parts, bad)
-            self._parse(texts[middle:], first + middle, parts, bad)
+            self._parse(texts[:middle], first, parts, bad_rows)
+            self._parse(texts[middle:], first + middle, parts, bad_rows)
 
-    def _try(self, texts: Sequence[bytes]) -> Any:
+    def _try_parse(self, texts: Sequence[bytes]) -> Any:
         """Return the structs of all texts; None unless each text is one JSON object that fits the schema.
 
         Each text becomes the only element of an array in a line. Without the array, pyarrow accepts two objects in one
@@ -80,13 +80,13 @@ class JsonValues:
         try:
             table = pyarrow.json.read_json(io.BytesIO(data), read_options=blocks, parse_options=self._options)
             lists: Any = table.column(_COLUMN).combine_chunks()  # pyarrow's type stubs have no lists here
-            found = lists.flatten()
-            found.validate(full=True)  # pyarrow's parser accepts strings that are not UTF-8
+            structs = lists.flatten()
+            structs.validate(full=True)  # pyarrow's parser accepts strings that are not UTF-8
         except pa.ArrowInvalid:
             return None
-        if len(lists) != len(texts) or lists.value_lengths().unique().to_pylist() != [1] or found.null_count:
+        if len(lists) != len(texts) or lists.value_lengths().unique().to_pylist() != [1] or structs.null_count:
             return None
-        return found
+        return structs
 
 
 def ddl_fields(text: str) -> Any:
@@ -113,23 +113,23 @@ def json_fields(values: Sequence[bytes | None]) -> Any:
     shapes: dict[str, list[bytes]] = {}  # objects by the types of their fields
     for value in values:
         try:
-            found = None if value is None else json.loads(value)
+            parsed = None if value is None else json.loads(value)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            shape = str(sorted((name, type(each).__name__) for name, each in found.items()))
-            shapes.setdefault(shape, []).append(json.dumps(found).encode())
-    taken, schema = list[bytes](), None
+        if isinstance(parsed, dict):
+            shape = str(sorted((name, type(field).__name__) for name, field in parsed.items()))
+            shapes.setdefault(shape, []).append(json.dumps(parsed).encode())
+    accepted, schema = list[bytes](), None
     for objects in sorted(shapes.values(), key=len, reverse=True):
-        guessed = _guessed([*taken, *objects])
-        if guessed is not None:
-            taken, schema = [*taken, *objects], guessed
+        inferred = _infer_schema([*accepted, *objects])
+        if inferred is not None:
+            accepted, schema = [*accepted, *objects], inferred
     if schema is None:
         raise ConfigError("no value of the sample is a JSON object: add --fields, or export with --schema raw")
-    return pa.schema([each for each in schema if not pa.types.is_null(each.type)])
+    return pa.schema([field for field in schema if not pa.types.is_null(field.type)])
 
 
-def _guessed(objects: Sequence[bytes]) -> Any:
+def _infer_schema(objects: Sequence[bytes]) -> Any:
     data = b"\n".join(objects)
     try:
         return pyarrow.json.read_json(io.BytesIO(data), pyarrow.json.ReadOptions(block_size=len(data) + 1)).schema
@@ -159,20 +159,22 @@ class AvroValues:
         except ImportError as error:
             raise PluginImportError("Avro needs fastavro", "spark", "stratalog[avro]") from error
         try:
-            self._writers = {number: fastavro.parse_schema(_as_stored(schema)) for number, schema in schemas.items()}
+            self._writers = {
+                number: fastavro.parse_schema(_strip_logical_types(schema)) for number, schema in schemas.items()
+            }
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"the Avro schema is not valid: {type(error).__name__}: {error}") from None
         self._reader = self._writers[max(self._writers, key=lambda number: -1 if number is None else number)]
         self._read: Callable[..., Any] = fastavro.schemaless_reader
-        self.type = _avro_type(self._reader, {})
+        self.type = _parse_avro_type(self._reader, {})
         if not pa.types.is_struct(self.type):
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
-        return parse_rows(values, self._one, self.type)
+        return parse_rows(values, self._parse_value, self.type)
 
-    def _one(self, value: bytes) -> object:
+    def _parse_value(self, value: bytes) -> object:
         """Return a record, or None if the value matches none of the schemas or has trailing bytes."""
         writer, start = self._writers.get(None), 0
         if writer is None:
@@ -182,10 +184,10 @@ class AvroValues:
             return None
         stream = io.BytesIO(value[start:])
         try:
-            found: object = self._read(stream, writer, self._reader)
+            record: object = self._read(stream, writer, self._reader)
         except Exception:  # noqa: BLE001 - hostile bytes may raise any error
             return None
-        return found if stream.tell() == len(value) - start else None
+        return record if stream.tell() == len(value) - start else None
 
 
 def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
@@ -198,27 +200,27 @@ def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Pars
         parse: returns the fields of a value, or None if the value cannot be parsed.
         kind: struct type of the result. A row whose fields do not fit this type is bad.
     """
-    rows, bad = list[object](), set[int]()
+    rows, bad_rows = list[object](), set[int]()
     for number, value in enumerate(values.to_pylist()):
-        found = None if value is None else parse(value)
-        if value is not None and found is None:
-            bad.add(number)
-        rows.append(found)
+        row = None if value is None else parse(value)
+        if value is not None and row is None:
+            bad_rows.add(number)
+        rows.append(row)
     misfits = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
     try:
-        return pa.array(rows, kind), sorted(bad)
+        return pa.array(rows, kind), sorted(bad_rows)
     except misfits:
         parts = []
         for number, row in enumerate(rows):
             try:
                 parts.append(pa.array([row], kind))
             except misfits:
-                bad.add(number)
+                bad_rows.add(number)
                 parts.append(pa.nulls(1, kind))
-        return pa.concat_arrays(parts), sorted(bad)
+        return pa.concat_arrays(parts), sorted(bad_rows)
 
 
-_PLAIN: Final[dict[str, Any]] = {
+_PRIMITIVES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -233,20 +235,20 @@ _STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-m
 _MOST_DIGITS: Final = 38  # of a decimal in Spark and in tables; Kafka Connect writes schemas with 64
 
 
-def _as_stored(schema: Any) -> Any:
-    """Return an Avro schema without the logical types whose values stay text or numbers, as ``_avro_type`` has them."""
+def _strip_logical_types(schema: Any) -> Any:
+    """Return an Avro schema without the logical types whose values stay text or numbers, as in ``_parse_avro_type``."""
     if isinstance(schema, list):
-        return [_as_stored(each) for each in schema]
+        return [_strip_logical_types(branch) for branch in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        name: value if name == "default" else _as_stored(value)
+        name: value if name == "default" else _strip_logical_types(value)
         for name, value in schema.items()
         if name != "logicalType" or value not in _STORED
     }
 
 
-def _avro_type(schema: Any, named: dict[str, Any]) -> Any:
+def _parse_avro_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
     """Return the Arrow type of an Avro schema that fastavro has parsed.
 
     Raise ConfigError for a union of several types, and for a record that contains itself: these cannot be columns.
@@ -255,41 +257,43 @@ def _avro_type(schema: Any, named: dict[str, Any]) -> Any:
         kinds = [kind for kind in schema if kind != "null"]
         if len(kinds) != 1:
             raise ConfigError(f"an Avro union of {len(kinds)} types cannot be a column: {schema!r}")
-        return _avro_type(kinds[0], named)
+        return _parse_avro_type(kinds[0], types_by_name)
     if isinstance(schema, str):
-        if schema in _PLAIN:
-            return _PLAIN[schema]
-        if named.get(schema) is None:
+        if schema in _PRIMITIVES:
+            return _PRIMITIVES[schema]
+        if types_by_name.get(schema) is None:
             raise ConfigError(f"Avro type {schema!r} cannot be a column, because it is unknown or recursive")
-        return named[schema]
+        return types_by_name[schema]
     kind = schema["type"]
     if kind in {"record", "error", "enum", "fixed"}:
-        return _named_type(schema, named)
-    found = _logical(kind, schema.get("logicalType"), schema)
-    if found is not None:
-        return found
+        return _parse_named_type(schema, types_by_name)
+    logical_type = _logical_type(kind, schema.get("logicalType"), schema)
+    if logical_type is not None:
+        return logical_type
     if kind == "array":
-        return pa.list_(_avro_type(schema["items"], named))
+        return pa.list_(_parse_avro_type(schema["items"], types_by_name))
     if kind == "map":
-        return pa.map_(pa.string(), _avro_type(schema["values"], named))
-    return _avro_type(kind, named)
+        return pa.map_(pa.string(), _parse_avro_type(schema["values"], types_by_name))
+    return _parse_avro_type(kind, types_by_name)
 
 
-def _named_type(schema: Any, named: dict[str, Any]) -> Any:
-    """Return the Arrow type of an Avro record, error, enum or fixed. Add it to ``named``, for later references."""
+def _parse_named_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
+    """Return the Arrow type of an Avro record, error, enum or fixed, and add the type to ``types_by_name``."""
     if schema["type"] == "enum":
-        made: Any = pa.string()
+        arrow_type: Any = pa.string()
     elif schema["type"] == "fixed":
-        found = _logical("fixed", schema.get("logicalType"), schema)
-        made = pa.binary(schema["size"]) if found is None else found
+        logical_type = _logical_type("fixed", schema.get("logicalType"), schema)
+        arrow_type = pa.binary(schema["size"]) if logical_type is None else logical_type
     else:
-        named[schema["name"]] = None  # inside itself the type is not available
-        made = pa.struct([pa.field(field["name"], _avro_type(field["type"], named)) for field in schema["fields"]])
-    named[schema["name"]] = made
-    return made
+        types_by_name[schema["name"]] = None  # inside itself the type is not available
+        arrow_type = pa.struct(
+            [pa.field(field["name"], _parse_avro_type(field["type"], types_by_name)) for field in schema["fields"]]
+        )
+    types_by_name[schema["name"]] = arrow_type
+    return arrow_type
 
 
-def _logical(kind: object, logical: str | None, schema: Any) -> Any:
+def _logical_type(kind: object, logical: str | None, schema: Any) -> Any:
     if kind == "long" and logical in {"timestamp-millis", "timestamp-micros"}:
         return pa.timestamp("us", tz="UTC")
     if kind == "int" and logical == "date":

@@ -21,7 +21,7 @@ from stratalog.reading import Split
 
 VERSION: Final = 1
 _MARK: Final = "stratalog-message"
-_PLAIN: Final = (bool, int, float, str)
+_SCALARS: Final = (bool, int, float, str)
 
 T = TypeVar("T")
 
@@ -71,18 +71,18 @@ class Message(Generic[T]):
             MessageError: the text is not a message of this kind and version, or the value is not of the declared type.
         """
         try:
-            value: T = _codec(self._hint).decode(self._body(text))
+            value: T = _codec(self._hint).decode(self._check_envelope(text))
         except (ValueError, TypeError, KeyError, RecursionError, StorageError) as error:
             raise MessageError(f"a message is not of kind {self.kind}, version {VERSION} ({error})") from error
         return value
 
-    def _body(self, text: str) -> object:
-        found = json.loads(text)
-        if not isinstance(found, dict) or set(found) != {_MARK, "kind", "value"}:
+    def _check_envelope(self, text: str) -> object:
+        message = json.loads(text)
+        if not isinstance(message, dict) or set(message) != {_MARK, "kind", "value"}:
             raise ValueError("not a message of stratalog")
-        if (found[_MARK], found["kind"]) != (VERSION, self.kind):
-            raise ValueError(f"version {found[_MARK]!r}, kind {found['kind']!r}")
-        body: object = found["value"]
+        if (message[_MARK], message["kind"]) != (VERSION, self.kind):
+            raise ValueError(f"version {message[_MARK]!r}, kind {message['kind']!r}")
+        body: object = message["value"]
         return body
 
 
@@ -92,41 +92,43 @@ def _codec(hint: Any) -> _Codec:
     if hint in _SPECIAL:
         return _SPECIAL[hint]
     if get_origin(hint) is not None:
-        return _generic(get_origin(hint), get_args(hint))
-    if hint in _PLAIN:
-        return _Codec(lambda value: _exactly(hint, value), lambda value: _exactly(hint, value))
+        return _generic_codec(get_origin(hint), get_args(hint))
+    if hint in _SCALARS:
+        return _Codec(lambda value: _check_type(hint, value), lambda value: _check_type(hint, value))
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return _Codec(lambda value: _exactly(hint, value).value, hint)
+        return _Codec(lambda value: _check_type(hint, value).value, hint)
     if isinstance(hint, type) and issubclass(hint, tuple):
-        return _fixed(tuple(get_type_hints(hint).values()), lambda items: hint(*items))
+        return _tuple_codec(tuple(get_type_hints(hint).values()), lambda items: hint(*items))
     if hasattr(hint, "from_message"):
-        return _Codec(lambda value: _bytes(value.to_message()), lambda found: hint.from_message(_from_bytes(found)))
+        return _Codec(
+            lambda value: _encode_bytes(value.to_message()), lambda encoded: hint.from_message(_decode_bytes(encoded))
+        )
     if isinstance(hint, type) and is_dataclass(hint):
-        return _dataclass(hint)
+        return _dataclass_codec(hint)
     raise TypeError(f"{hint} cannot be a message")
 
 
-def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
+def _generic_codec(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
     if origin in {Union, UnionType}:
-        return _union(arguments)
+        return _union_codec(arguments)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
-        return _fixed(arguments, tuple)
+        return _tuple_codec(arguments, tuple)
     if origin in {tuple, list, collections.abc.Sequence}:
-        return _listed(arguments[0], list if origin is list else tuple)
+        return _list_codec(arguments[0], list if origin is list else tuple)
     if origin in {dict, collections.abc.Mapping}:
-        return _mapping(*arguments)
+        return _mapping_codec(*arguments)
     raise TypeError(f"{origin} cannot be a message")
 
 
-def _exactly(kind: type[T], value: Any) -> T:
+def _check_type(kind: type[T], value: Any) -> T:
     """Return the value if its type is exactly ``kind``, otherwise raise TypeError: True is not an int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.80} is no {kind.__name__}")
-    found: T = value
-    return found
+    checked: T = value
+    return checked
 
 
-def _union(arms: tuple[Any, ...]) -> _Codec:
+def _union_codec(arms: tuple[Any, ...]) -> _Codec:
     """Return a codec that keeps None, and encodes another value as a list: the number of its type, and the value.
 
     The type is the first one of ``arms``, without None, that accepts the value.
@@ -144,88 +146,88 @@ def _union(arms: tuple[Any, ...]) -> _Codec:
                 continue
         raise TypeError(f"{value!r:.80} is of none of the declared types")
 
-    def decode(found: Any) -> Any:
-        if found is None and has_none:
+    def decode(encoded: Any) -> Any:
+        if encoded is None and has_none:
             return None
-        number, value = _exactly(list, found)
-        if not 0 <= _exactly(int, number) < len(codecs):
+        number, value = _check_type(list, encoded)
+        if not 0 <= _check_type(int, number) < len(codecs):
             raise ValueError(f"there is no type {number} of {len(codecs)}")
         return codecs[number].decode(value)
 
     return _Codec(encode, decode)
 
 
-def _fixed(arguments: Sequence[Any], make: Callable[[list[Any]], Any]) -> _Codec:
+def _tuple_codec(arguments: Sequence[Any], make: Callable[[list[Any]], Any]) -> _Codec:
     codecs = [_codec(argument) for argument in arguments]
 
     def encode(value: Any) -> object:
         return [codec.encode(item) for codec, item in zip(codecs, value, strict=True)]
 
-    def decode(found: Any) -> Any:
-        return make([codec.decode(item) for codec, item in zip(codecs, _exactly(list, found), strict=True)])
+    def decode(encoded: Any) -> Any:
+        return make([codec.decode(item) for codec, item in zip(codecs, _check_type(list, encoded), strict=True)])
 
     return _Codec(encode, decode)
 
 
-def _listed(argument: Any, make: Callable[[list[Any]], Any]) -> _Codec:
+def _list_codec(argument: Any, make: Callable[[list[Any]], Any]) -> _Codec:
     codec = _codec(argument)
     return _Codec(
         lambda value: [codec.encode(item) for item in value],
-        lambda found: make([codec.decode(item) for item in _exactly(list, found)]),
+        lambda encoded: make([codec.decode(item) for item in _check_type(list, encoded)]),
     )
 
 
-def _mapping(key: Any, value: Any) -> _Codec:
-    pairs = _listed(tuple[key, value], list)
-    return _Codec(lambda found: pairs.encode(found.items()), lambda found: dict(pairs.decode(found)))
+def _mapping_codec(key: Any, value: Any) -> _Codec:
+    pairs = _list_codec(tuple[key, value], list)
+    return _Codec(lambda mapping: pairs.encode(mapping.items()), lambda encoded: dict(pairs.decode(encoded)))
 
 
-def _dataclass(kind: type) -> _Codec:
+def _dataclass_codec(kind: type) -> _Codec:
     hints = get_type_hints(kind)
     codecs = {field.name: _codec(hints[field.name]) for field in fields(kind)}
 
     def encode(value: Any) -> object:
-        _exactly(kind, value)
+        _check_type(kind, value)
         return {name: codec.encode(getattr(value, name)) for name, codec in codecs.items()}
 
-    def decode(found: Any) -> Any:
-        if set(_exactly(dict, found)) != set(codecs):
-            raise ValueError(f"fields of {kind.__name__}: {', '.join(map(repr, found))}")
-        return kind(**{name: codec.decode(found[name]) for name, codec in codecs.items()})
+    def decode(encoded: Any) -> Any:
+        if set(_check_type(dict, encoded)) != set(codecs):
+            raise ValueError(f"fields of {kind.__name__}: {', '.join(map(repr, encoded))}")
+        return kind(**{name: codec.decode(encoded[name]) for name, codec in codecs.items()})
 
     return _Codec(encode, decode)
 
 
-def _json(value: Any) -> object:
+def _check_json(value: Any) -> object:
     """Return a JSON value after a check that it contains only JSON's types."""
     if isinstance(value, Mapping):
-        return {_exactly(str, name): _json(item) for name, item in value.items()}
+        return {_check_type(str, name): _check_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-    if value is None or type(value) in _PLAIN:
-        plain: object = value
-        return plain
+        return [_check_json(item) for item in value]
+    if value is None or type(value) in _SCALARS:
+        scalar: object = value
+        return scalar
     raise TypeError(f"{value!r:.80} is no JSON value")
 
 
-def _bytes(value: Any) -> str:
-    return base64.b64encode(_exactly(bytes, value)).decode()
+def _encode_bytes(value: Any) -> str:
+    return base64.b64encode(_check_type(bytes, value)).decode()
 
 
-def _from_bytes(found: Any) -> bytes:
-    return base64.b64decode(_exactly(str, found), validate=True)
+def _decode_bytes(encoded: Any) -> bytes:
+    return base64.b64decode(_check_type(str, encoded), validate=True)
 
 
-def _damage(found: Any) -> CorruptBatchError:
-    reason, file, position = _exactly(list, found)
-    return CorruptBatchError(_exactly(str, reason), _exactly(str, file), _exactly(int, position))
+def _decode_damage(encoded: Any) -> CorruptBatchError:
+    reason, file, position = _check_type(list, encoded)
+    return CorruptBatchError(_check_type(str, reason), _check_type(str, file), _check_type(int, position))
 
 
 _SPECIAL: Final[Mapping[Any, _Codec]] = {
-    bytes: _Codec(_bytes, _from_bytes),
-    object: _Codec(_json, _json),
+    bytes: _Codec(_encode_bytes, _decode_bytes),
+    object: _Codec(_check_json, _check_json),
     CorruptBatchError: _Codec(
-        lambda error: [_exactly(CorruptBatchError, error).reason, error.file, error.position], _damage
+        lambda error: [_check_type(CorruptBatchError, error).reason, error.file, error.position], _decode_damage
     ),
 }
 

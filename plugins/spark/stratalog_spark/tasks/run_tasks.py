@@ -52,15 +52,15 @@ def task_count(spark: SparkSession) -> int:
     return _TASKS_A_CORE * (8 if context is None else max(int(context.defaultParallelism), 1))
 
 
-def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
+def group_by_size(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
     """Yield groups of successive items. Each group except the last has at least ``least_bytes`` in total."""
-    group, held_bytes = list[T](), 0
+    group, group_bytes = list[T](), 0
     for item in items:
         group.append(item)
-        held_bytes += size_of(item)
-        if held_bytes >= least_bytes:
+        group_bytes += size_of(item)
+        if group_bytes >= least_bytes:
             yield group
-            group, held_bytes = [], 0
+            group, group_bytes = [], 0
     if group:
         yield group
 
@@ -79,7 +79,7 @@ class ByteCount:
         self._progress, self._known_bytes = progress, 0
 
     @contextmanager
-    def of_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
+    def count_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
         """Return a context manager that yields the argument ``progress`` of ``run_tasks`` for tasks of these sizes.
 
         The value is None if nothing is reported. When the context ends without an error, all tasks count as completed.
@@ -90,7 +90,7 @@ class ByteCount:
         report, ends = self._progress, [*accumulate(sizes_bytes, initial=self._known_bytes)]
         self._known_bytes = ends[-1]
         report(ends[0], ends[-1])
-        yield lambda done, _: report(ends[min(done, len(ends) - 1)], ends[-1])
+        yield lambda completed, _: report(ends[min(completed, len(ends) - 1)], ends[-1])
         report(ends[-1], ends[-1])
 
 
@@ -121,16 +121,16 @@ def run_tasks(
     """
     if not tasks:
         return []
-    packed = [task.pack(given) for given in tasks]
+    packed_tasks = [task.pack(item) for item in tasks]
 
     def run(number: int) -> Iterator[pa.RecordBatch]:
-        made = result.pack(work(task.unpack(packed[number])))
-        yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [made]})
+        packed_result = result.pack(work(task.unpack(packed_tasks[number])))
+        yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [packed_result]})
 
-    with explained(), watched(spark, progress):
-        found = frame_of_tasks(spark, len(packed), run, "task bigint, result string").toArrow()
-    by_number = dict(zip(found["task"].to_pylist(), found["result"].to_pylist(), strict=True))
-    return [result.unpack(str(by_number[number])) for number in range(len(packed))]
+    with convert_errors(), watch_progress(spark, progress):
+        table = frame_of_tasks(spark, len(packed_tasks), run, "task bigint, result string").toArrow()
+    by_number = dict(zip(table["task"].to_pylist(), table["result"].to_pylist(), strict=True))
+    return [result.unpack(str(by_number[number])) for number in range(len(packed_tasks))]
 
 
 def frame_of_tasks(
@@ -138,17 +138,17 @@ def frame_of_tasks(
 ) -> DataFrame:
     """Return a DataFrame with one task for each number below ``count``. Its rows are the output of ``run(number)``."""
 
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_once()
         for batch in batches:
             for number in cast(list[int], batch.column(0).to_pylist()):
                 yield from run(number)
 
-    return spark.range(0, count, 1, count).mapInArrow(each, schema)
+    return spark.range(0, count, 1, count).mapInArrow(run_numbers, schema)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def convert_errors() -> Iterator[None]:
     """Return a context manager that converts Spark's error of a failed task to a SparkJobError.
 
     The SparkJobError contains the task's own error. An error of Spark without the error of a task is raised unchanged.
@@ -164,7 +164,7 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
+def watch_progress(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
     """Return a context manager that reports the progress of the Spark jobs that this thread starts in it.
 
     A second thread calls ``progress`` with the numbers of completed tasks and of all tasks when they change. With Spark
@@ -175,7 +175,7 @@ def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None
         yield
         return
     group, ended = f"stratalog-{uuid4()}", threading.Event()
-    before = context.getLocalProperty("spark.jobGroup.id")
+    previous_group = context.getLocalProperty("spark.jobGroup.id")
     context.setLocalProperty("spark.jobGroup.id", group)
     watcher = threading.Thread(
         target=_watch, args=(context, group, ended, progress), name="stratalog-progress", daemon=True
@@ -186,7 +186,7 @@ def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None
     finally:
         ended.set()
         watcher.join()
-        context.setLocalProperty("spark.jobGroup.id", before)
+        context.setLocalProperty("spark.jobGroup.id", previous_group)
 
 
 def _context(spark: SparkSession) -> Any:
@@ -201,15 +201,15 @@ def _watch(context: Any, group: str, ended: threading.Event, progress: TaskProgr
     tracker = context.statusTracker()
     reported = (0, 0)
     while not ended.wait(_POLL_SECONDS):
-        done = total = 0
+        completed = total = 0
         for job in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(job)
             for stage in (tracker.getStageInfo(number) for number in (info.stageIds if info else ())):
                 if stage is not None:
-                    done, total = done + stage.numCompletedTasks, total + stage.numTasks
-        if (done, total) != reported:
-            reported = done, total
+                    completed, total = completed + stage.numCompletedTasks, total + stage.numTasks
+        if (completed, total) != reported:
+            reported = completed, total
             try:
-                progress(done, total)
+                progress(completed, total)
             except KeyboardInterrupt:  # the user interrupted the command; the main thread also raises KeyboardInterrupt
                 return

@@ -19,7 +19,7 @@ def freeze_once() -> None:
 
 
 @contextmanager
-def collection_paused() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Disable garbage collection inside the context, for work that creates very many objects without cycles.
 
     The collector would examine the objects of a large plan dozens of times, which takes longer than the plan.

@@ -45,10 +45,10 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
 
 def _pop_kept(target: WriteTarget) -> BulkWriter | None:
     """Remove the kept writer from ``_KEPT`` and return it if it is for this target; otherwise return None."""
-    for found in _KEPT:
-        if found[0] == target:
-            _KEPT.remove(found)
-            return found[1]
+    for entry in _KEPT:
+        if entry[0] == target:
+            _KEPT.remove(entry)
+            return entry[1]
     return None
 
 
@@ -60,13 +60,13 @@ def close_kept() -> None:
 
 def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
     """Merge small segments at the ends of logs. Errors are only logged, because the records are published already."""
-    wanted = sorted(logs)
+    sorted_logs = sorted(logs)
     outcomes: Sequence[Published | Exception | None]
     try:
-        outcomes = writer.merge_ends(wanted, limit_bytes)
+        outcomes = writer.merge_ends(sorted_logs, limit_bytes)
     except StorageError as error:  # before the first merge
-        outcomes = [error] * len(wanted)
-    for log, outcome in zip(wanted, outcomes, strict=True):
+        outcomes = [error] * len(sorted_logs)
+    for log, outcome in zip(sorted_logs, outcomes, strict=True):
         if isinstance(outcome, Exception):
             _LOGGER.warning("small segments of %s are not merged: %s", log, outcome)
 
@@ -125,8 +125,8 @@ _MERGERS: Final[list[Merger]] = []
 
 def merger_of(target: WriteTarget) -> Merger:
     """Return the merger of a target, one for each target in a process."""
-    for found in _MERGERS:
-        if found.target == target:
-            return found
+    for merger in _MERGERS:
+        if merger.target == target:
+            return merger
     _MERGERS.append(Merger(target))
     return _MERGERS[-1]

@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
     mark: WriteMark | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles only this text
+        return _unpack_written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles only this text
 
 
 _WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
@@ -60,7 +60,7 @@ _WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
 )
 
 
-def _written(text: str) -> Written:
+def _unpack_written(text: str) -> Written:
     return Written(*_WRITTEN.unpack(text))
 
 
@@ -85,52 +85,52 @@ def publish(
         StorageError: a commit failed; the commits of other partitions are published. With a mark, a repeated call skips
             those partitions.
     """
-    by_name = dict[TopicPartition, list[StagedSegment]]()
-    for found in _staged(messages):
-        by_name.setdefault(found.log, []).append(found)
-    if not by_name:
+    segments_by_log = dict[TopicPartition, list[StagedSegment]]()
+    for segment in _collect_segments(messages):
+        segments_by_log.setdefault(segment.log, []).append(segment)
+    if not segments_by_log:
         return []
     merges_later = merges_later and options.target.is_tier
-    done = list[Published]()
+    published = list[Published]()
     try:
         with open_writer(options.target) as writer:
-            done = _append_all(writer, dict(sorted(by_name.items())), mark)
+            published = _append_all(writer, dict(sorted(segments_by_log.items())), mark)
             if options.merge_bytes and not merges_later:
-                merge_ends(writer, by_name, options.merge_bytes)
+                merge_ends(writer, segments_by_log, options.merge_bytes)
     except StorageError as error:
-        if not done:
+        if not published:
             raise
         # the records are published and durable; an error would ask for a repetition
         _LOGGER.warning("%s was not closed cleanly after a write: %s", options.target.location, error)
     if options.merge_bytes and merges_later:
-        merger_of(options.target).submit(by_name, options.merge_bytes)
-    return done
+        merger_of(options.target).submit(segments_by_log, options.merge_bytes)
+    return published
 
 
 def _append_all(
-    writer: BulkWriter, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None
+    writer: BulkWriter, segments_by_log: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None
 ) -> list[Published]:
     """Publish staged segments, and return a result for each log. Raise the first error after all commits."""
-    outcomes = writer.append_all(staged, mark)
-    done = [found for found in outcomes if isinstance(found, Published)]
-    for log, outcome in zip(staged, outcomes, strict=True):
+    outcomes = writer.append_all(segments_by_log, mark)
+    published = [result for result in outcomes if isinstance(result, Published)]
+    for log, outcome in zip(segments_by_log, outcomes, strict=True):
         if isinstance(outcome, Exception):
-            there = ", ".join(str(found.log) for found in done) or "none"
-            outcome.add_note(f"already published when it failed at {log}: {there}")
+            published_logs = ", ".join(str(result.log) for result in published) or "none"
+            outcome.add_note(f"already published when it failed at {log}: {published_logs}")
             raise outcome
-    return done
+    return published
 
 
 def discard(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Discard the staged segments of a failed write. Published segments stay."""
-    staged = _staged(messages)
-    if staged:
+    segments = _collect_segments(messages)
+    if segments:
         with options.target.open() as writer:
-            writer.discard(staged)
+            writer.discard(segments)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:
-    return [found for message in messages if isinstance(message, Written) for found in message.staged]
+def _collect_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:
+    return [segment for message in messages if isinstance(message, Written) for segment in message.staged]
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
@@ -140,9 +140,9 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
     """
     check_schema(schema, options.topic)
     options.warn_of_ignored()
-    left_out = sorted(set(schema.names) - set(written_names(schema.names)))
-    if left_out:
-        _LOGGER.warning("columns that are not written: %s", ", ".join(left_out))
+    ignored = sorted(set(schema.names) - set(written_names(schema.names)))
+    if ignored:
+        _LOGGER.warning("columns that are not written: %s", ", ".join(ignored))
     with open_writer(options.target) as writer:
         if options.topic is None:
             return
@@ -192,14 +192,14 @@ class StreamWriter(_ArrowStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task, and return its message for the driver."""
-        from stratalog_spark.write.stage import as_arrow, stage  # noqa: PLC0415 - imports pyarrow
+        from stratalog_spark.write.stage import convert_to_arrow, stage  # noqa: PLC0415 - imports pyarrow
 
         context = TaskContext.get()
         query = context and context.getLocalProperty(_QUERY)
         number = context and context.getLocalProperty(_BATCH)
         if query is None or number is None:
             raise ConfigError("a task of a stream has no query id and batch id: this release of Spark is not supported")
-        return Written(stage(self._options, as_arrow(iterator, self._schema)), WriteMark(query, int(number)))
+        return Written(stage(self._options, convert_to_arrow(iterator, self._schema)), WriteMark(query, int(number)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the segments that the tasks of the micro-batch ``batchId`` staged, by one commit per partition.

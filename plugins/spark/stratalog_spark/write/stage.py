@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from stratalog import TopicPartition
 from stratalog.writing import BulkWriter, Stage, StagedSegment
 from stratalog_spark.columns.kafka_columns import written_names
-from stratalog_spark.columns.row_columns import record_columns, select_written, split_by_log
+from stratalog_spark.columns.row_columns import convert_rows, select_written, split_by_log
 from stratalog_spark.columns.scanned_rows import ARROW_TYPES
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.tasks.worker import freeze_once
@@ -32,20 +32,20 @@ def stage(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[Stage
     discarded. If the process of the task is killed, its staged segments remain as garbage.
     """
     freeze_once()
-    with open_writer(options.target) as writer, ExitStack() as opened:
-        task = _Task(options, writer, opened)
+    with open_writer(options.target) as writer, ExitStack() as stack:
+        task = _Task(options, writer, stack)
         for batch in batches:
             task.write(batch)
-        staged = task.finish()
-        opened.pop_all()
-        return staged
+        segments = task.finish()
+        stack.pop_all()
+        return segments
 
 
 class _Task:
     """State of one task, which collects rows for each partition and encodes them in groups."""
 
-    def __init__(self, options: SinkOptions, writer: BulkWriter, opened: ExitStack) -> None:
-        self._options, self._writer, self._opened = options, writer, opened
+    def __init__(self, options: SinkOptions, writer: BulkWriter, stack: ExitStack) -> None:
+        self._options, self._writer, self._stack = options, writer, stack
         self._partitions = cache(writer.partitions)
         self._stages: dict[TopicPartition, Stage] = {}
         self._waiting: dict[TopicPartition, list[pa.RecordBatch]] = {}
@@ -64,37 +64,37 @@ class _Task:
     def _encode(self, log: TopicPartition) -> None:
         if log not in self._stages:
             stage = self._writer.stage(log, compression=self._options.compression)
-            self._stages[log] = self._opened.enter_context(stage)
+            self._stages[log] = self._stack.enter_context(stage)
         del self._sizes[log]
         for rows in self._waiting.pop(log):
-            self._stages[log].add(record_columns(rows))
+            self._stages[log].add(convert_rows(rows))
 
     def finish(self) -> list[StagedSegment]:
         """Encode the remaining rows, and return all staged segments."""
         for log in list(self._waiting):
             self._encode(log)
-        return [found for stage in self._stages.values() for found in stage.finish()]
+        return [segment for stage in self._stages.values() for segment in stage.finish()]
 
 
-def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+def convert_to_arrow(items: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the input of a sink as Arrow batches. Before Spark 4.1, the input of streams is rows, which are converted.
 
     A converted batch contains only the columns that are written.
     """
     names = written_names(schema.names)
-    wanted = pa.schema([(names[name], ARROW_TYPES[schema[name].dataType.simpleString()]) for name in names])
-    rest = iter(given)
-    while taken := list(islice(rest, 1)):
-        if isinstance(taken[0], pa.RecordBatch):
-            yield taken[0]
+    arrow_schema = pa.schema([(names[name], ARROW_TYPES[schema[name].dataType.simpleString()]) for name in names])
+    remaining = iter(items)
+    while rows := list(islice(remaining, 1)):
+        if isinstance(rows[0], pa.RecordBatch):
+            yield rows[0]
             continue
-        taken.extend(islice(rest, _ROWS - 1))
-        plain = [_plain(row.asDict(recursive=True), names) for row in taken]
-        yield pa.RecordBatch.from_pylist(plain, schema=wanted)
+        rows.extend(islice(remaining, _ROWS - 1))
+        converted = [_select_columns(row.asDict(recursive=True), names) for row in rows]
+        yield pa.RecordBatch.from_pylist(converted, schema=arrow_schema)
 
 
-def _plain(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _select_columns(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the written columns of a row. The timestamp, which Spark passes as local time, gets a time zone."""
-    row = {names[name]: given[name] for name in names}
-    stamp = row.get("timestamp")
-    return row if stamp is None else {**row, "timestamp": stamp.astimezone()}
+    row = {names[name]: values[name] for name in names}
+    timestamp = row.get("timestamp")
+    return row if timestamp is None else {**row, "timestamp": timestamp.astimezone()}
