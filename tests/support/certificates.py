@@ -85,7 +85,7 @@ def handshake(server: TlsContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket
     Both handshakes advance alternately on the calling thread.
     """
     near, far = socket.socketpair()
-    accepted = server.encrypted(near)
+    accepted = server.wrap_socket(near)
     asked = client.wrap_socket(far, server_hostname="127.0.0.1", do_handshake_on_connect=False)
     waiting = [accepted, asked]
     for found in waiting:

@@ -38,7 +38,7 @@ class Faults:
         self._throttle_ms = 0
         self._not_leader = Counter[str]()  # by topic
         self._drop_all: Callable[[], None] = lambda: None
-        self._moved = 0  # number of leader changes
+        self._leader_changes = 0  # number of leader changes
 
     def drop_connections(self) -> None:
         """Close all connections of the gateway. Clients can reconnect immediately. Without a gateway, do nothing."""
@@ -47,32 +47,32 @@ class Faults:
     @contextlib.contextmanager
     def lost_requests(self, *apis: str) -> Iterator[None]:
         """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
-        with self._ordered(self._lost_requests, apis):
+        with self._inject(self._lost_requests, apis):
             yield
 
     @contextlib.contextmanager
     def lost_responses(self, *apis: str) -> Iterator[None]:
         """Handle each request of the named APIs, and close the connection instead of sending the response."""
-        with self._ordered(self._lost_responses, apis):
+        with self._inject(self._lost_responses, apis):
             yield
 
     @contextlib.contextmanager
-    def _ordered(self, planned: set[str], apis: Iterable[str]) -> Iterator[None]:
-        names = {_known(api) for api in apis}
+    def _inject(self, faulty_apis: set[str], apis: Iterable[str]) -> Iterator[None]:
+        names = {_check_api(api) for api in apis}
         with self._lock:
-            planned |= names
+            faulty_apis |= names
         try:
             yield
         finally:
             with self._lock:
-                planned -= names
+                faulty_apis -= names
 
     @contextlib.contextmanager
     def slow(self, api: str, delay_ms: int) -> Iterator[None]:
         """Delay each request of an API by ``delay_ms``. The end of the block ends the delays in progress."""
         ended = threading.Event()
         with self._lock:
-            self._delays[_known(api)] = delay_ms, ended
+            self._delays[_check_api(api)] = delay_ms, ended
         try:
             yield
         finally:
@@ -102,15 +102,15 @@ class Faults:
         """
         with self._lock:
             self._not_leader[topic] += 1
-            self._moved += 1
+            self._leader_changes += 1
         try:
             yield
         finally:
             with self._lock:
                 self._not_leader[topic] -= 1
-                self._moved += 1
+                self._leader_changes += 1
 
-    def dispatched(self, dispatch: Dispatch) -> Dispatch:
+    def wrap_dispatch(self, dispatch: Dispatch) -> Dispatch:
         """Return ``dispatch`` with the faults ``slow``, ``lost_requests`` and ``lost_responses``."""
 
         def faulty(data: memoryview, client: Client) -> Response:
@@ -152,7 +152,7 @@ class Faults:
     @property
     def leader_changes(self) -> int:
         """Number of leader changes so far: one at the start and one at the end of each fault ``not_leader``."""
-        return self._moved
+        return self._leader_changes
 
     def check_leader(self, topic: str) -> None:
         """Raise NotLeaderOrFollowerError during the fault ``not_leader`` of a topic."""
@@ -166,7 +166,7 @@ class _ThrottlingQuotas(Quotas):
     def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
         super().__init__("", clock)
         self._quotas, self._faults = quotas, faults
-        self._have_waited = set[Client]()  # clients whose last fetch was throttled
+        self._waited_clients = set[Client]()  # clients whose last fetch was throttled
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
         throttle_ms = self._quotas.record(limit, client, client_id, count)
@@ -177,8 +177,8 @@ class _ThrottlingQuotas(Quotas):
 
     def _has_waited(self, client: Client) -> bool:
         """Return True for every second call with the same client. Only one thread at a time calls it with a client."""
-        has_waited = client in self._have_waited
-        (self._have_waited.discard if has_waited else self._have_waited.add)(client)
+        has_waited = client in self._waited_clients
+        (self._waited_clients.discard if has_waited else self._waited_clients.add)(client)
         return has_waited
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
@@ -218,7 +218,7 @@ class _MovedLogs:
         return self._source.offline_log_directories()
 
 
-def _known(api: str) -> str:
-    if api not in {found.name for found in APIS.values()}:
+def _check_api(api: str) -> str:
+    if api not in {supported.name for supported in APIS.values()}:
         raise ConfigError(f"there is no API {api} in the gateway")
     return api

@@ -48,14 +48,14 @@ class Gateway:
         source: ReadOnlySource | None = None,
         faults: Faults | None = None,
     ) -> None:
-        wrong = settings.contradiction()
-        if wrong:
-            raise ConfigError(wrong).advised("set insecure of [plugins.gateway] to allow it")
+        contradiction = settings.contradiction()
+        if contradiction:
+            raise ConfigError(contradiction).advised("set insecure of [plugins.gateway] to allow it")
         if source is not None:
             settings = dataclasses.replace(settings, auto_create=False)
         self._source = source
-        seen: LogSource = engine if source is None else source
-        self._node = Node(engine, settings, clock, seen if faults is None else faults.source(seen))
+        log_source: LogSource = engine if source is None else source
+        self._node = Node(engine, settings, clock, log_source if faults is None else faults.source(log_source))
         self._groups = GroupTable(self._node)
         if source is not None:
             source.attach(self._groups.forget_topic)
@@ -64,7 +64,7 @@ class Gateway:
         self._quotas = ConnectionQuotas(settings, self._node.quotas, clock)
         dispatch: Dispatch = Dispatcher(self._node, self._groups)
         if faults is not None:
-            self._node.quotas, dispatch = faults.quotas(self._node.quotas), faults.dispatched(dispatch)
+            self._node.quotas, dispatch = faults.quotas(self._node.quotas), faults.wrap_dispatch(dispatch)
             faults.attach(self.drop_all)
         permissions = self._permissions()
         self._listeners: list[Listener] = []
@@ -78,11 +78,11 @@ class Gateway:
 
     def _permissions(self) -> Permissions | None:
         settings, acls = self._node.settings, self._node.acls
-        found: Permissions | None = None
+        authorizer: Permissions | None = None
         if acls is not None:
             super_users = frozenset(name.strip() for name in settings.super_users.split(";") if name.strip())
-            found = Authorizer(acls, super_users, allow_everyone=settings.allow_everyone)
-        return found if self._source is None else ReadOnlyPermissions(found)
+            authorizer = Authorizer(acls, super_users, allow_everyone=settings.allow_everyone)
+        return authorizer if self._source is None else ReadOnlyPermissions(authorizer)
 
     def _listener(self, endpoint: Endpoint, handshake: EndpointHandshake) -> Listener:
         settings = self._node.settings

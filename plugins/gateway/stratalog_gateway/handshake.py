@@ -36,9 +36,9 @@ class EndpointHandshake:
         self._mechanisms = enabled_mechanisms(settings, node.users, node.clock) if protocol.has_sasl else None
         self._principal = principal_mapping(settings.principal_rules)
 
-    def secured(self, connection: socket.socket) -> socket.socket:
+    def wrap_socket(self, connection: socket.socket) -> socket.socket:
         """Return the connection, over TLS if the listener uses TLS. The TLS handshake has not begun."""
-        return connection if self._tls is None else self._tls.encrypted(connection)
+        return connection if self._tls is None else self._tls.wrap_socket(connection)
 
     def perform(self, connection: socket.socket, host: str) -> Requests:
         """Perform the TLS handshake if the listener uses TLS, and return the handler of the connection's requests.

@@ -71,8 +71,8 @@ class Listener:
         with self._lock:
             self._stopping.set()
             threads = [self._thread, *self._open.values()]
-            for found in (self._socket, *self._open):
-                shut(found)
+            for open_socket in (self._socket, *self._open):
+                shut(open_socket)
         for thread in threads:
             if thread.ident is not None:
                 thread.join(wait_s)
@@ -82,8 +82,8 @@ class Listener:
     def drop_all(self) -> None:
         """Close all connections. Clients can reconnect immediately."""
         with self._lock:
-            for found in self._open:
-                shut(found)
+            for open_socket in self._open:
+                shut(open_socket)
 
     def _accept_all(self) -> None:
         while True:
@@ -105,7 +105,7 @@ class Listener:
         limit = self._quotas.refusal(host)
         if limit:
             connection.close()
-            self._refused(limit, host)
+            self._warn_refused(limit, host)
             return
         thread = threading.Thread(
             target=self._serve, args=(connection, host), name=f"stratalog-gateway-{port}", daemon=True
@@ -120,7 +120,7 @@ class Listener:
             _LOGGER.warning("a connection was closed: no thread can be started for it")
             self._forget(connection, host)
 
-    def _refused(self, limit: str, host: str) -> None:
+    def _warn_refused(self, limit: str, host: str) -> None:
         """Log a refused connection, at most one in a second. A flood must not fill the disk with messages."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_warning_ns:
@@ -131,7 +131,7 @@ class Listener:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
-            connection = self._secured(connection)
+            connection = self._prepare_socket(connection)
             requests = self._handshake.perform(connection, host)
             self._answer_all(Connection(connection, requests))
         except (MalformedRequestError, StorageError) as error:
@@ -145,20 +145,20 @@ class Listener:
         finally:
             self._forget(connection, host)
 
-    def _secured(self, connection: socket.socket) -> socket.socket:
+    def _prepare_socket(self, connection: socket.socket) -> socket.socket:
         """Return a connection with timeouts, over TLS if the listener uses TLS."""
         with self._lock:  # `stop` finds either the plain or the encrypted connection
-            found = self._handshake.secured(connection)
-            self._open[found] = self._open.pop(connection)
+            wrapped = self._handshake.wrap_socket(connection)
+            self._open[wrapped] = self._open.pop(connection)
             if self._stopping.is_set():
-                shut(found)
-        if isinstance(found, ssl.SSLSocket):
-            found.settimeout(self._idle_ms / 1000)
-            return found
+                shut(wrapped)
+        if isinstance(wrapped, ssl.SSLSocket):
+            wrapped.settimeout(self._idle_ms / 1000)
+            return wrapped
         limit = _TIMEVAL.pack(self._idle_ms // 1000, self._idle_ms % 1000 * 1000)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # unlike settimeout, without further system calls
-            found.setsockopt(socket.SOL_SOCKET, option, limit)
-        return found
+            wrapped.setsockopt(socket.SOL_SOCKET, option, limit)
+        return wrapped
 
     def _forget(self, connection: socket.socket, host: str) -> None:
         with self._lock:

@@ -89,7 +89,7 @@ class Node:
         self.users = EditedFile(users_file, load_users, save_users, clock) if users_file else None
         self.changing_topics = threading.Lock()
         self._lock = threading.Lock()
-        self._known = _Known(self.source)
+        self._caches = _Caches(self.source)
         self._closed = False
 
     @property
@@ -103,9 +103,9 @@ class Node:
 
     def wait(self, event: threading.Event, until_ns: int) -> None:
         """Wait until an event is set, at most until the monotonic time ``until_ns``."""
-        left_ms = (until_ns - self.now_ns() + _NS_PER_MS - 1) // _NS_PER_MS
-        if left_ms > 0:
-            self.clock.wait(event, left_ms)
+        remaining_ms = (until_ns - self.now_ns() + _NS_PER_MS - 1) // _NS_PER_MS
+        if remaining_ms > 0:
+            self.clock.wait(event, remaining_ms)
 
     def log(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
         """Return the log of a partition, from a cache if possible; raise the errors of ``LogSource.log``.
@@ -135,19 +135,19 @@ class Node:
 
     def watch(self, topic: str, partition: int) -> Watch:
         """Return the ``Watch`` that wakes the fetches of a log; raise the errors of ``LogSource.log``."""
-        known = self._current()
-        log = known.log(topic, partition)
+        caches = self._current()
+        log = caches.log(topic, partition)
         with self._lock:
-            found = known.watches.get((topic, partition))
-            if found is None:
-                found = known.watches[topic, partition] = Watch(log)
-                if known is not self._known:  # a topic has changed, and the watches of ``known`` are already closed
-                    found.close()
-        return found
+            watch = caches.watches.get((topic, partition))
+            if watch is None:
+                watch = caches.watches[topic, partition] = Watch(log)
+                if caches is not self._caches:  # a topic has changed, and the watches of ``caches`` are already closed
+                    watch.close()
+        return watch
 
     def appended(self, topic: str, partition: int) -> None:
         """Wake the fetches that wait for a log. Call this method after an append, because the log wakes them later."""
-        watch = self._known.watches.get((topic, partition))
+        watch = self._caches.watches.get((topic, partition))
         if watch is not None:
             watch.wake()
 
@@ -155,23 +155,23 @@ class Node:
         """Wake waiting fetches, unsubscribe from all logs, and set ``is_closed``. Idempotent."""
         with self._lock:
             self._closed = True
-            known = self._known
-        known.close()
+            caches = self._caches
+        caches.close()
 
-    def _current(self) -> _Known:
+    def _current(self) -> _Caches:
         """Return the caches; new and empty caches if a topic has changed."""
-        known = self._known
-        if known.version == self.source.topic_changes:
-            return known
+        caches = self._caches
+        if caches.version == self.source.topic_changes:
+            return caches
         with self._lock:
-            if self._known is known:
-                self._known = _Known(self.source)
-            replaced, current = known, self._known
+            if self._caches is caches:
+                self._caches = _Caches(self.source)
+            replaced, current = caches, self._caches
         replaced.close()
         return current
 
 
-class _Known:
+class _Caches:
     """Caches that are valid until the next change of a topic."""
 
     def __init__(self, source: LogSource) -> None:
@@ -184,27 +184,27 @@ class _Known:
 
     def log(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
         key = topic if topic_id is None else topic_id, partition
-        found = self._logs.get(key)
-        if found is None:
-            found = self._source.log(topic, partition)
-            if topic_id is not None and found.topic_id is not None and found.topic_id.as_uuid.bytes != topic_id:
-                raise UnknownTopicIdError(f"the topic {topic} has another id now: {found.topic_id}")
-            self._logs[key] = found
-        return found
+        log = self._logs.get(key)
+        if log is None:
+            log = self._source.log(topic, partition)
+            if topic_id is not None and log.topic_id is not None and log.topic_id.as_uuid.bytes != topic_id:
+                raise UnknownTopicIdError(f"the topic {topic} has another id now: {log.topic_id}")
+            self._logs[key] = log
+        return log
 
     def topics(self) -> dict[str, TopicInfo]:
-        found = self._topics
-        if found is None:
-            found = self._topics = self._source.topics()
-        return found
+        topics = self._topics
+        if topics is None:
+            topics = self._topics = self._source.topics()
+        return topics
 
     def names(self) -> dict[bytes, str]:
-        found = self._names
-        if found is None:
-            found = self._names = {
+        names = self._names
+        if names is None:
+            names = self._names = {
                 info.topic_id.as_uuid.bytes: name for name, info in self.topics().items() if info.topic_id is not None
             }
-        return found
+        return names
 
     def close(self) -> None:
         for watch in list(self.watches.values()):
@@ -218,19 +218,19 @@ class Watch:
         self._log, self._lock = log, threading.Lock()
         self._waiting: set[threading.Event] = set()
         self._closed = False
-        self._unsubscribe = log.subscribe(self._moved)
+        self._unsubscribe = log.subscribe(self._wake_at_change)
 
-    def add(self, event: threading.Event, seen: LogOffsets) -> bool:
+    def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
         """Register ``event`` to be set at the next change of the log's bounds. Call ``leave`` after the wait.
 
-        Return False if the caller must not wait: the bounds already differ from ``seen``, or the watch is closed.
+        Return False if the caller must not wait: the log already has other bounds than ``bounds``, or the watch is closed.
         Raise StorageError if the bounds cannot be read.
         """
         with self._lock:
             if self._closed:
                 return False
             self._waiting.add(event)
-        return self._log.offsets() == seen
+        return self._log.offsets() == bounds
 
     def leave(self, event: threading.Event) -> None:
         """Remove an event. Do nothing if the event is not registered."""
@@ -253,6 +253,6 @@ class Watch:
         self._unsubscribe()
         self.wake()
 
-    def _moved(self, bounds: LogOffsets) -> None:
+    def _wake_at_change(self, bounds: LogOffsets) -> None:
         del bounds
         self.wake()

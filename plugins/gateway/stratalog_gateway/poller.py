@@ -32,11 +32,13 @@ class Poller:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._stopping, wakes = socket.socketpair()
-        self._selector.register(wakes, selectors.EVENT_READ)
+        self._stop_sender, stop_receiver = socket.socketpair()
+        self._selector.register(stop_receiver, selectors.EVENT_READ)
         self._lock = threading.Lock()
         self._is_stopped = False  # under _lock
-        self._thread = threading.Thread(target=self._run, args=(wakes,), name="stratalog-gateway-poller", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(stop_receiver,), name="stratalog-gateway-poller", daemon=True
+        )
 
     def start(self) -> None:
         """Start the thread."""
@@ -50,7 +52,7 @@ class Poller:
         """
         with self._lock:
             self._is_stopped = True
-        self._stopping.close()
+        self._stop_sender.close()
         if self._thread.ident is None:
             self._thread.start()  # closes its sockets, and ends
         self._thread.join(wait_s)
@@ -79,19 +81,19 @@ class Poller:
             is_polled = not self._is_stopped
             if is_polled:  # epoll and kqueue notice a socket that is registered while they wait
                 self._selector.register(connection.socket, selectors.EVENT_READ, polled)
-        seen = 0
+        seen_arrivals = 0
         while is_polled and not polled.done.acquire(timeout=idle_s):
-            if polled.arrivals == seen and not polled.is_in_progress:
+            if polled.arrivals == seen_arrivals and not polled.is_in_progress:
                 shut(connection.socket)
-            seen = polled.arrivals
+            seen_arrivals = polled.arrivals
         connection.socket.settimeout(timeout_s)
         connection.flush()
         if polled.error is not None:
             raise polled.error
         return polled.response
 
-    def _run(self, wakes: socket.socket) -> None:
-        with self._selector, wakes:
+    def _run(self, stop_receiver: socket.socket) -> None:
+        with self._selector, stop_receiver:
             is_running = True
             while is_running:
                 for key, _ in self._selector.select():

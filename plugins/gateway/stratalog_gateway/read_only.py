@@ -75,11 +75,11 @@ class ReadOnlySource:
             self._ids = cast(dict[str, str], read_field(ids_file, _IDS_VERSION, "topics", dict))
         self._stored_ids = dict(self._ids)
         self._forget_offsets: Callable[[str], object] = lambda _: None
-        self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
+        self._logs: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
         self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
         self._changes = 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._refresh_all, name="stratalog-gateway-refresh", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stratalog-gateway-refresh", daemon=True)
 
     @property
     def topic_changes(self) -> int:
@@ -117,11 +117,11 @@ class ReadOnlySource:
         """Return the log of a partition, without the methods that write; raise the errors of ``Reader.log``."""
         name = TopicPartition(topic, partition)
         with self._lock:
-            found = self._opened.get(name)
-            if found is None:
-                opened = self._reader.log(topic, partition)
-                found = self._opened[name] = _ReadOnlyLog(opened, self._reader.topic_config(name))
-        return cast(Log, found)
+            log = self._logs.get(name)
+            if log is None:
+                log_reader = self._reader.log(topic, partition)
+                log = self._logs[name] = _ReadOnlyLog(log_reader, self._reader.topic_config(name))
+        return cast(Log, log)
 
     def topic_settings(self, name: str) -> dict[str, TopicSetting]:
         """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
@@ -130,11 +130,11 @@ class ReadOnlySource:
             raise UnknownTopicError(f"there is no topic {name}")
         with self._lock:
             config = info.config
-        plain, keys = TopicConfig().to_mapping(), TopicConfig.keys()
+        defaults, keys = TopicConfig().to_mapping(), TopicConfig.keys()
         return {
-            found: TopicSetting(value, plain[found], "default" if value == plain[found] else "topic", keys[found].doc)
-            for found, value in config.to_mapping().items()
-            if found in keys
+            key: TopicSetting(value, defaults[key], "default" if value == defaults[key] else "topic", keys[key].doc)
+            for key, value in config.to_mapping().items()
+            if key in keys
         }
 
     def log_directories(self) -> Mapping[str, tuple[TopicPartition, ...]]:
@@ -149,18 +149,18 @@ class ReadOnlySource:
         """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
         with self._lock:
             try:
-                changed, topics = self._reader.refresh(), self._reader.topics()
+                changed_names, topics = self._reader.refresh(), self._reader.topics()
             except BaseException:
                 self._changes += self._forget_closed()  # the failed refresh may have closed logs
                 raise
-            moved = [self._opened[name] for name in changed if name in self._opened]
+            changed_logs = [self._logs[name] for name in changed_names if name in self._logs]
             self._forget_closed()
             self._compare_ids(topics)
             if self._is_outdated or _identities(topics) != _identities(self._topics):
                 self._topics, self._is_outdated = topics, False
                 self._changes += 1
-        for log in moved:
-            log.moved()
+        for log in changed_logs:
+            log.run_callbacks()
 
     def _compare_ids(self, topics: Mapping[str, TopicInfo]) -> None:
         """Delete the committed offsets of topics that were created again, and then store the ids of all topics.
@@ -187,13 +187,13 @@ class ReadOnlySource:
 
     def _forget_closed(self) -> bool:
         """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""
-        closed = [name for name, log in self._opened.items() if log.is_closed]
+        closed = [name for name, log in self._logs.items() if log.is_closed]
         for name in closed:
-            del self._opened[name]
+            del self._logs[name]
         self._is_outdated |= bool(closed)
         return bool(closed)
 
-    def _refresh_all(self) -> None:
+    def _run(self) -> None:
         while not self._clock.wait(self._stopping, self._refresh_ms):
             try:
                 self.refresh()
@@ -244,7 +244,7 @@ class _ReadOnlyLog:
         self._callbacks.add(callback)
         return lambda: self._callbacks.discard(callback)
 
-    def moved(self) -> None:
+    def run_callbacks(self) -> None:
         """Call the callbacks with the bounds of the log, unless the log is closed."""
         if not self.is_closed:
             bounds = self._log.offsets()

@@ -75,20 +75,20 @@ def serve(
     If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it. Any
     number of such gateways can read one tier while a writer commits to it.
     """
-    chosen: dict[str, object] = {"listeners": [_listener(text) for text in listen]} if listen else {}
+    overrides: dict[str, object] = {"listeners": [_listener(text) for text in listen]} if listen else {}
     options = {"advertised.host": advertised_host, "node.id": node_id, "insecure": insecure or None}
-    chosen |= {name: value for name, value in options.items() if value is not None}
-    settings = _settings(config, chosen)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    overrides |= {name: value for name, value in options.items() if value is not None}
+    settings = _settings(config, overrides)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     sys.setswitchinterval(_SWITCH_S)
     threading.stack_size(_STACK_BYTES)
-    with stop_event() as stop, contextlib.ExitStack() as opened:
+    with stop_event() as stop, contextlib.ExitStack() as stack:
         if read_only or "://" in directories[0]:
-            place = _only(directories)
-            reader = opened.enter_context(open_reader(place, tier=tier, tier_options=tier_options, config=config))
-            state = opened.enter_context(tempfile.TemporaryDirectory()) if state is None else state
-            engine = opened.enter_context(open_engine(state, tier="", config={}))
+            location = _only_location(directories)
+            reader = stack.enter_context(open_reader(location, tier=tier, tier_options=tier_options, config=config))
+            state = stack.enter_context(tempfile.TemporaryDirectory()) if state is None else state
+            engine = stack.enter_context(open_engine(state, tier="", config={}))
             source = ReadOnlySource(reader, settings.refresh_ms, Env().clock, Path(state, _IDS_FILE))
         elif state is not None:
             raise ConfigError("--state is for a read-only gateway: add --read-only")
@@ -96,7 +96,7 @@ def serve(
             source = None
             for directory in directories:
                 _check_directory(directory)
-            engine = opened.enter_context(open_engine(directories, tier=tier, tier_options=tier_options, config=config))
+            engine = stack.enter_context(open_engine(directories, tier=tier, tier_options=tier_options, config=config))
         gateway = Gateway(engine, settings, Env().clock, source)
         try:
             engine.start()
@@ -110,11 +110,11 @@ def serve(
             gateway.stop()
 
 
-def _only(places: tuple[str, ...]) -> str:
+def _only_location(locations: tuple[str, ...]) -> str:
     """Return the only location that a read-only gateway reads; raise ConfigError if there are several."""
-    if len(places) > 1:
+    if len(locations) > 1:
         raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
-    return places[0]
+    return locations[0]
 
 
 def _check_directory(directory: str) -> None:
@@ -125,15 +125,15 @@ def _check_directory(directory: str) -> None:
         open_reader(directory, config={}).close()  # raises the error
 
 
-def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySection:
-    """Return the settings of ``[plugins.gateway]``, overridden by ``chosen``; raise ConfigError if a value is wrong."""
+def _settings(config: str | None, overrides: Mapping[str, object]) -> GatewaySection:
+    """Return the settings of ``[plugins.gateway]``, with ``overrides``; raise ConfigError if a value is wrong."""
     plugins = (settings_contents(config) or {}).get("plugins", {})
-    stored = plugins.get("gateway", {}) if isinstance(plugins, dict) else {}
-    found = GatewaySection().merged(stored, f"[plugins.gateway] of {config}").merged(chosen, "options")
-    wrong = found.contradiction()
-    if wrong:
-        raise ConfigError(wrong).advised("add --insecure to allow it")
-    return found
+    file_settings = plugins.get("gateway", {}) if isinstance(plugins, dict) else {}
+    settings = GatewaySection().merged(file_settings, f"[plugins.gateway] of {config}").merged(overrides, "options")
+    contradiction = settings.contradiction()
+    if contradiction:
+        raise ConfigError(contradiction).advised("add --insecure to allow it")
+    return settings
 
 
 def _listener(text: str) -> str:
@@ -142,8 +142,8 @@ def _listener(text: str) -> str:
     Raises:
         ConfigError: the text has no host, or no valid port.
     """
-    named = text if "://" in text else f"PLAINTEXT://{text}"
-    host, _, port = named.partition("://")[2].rpartition(":")
+    uri = text if "://" in text else f"PLAINTEXT://{text}"
+    host, _, port = uri.partition("://")[2].rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ConfigError(f"--listen {text} is not of the form HOST:PORT, such as 127.0.0.1:9092")
-    return named
+    return uri

@@ -92,12 +92,12 @@ class GatewaySection(SecuritySection):
         """
         if not self.listeners:
             host = f"[{self.host}]" if ":" in self.host else self.host
-            found = parse_endpoints((f"PLAINTEXT://{host}:{self.port}",), self.advertised_listeners, {})
+            endpoints = parse_endpoints((f"PLAINTEXT://{host}:{self.port}",), self.advertised_listeners, {})
         else:
-            found = parse_endpoints(self.listeners, self.advertised_listeners, self._protocols())
-        for endpoint in found if self.advertised_host else ():
+            endpoints = parse_endpoints(self.listeners, self.advertised_listeners, self._protocols())
+        for endpoint in endpoints if self.advertised_host else ():
             endpoint.advertised_host = self.advertised_host
-        return found
+        return endpoints
 
     def _protocols(self) -> dict[str, str]:
         pairs = (text.partition(":") for text in self.protocol_map)

@@ -16,7 +16,7 @@ from stratalog_gateway.security.users import (
     MIN_ITERATIONS,
     load_users,
     make_credential,
-    normalized,
+    normalize,
     save_users,
 )
 
@@ -45,17 +45,17 @@ def users() -> None:
 )
 def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None:
     """Add the user NAME to FILE, or change the user's password. A missing file is created."""
-    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _asked_password()
+    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _prompt_password()
     if not password or not name:
         raise ConfigError("name and password must not be empty")
-    known = dict(load_users(file)) if file.exists() else {}
-    known[normalized(name)] = {
+    credentials = dict(load_users(file)) if file.exists() else {}
+    credentials[normalize(name)] = {
         mechanism: make_credential(mechanism, password, iterations=iterations) for mechanism in ALGORITHMS
     }
-    save_users(file, known)
+    save_users(file, credentials)
 
 
-def _asked_password() -> str:
+def _prompt_password() -> str:
     """Ask twice for a password. If standard input is at its end, raise a UsageError that names ``--password-stdin``."""
     try:
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
@@ -70,10 +70,10 @@ def _asked_password() -> str:
 @click.argument("name")
 def remove(file: Path, name: str) -> None:
     """Remove the user NAME from FILE. Connections of the user stay open."""
-    known = dict(load_users(file))
-    if known.pop(normalized(name), None) is None:
+    credentials = dict(load_users(file))
+    if credentials.pop(normalize(name), None) is None:
         raise ConfigError(f"{file} has no user {name}")
-    save_users(file, known)
+    save_users(file, credentials)
 
 
 @users.command("list")

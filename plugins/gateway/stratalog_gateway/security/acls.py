@@ -94,16 +94,16 @@ class Acls:
                 lengths[acl.kind].add(len(acl.name))
             else:
                 self._literal[acl.kind, acl.name].append(acl)
-        self._lengths = {kind: sorted(found) for kind, found in lengths.items()}
+        self._lengths = {kind: sorted(distinct) for kind, distinct in lengths.items()}
 
-    def about(self, kind: ResourceType, name: str) -> list[Acl]:
+    def find(self, kind: ResourceType, name: str) -> list[Acl]:
         """Return the ACLs whose resource type and pattern match a resource."""
-        found = [*self._literal.get((kind, name), ()), *self._literal.get((kind, ANY), ())]
+        acls = [*self._literal.get((kind, name), ()), *self._literal.get((kind, ANY), ())]
         for length in self._lengths.get(kind, ()):
             if length > len(name):
                 break
-            found += self._prefixed.get((kind, name[:length]), ())
-        return found
+            acls += self._prefixed.get((kind, name[:length]), ())
+        return acls
 
     def of_type(self, kind: ResourceType) -> list[Acl]:
         """Return the ACLs for resources of one type."""
@@ -134,30 +134,30 @@ class AclFile(EditedFile[Acls]):
 
     def add(self, acls: Sequence[Acl]) -> None:
         """Add the ACLs that the file does not contain, durably; raise the errors of ``change``."""
-        self.change(lambda known: Acls((*known.all, *acls)))
+        self.change(lambda current: Acls((*current.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
         """Remove the ACLs for which ``matches`` returns True, durably. Return the removed ACLs.
 
         Raise the errors of ``change``.
         """
-        gone: list[Acl] = []
+        removed: list[Acl] = []
 
-        def without(known: Acls) -> Acls:
-            gone.extend(acl for acl in known.all if matches(acl))
-            return Acls(acl for acl in known.all if acl not in gone) if gone else known
+        def remove_matching(current: Acls) -> Acls:
+            removed.extend(acl for acl in current.all if matches(acl))
+            return Acls(acl for acl in current.all if acl not in removed) if removed else current
 
-        self.change(without)
-        return gone
+        self.change(remove_matching)
+        return removed
 
 
 def _acl(item: object, place: str) -> Acl:
     if not isinstance(item, Mapping) or not all(isinstance(value, str) for value in item.values()):
         raise ConfigError(f"{place} is not an object of texts")
-    wrong = sorted(item.keys() ^ _FIELDS, key=str)
-    wrong = [name for name in wrong if name not in _OPTIONAL]
-    if wrong:
-        raise ConfigError(f"{place} has no {wrong[0]}" if wrong[0] in _FIELDS else f"{place}: unknown field {wrong[0]}")
+    names = sorted(item.keys() ^ _FIELDS, key=str)
+    names = [name for name in names if name not in _OPTIONAL]
+    if names:
+        raise ConfigError(f"{place} has no {names[0]}" if names[0] in _FIELDS else f"{place}: unknown field {names[0]}")
     fields = {**_OPTIONAL, **item}
     kind = _word(ResourceType, fields["resourceType"], place)
     name = fields["resourceName"]
@@ -178,12 +178,12 @@ def _acl(item: object, place: str) -> Acl:
 
 
 def _word(words: type[Word], text: str, place: str) -> Word:
-    for found in words:
-        if text.replace("_", "").lower() == found.name.replace("_", "").lower():
-            return found
+    for member in words:
+        if text.replace("_", "").lower() == member.name.replace("_", "").lower():
+            return member
     raise ConfigError(f"{place}: {text!r} is none of {', '.join(map(word, words))}")
 
 
-def word(found: IntEnum) -> str:
+def word(member: IntEnum) -> str:
     """Return Kafka's word for a value, such as ``DescribeConfigs`` for ``Operation.DESCRIBE_CONFIGS``."""
-    return "".join(part.capitalize() for part in found.name.split("_"))
+    return "".join(part.capitalize() for part in member.name.split("_"))

@@ -55,4 +55,4 @@ class Client:
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may perform on a resource, as the bit field of the protocol."""
-        return operation_bits(tuple(found for found in SUPPORTED[kind] if self.allows(found, kind, name)))
+        return operation_bits(tuple(operation for operation in SUPPORTED[kind] if self.allows(operation, kind, name)))

@@ -39,13 +39,13 @@ class ConnectionQuotas:
     def __init__(self, settings: SecuritySection, quotas: Quotas, clock: Clock) -> None:
         self._total, self._per_ip = _total(settings.connections), settings.connections_per_ip
         self._overrides = _overrides(settings.connections_per_ip_overrides)
-        self._created = Rate(settings.connection_rate)
+        self._creation_rate = Rate(settings.connection_rate)
         self._quotas, self._clock, self._lock = quotas, clock, threading.Lock()
         self._open, self._open_by_host = 0, Counter[str]()  # under _lock
 
     def pause_ms(self) -> int:
         """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
-        return self._created.record(1, monotonic_ms(self._clock))
+        return self._creation_rate.record(1, monotonic_ms(self._clock))
 
     def refusal(self, host: str) -> str:
         """Count a connection, and return "". If a limit is reached, only return its text: "max.connections=2000"."""
@@ -54,9 +54,9 @@ class ConnectionQuotas:
         with self._lock:
             if self._open >= self._total:
                 return f"max.connections={self._total}"
-            most = self._overrides.get(host, self._per_ip)
-            if self._open_by_host[host] >= most:
-                return f"max.connections.per.ip={most}"
+            host_limit = self._overrides.get(host, self._per_ip)
+            if self._open_by_host[host] >= host_limit:
+                return f"max.connections.per.ip={host_limit}"
             self._open += 1
             self._open_by_host[host] += 1
         return ""
@@ -70,17 +70,19 @@ class ConnectionQuotas:
                 del self._open_by_host[host]
 
 
-def _total(wanted: int) -> int:
-    """Return ``wanted``; if the process may open too few files, log a warning and return less."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if allowed == resource.RLIM_INFINITY else max(allowed * 3 // 8, 1)
-    if most < wanted:
-        _LOGGER.warning("max.connections is %d instead of %d: raise the limit of open files (ulimit -n)", most, wanted)
-    return min(most, wanted)
+def _total(requested: int) -> int:
+    """Return ``requested``; if the process may open too few files, log a warning and return less."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = requested if open_files == resource.RLIM_INFINITY else max(open_files * 3 // 8, 1)
+    if limit < requested:
+        _LOGGER.warning(
+            "max.connections is %d instead of %d: raise the limit of open files (ulimit -n)", limit, requested
+        )
+    return min(limit, requested)
 
 
 def _overrides(texts: Iterable[str]) -> Mapping[str, int]:
-    found = {}
+    limits = {}
     for text in texts:
         host, colon, number = text.strip().rpartition(":")
         try:
@@ -89,5 +91,5 @@ def _overrides(texts: Iterable[str]) -> Mapping[str, int]:
             address = ""
         if not colon or not address or not number.isdecimal():
             raise ConfigError(f"max.connections.per.ip.overrides: {text} is not of the form ADDRESS:NUMBER")
-        found[address] = int(number)
-    return found
+        limits[address] = int(number)
+    return limits

@@ -39,11 +39,11 @@ class EditedFile(Generic[T]):
         """
         return self._watched.value()
 
-    def change(self, edited: Callable[[T], T]) -> None:
-        """Replace the contents durably by the result of ``edited``, which gets the present contents.
+    def change(self, edit: Callable[[T], T]) -> None:
+        """Replace the contents durably by the result of ``edit``, which gets the present contents.
 
-        If the file is missing now, ``edited`` gets the contents that were last loaded. If ``edited`` returns its
-        argument, nothing is written. Errors of ``edited`` are raised unchanged.
+        If the file is missing now, ``edit`` gets the contents that were last loaded. If ``edit`` returns its
+        argument, nothing is written. Errors of ``edit`` are raised unchanged.
 
         Raises:
             RefusedError: the file cannot be written; or the file is wrong or cannot be read now. A wrong file is not
@@ -51,14 +51,14 @@ class EditedFile(Generic[T]):
         """
         with self._lock:
             self._watched.refresh()
-            known, refused = self._watched.value(), self._watched.refused
-            if refused:
-                reason = f"the file cannot be changed, because its contents are wrong: {refused}"
+            old, failure = self._watched.value(), self._watched.failure
+            if failure:
+                reason = f"the file cannot be changed, because its contents are wrong: {failure}"
                 raise RefusedError(Code.KAFKA_STORAGE_ERROR, reason)
-            found = edited(known)
-            if found is not known:
+            new = edit(old)
+            if new is not old:
                 try:
-                    self._save(self._watched.paths[0], found)
+                    self._save(self._watched.paths[0], new)
                 except OSError as error:
                     raise RefusedError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
                 self._watched.refresh()

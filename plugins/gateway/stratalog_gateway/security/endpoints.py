@@ -80,28 +80,28 @@ def parse_endpoints(
         ConfigError: a text is not ``NAME://HOST:PORT``, two listeners have one name, a protocol is unknown, or no
             listener has the name of an advertised address.
     """
-    given = {name: (host, port) for name, host, port in map(_parts, advertised)}
-    found: dict[str, Endpoint] = {}
+    advertised_addresses = {name: (host, port) for name, host, port in map(_parts, advertised)}
+    endpoints: dict[str, Endpoint] = {}
     for name, host, port in map(_parts, listeners):
-        if name in found:
+        if name in endpoints:
             raise ConfigError(f"listeners: the name {name} is there twice")
         protocol = protocols.get(name, name)
         if protocol not in SecurityProtocol.__members__:
             raise ConfigError(f"listeners: {name} is no security protocol ({', '.join(SecurityProtocol)})").advised(
                 f"add {name}:PROTOCOL to listener.security.protocol.map"
             )
-        advertised_host, advertised_port = given.pop(name, (host, 0))
-        found[name] = Endpoint(name, SecurityProtocol(protocol), host, port, advertised_host, advertised_port)
-    if given:
-        raise ConfigError(f"advertised.listeners: no listener is named {min(given)}")
-    return tuple(found.values())
+        advertised_host, advertised_port = advertised_addresses.pop(name, (host, 0))
+        endpoints[name] = Endpoint(name, SecurityProtocol(protocol), host, port, advertised_host, advertised_port)
+    if advertised_addresses:
+        raise ConfigError(f"advertised.listeners: no listener is named {min(advertised_addresses)}")
+    return tuple(endpoints.values())
 
 
 def _parts(text: str) -> tuple[str, str, int]:
-    found = _FORM.match(text)
-    if found is None or int(found[4]) > 0xFFFF:
+    match = _FORM.match(text)
+    if match is None or int(match[4]) > 0xFFFF:
         raise ConfigError(f"listener {text} is not of the form NAME://HOST:PORT, such as SASL_SSL://127.0.0.1:9093")
-    return found[1].upper(), found[2] or found[3] or "0.0.0.0", int(found[4])  # noqa: S104 - as in Kafka
+    return match[1].upper(), match[2] or match[3] or "0.0.0.0", int(match[4])  # noqa: S104 - as in Kafka
 
 
 def is_loopback(host: str) -> bool:

@@ -22,9 +22,9 @@ def replace_json(path: Path, contents: object) -> None:
     temporary = f"{path}.{secrets.token_hex(4)}.tmp"
     descriptor = files.open(temporary, write=True, create=True)
     try:
-        data, at = json.dumps(contents, indent=2).encode() + b"\n", 0
-        while at < len(data):
-            at += files.write(descriptor, at, memoryview(data)[at:])
+        data, position = json.dumps(contents, indent=2).encode() + b"\n", 0
+        while position < len(data):
+            position += files.write(descriptor, position, memoryview(data)[position:])
         files.sync(descriptor)
         files.rename(temporary, str(path))
     except OSError:
@@ -51,5 +51,5 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
         raise ConfigError(f'{path} is not an object with "version": {version}')
     if not isinstance(contents.get(field), kind):
         raise ConfigError(f"{path}: {field} is missing, or no {'list' if kind is list else 'object'}")
-    found: object = contents[field]
-    return found
+    value: object = contents[field]
+    return value

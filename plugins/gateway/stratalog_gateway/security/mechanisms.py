@@ -25,7 +25,7 @@ from stratalog_gateway.security.users import (
     DEFAULT_ITERATIONS,
     Credential,
     Users,
-    normalized,
+    normalize,
 )
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
@@ -91,14 +91,14 @@ class Plain(Mechanism):
         if not name or not password:
             missing = "password" if name else "username"
             raise AuthenticationError(f"Authentication failed: {missing} not specified")
-        stored = next(iter(self._users.get(normalized(name), {}).values()), None)
-        if stored is None:
-            stored = _unknown_user(next(iter(ALGORITHMS)), name)  # the check of an unknown name is not faster
-        if not stored.accepts(password):
+        credential = next(iter(self._users.get(normalize(name), {}).values()), None)
+        if credential is None:
+            credential = _unknown_user(next(iter(ALGORITHMS)), name)  # the check of an unknown name is not faster
+        if not credential.accepts(password):
             raise AuthenticationError("Authentication failed: Invalid username or password")
         if authzid not in {"", name}:
             raise AuthenticationError(_OTHER_NAME)
-        self.name = normalized(name)
+        self.name = normalize(name)
         return b""
 
 
@@ -108,7 +108,7 @@ class Scram(Mechanism):
     def __init__(self, mechanism: str, users: Users) -> None:
         super().__init__()
         self._mechanism, self._users, self._algorithm = mechanism, users, ALGORITHMS[mechanism]
-        self._user = self._bare = self._first = self._nonce = ""
+        self._user = self._client_first_bare = self._server_first = self._nonce = ""
         self._credential: Credential | None = None
 
     def evaluate(self, token: bytes) -> bytes:
@@ -120,39 +120,44 @@ class Scram(Mechanism):
             text = token.decode()
         except UnicodeDecodeError as error:
             raise AuthenticationError from error
-        return self._answer_final(text) if self._first else self._answer_first(text)
+        return self._answer_final(text) if self._server_first else self._answer_first(text)
 
     def _answer_first(self, text: str) -> bytes:
-        found = _CLIENT_FIRST.match(text)
-        if found is None:
+        match = _CLIENT_FIRST.match(text)
+        if match is None:
             raise AuthenticationError
-        name = found["name"].replace("=2C", ",").replace("=3D", "=")
-        self._user, self._bare = normalized(name), found["bare"]
-        stored = self._users.get(self._user, {}).get(self._mechanism)
-        if stored is not None and found["authzid"] not in {None, "", found["name"]}:
+        name = match["name"].replace("=2C", ",").replace("=3D", "=")
+        self._user, self._client_first_bare = normalize(name), match["bare"]
+        credential = self._users.get(self._user, {}).get(self._mechanism)
+        if credential is not None and match["authzid"] not in {None, "", match["name"]}:
             raise AuthenticationError(_OTHER_NAME)
-        self._credential = stored
-        shown = stored or _unknown_user(self._mechanism, self._user)  # the response must not show if the user exists
-        self._nonce = found["nonce"] + secrets.token_urlsafe(24)
-        self._first = f"r={self._nonce},s={base64.b64encode(shown.salt).decode()},i={shown.iterations}"
-        return self._first.encode()
+        self._credential = credential
+        # the response must not show if the user exists
+        shown_credential = credential or _unknown_user(self._mechanism, self._user)
+        self._nonce = match["nonce"] + secrets.token_urlsafe(24)
+        self._server_first = (
+            f"r={self._nonce},s={base64.b64encode(shown_credential.salt).decode()},i={shown_credential.iterations}"
+        )
+        return self._server_first.encode()
 
     def _answer_final(self, text: str) -> bytes:
-        found, stored = _CLIENT_FINAL.match(text), self._credential
-        if found is None or stored is None or found["nonce"] != self._nonce:
+        match, credential = _CLIENT_FINAL.match(text), self._credential
+        if match is None or credential is None or match["nonce"] != self._nonce:
             raise AuthenticationError
-        if not base64.b64decode(found["binding"]).startswith(b"n,"):  # channel binding is not offered
+        if not base64.b64decode(match["binding"]).startswith(b"n,"):  # channel binding is not offered
             raise AuthenticationError
-        signed = ",".join((self._bare, self._first, found["without_proof"])).encode()
-        signature = hmac.digest(stored.stored_key, signed, self._algorithm)
-        proof = base64.b64decode(found["proof"])
+        auth_message = ",".join((self._client_first_bare, self._server_first, match["without_proof"])).encode()
+        signature = hmac.digest(credential.stored_key, auth_message, self._algorithm)
+        proof = base64.b64decode(match["proof"])
         if len(proof) != len(signature):
             raise AuthenticationError
-        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
-        if not hmac.compare_digest(hashlib.new(self._algorithm, client_key).digest(), stored.stored_key):
+        client_key = bytes(
+            proof_byte ^ signature_byte for proof_byte, signature_byte in zip(proof, signature, strict=True)
+        )
+        if not hmac.compare_digest(hashlib.new(self._algorithm, client_key).digest(), credential.stored_key):
             raise AuthenticationError
         self.name, self._credential = self._user, None
-        return b"v=" + base64.b64encode(hmac.digest(stored.server_key, signed, self._algorithm))
+        return b"v=" + base64.b64encode(hmac.digest(credential.server_key, auth_message, self._algorithm))
 
 
 class OAuthBearer(Mechanism):
@@ -161,7 +166,7 @@ class OAuthBearer(Mechanism):
     def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
         """Store ``check``, which returns name and expiry (ms since 1970) of a token or raises AuthenticationError."""
         super().__init__()
-        self._check, self._failed = check, ""
+        self._check, self._failure = check, ""
 
     def evaluate(self, token: bytes) -> bytes:
         """Return empty bytes if the message ``token`` contains a valid bearer token.
@@ -169,13 +174,13 @@ class OAuthBearer(Mechanism):
         If the bearer token is not valid, return an error status, and raise AuthenticationError at the next call. If the
         message is malformed, or its authorization id is not the bearer token's name, raise AuthenticationError at once.
         """
-        if self._failed:
-            raise AuthenticationError(self._failed)
+        if self._failure:
+            raise AuthenticationError(self._failure)
         authzid, bearer = _bearer(token)
         try:
             name, expires_ms = self._check(bearer)
         except AuthenticationError as error:
-            self._failed = f"Authentication failed: {error}"
+            self._failure = f"Authentication failed: {error}"
             return b'{"status":"invalid_token"}'
         if authzid not in {"", name}:
             raise AuthenticationError(_OTHER_NAME.replace("username", "the token's principal name"))
@@ -187,11 +192,11 @@ def _bearer(response: bytes) -> tuple[str, str]:
     """Return authorization id and token of a client's first message; raise AuthenticationError if it is malformed."""
     header, *pairs = response.decode("utf-8", "replace").split("\x01")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
-    scheme = _BEARER.match(fields.get("auth", ""))
-    if scheme is None or pairs[-2:] != ["", ""] or header[:2] != "n," or header[-1:] != ",":
+    match = _BEARER.match(fields.get("auth", ""))
+    if match is None or pairs[-2:] != ["", ""] or header[:2] != "n," or header[-1:] != ",":
         raise AuthenticationError("Authentication failed: invalid OAUTHBEARER initial client response")
     authzid = header[2:-1].removeprefix("a=").replace("=2C", ",").replace("=3D", "=")
-    return authzid, scheme[1]
+    return authzid, match[1]
 
 
 _SECRET: Final = secrets.token_bytes(32)
@@ -202,7 +207,7 @@ def _unknown_user(mechanism: str, name: str) -> Credential:
 
     Within one process, the salt of a name does not change, as if the user existed.
     """
-    salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
+    salt = hmac.digest(_SECRET, normalize(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)
 
@@ -224,19 +229,19 @@ def enabled_mechanisms(
     """
     if not settings.mechanisms:
         raise ConfigError("sasl.enabled.mechanisms is empty: a listener with SASL needs a mechanism")
-    found: dict[str, Callable[[], Mechanism]] = {}
+    factories: dict[str, Callable[[], Mechanism]] = {}
     if set(settings.mechanisms) - {OAUTHBEARER}:
         if users is None:
             raise ConfigError("users.file is not set: PLAIN and SCRAM need a file of users").advised(
                 "create one with `stratalog users add`"
             )
-        found = {name: partial(_with_users, name, users) for name in settings.mechanisms}
+        factories = {name: partial(_make_mechanism, name, users) for name in settings.mechanisms}
     if OAUTHBEARER in settings.mechanisms:
-        found[OAUTHBEARER] = partial(OAuthBearer, _token_check(settings, clock))
-    return {name: found[name] for name in settings.mechanisms}
+        factories[OAUTHBEARER] = partial(OAuthBearer, _token_check(settings, clock))
+    return {name: factories[name] for name in settings.mechanisms}
 
 
-def _with_users(name: str, users: EditedFile[Users]) -> Mechanism:
+def _make_mechanism(name: str, users: EditedFile[Users]) -> Mechanism:
     return Plain(users.current) if name == PLAIN else Scram(name, users.current)
 
 

@@ -71,7 +71,7 @@ class Rate:
             elapsed_ms = now_ms - samples[0][0]
             full = elapsed_ms // _SAMPLE_MS
             window_ms = elapsed_ms + max(_SAMPLES - 1 - full, 0) * _SAMPLE_MS
-            rate = sum(found[1] for found in samples) / window_ms * 1000
+            rate = sum(sample[1] for sample in samples) / window_ms * 1000
         return round(min((rate - self.limit) / self.limit * window_ms, _INT_MAX)) if rate > self.limit else 0
 
 
@@ -103,19 +103,19 @@ class Quotas:
         if self.file is None:
             return 0
         table = self.file.current
-        for wanted, counted in _entities(client.principal.partition(":")[2], client_id):
-            found = table.get((wanted, limit))
-            if found is not None:
-                return self._rate(counted, limit, found).record(count, monotonic_ms(self._clock))
+        for quota_entity, rate_entity in _entities(client.principal.partition(":")[2], client_id):
+            quota = table.get((quota_entity, limit))
+            if quota is not None:
+                return self._rate(rate_entity, limit, quota).record(count, monotonic_ms(self._clock))
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
         """Return the maximum bytes of a fetch that an idle client may get without throttling; None without a quota."""
         table = {} if self.file is None else self.file.current
-        for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
-            found = table.get((wanted, FETCHED))
-            if found is not None:
-                return int(found * (_SAMPLES - 1) * _SAMPLE_MS / 1000)
+        for quota_entity, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
+            quota = table.get((quota_entity, FETCHED))
+            if quota is not None:
+                return int(quota * (_SAMPLES - 1) * _SAMPLE_MS / 1000)
         return None
 
     def refuses_connection(self, host: str) -> bool:
@@ -134,12 +134,12 @@ class Quotas:
 
     def _rate(self, entity: Entity, name: str, limit: float) -> Rate:
         with self._lock:
-            found = self._rates.pop((entity, name), None) or Rate(limit)
-            self._rates[entity, name] = found  # the most recently used rate is at the end
+            rate = self._rates.pop((entity, name), None) or Rate(limit)
+            self._rates[entity, name] = rate  # the most recently used rate is at the end
             if len(self._rates) > _MAX_RATES:
                 self._rates.popitem(last=False)
-        found.limit = limit
-        return found
+        rate.limit = limit
+        return rate
 
 
 def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
@@ -147,13 +147,13 @@ def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
 
     If the first entity of a pair has a quota, the quota limits the rate of the second entity.
     """
-    both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
+    user_client, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
-        (both, both),
-        ((user, DEFAULT, ""), both),
+        (user_client, user_client),
+        ((user, DEFAULT, ""), user_client),
         (of_user, of_user),
-        ((DEFAULT, client_id, ""), both),
-        ((DEFAULT, DEFAULT, ""), both),
+        ((DEFAULT, client_id, ""), user_client),
+        ((DEFAULT, DEFAULT, ""), user_client),
         ((DEFAULT, "", ""), of_user),
         (of_client, of_client),
         (("", DEFAULT, ""), of_client),
@@ -168,18 +168,18 @@ def load_quotas(path: Path) -> Table:
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)
-    found: dict[tuple[Entity, str], float] = {}
+    table: dict[tuple[Entity, str], float] = {}
     for number, item in enumerate(items):
-        found |= limits_of(item, f"{path} quotas[{number}]")
-    return found
+        table |= limits_of(item, f"{path} quotas[{number}]")
+    return table
 
 
 def save_quotas(path: Path, table: Table) -> None:
     """Replace a file of quotas durably; raise OSError if the file cannot be written."""
     items: dict[Entity, dict[str, object]] = {}
     for (entity, name), limit in table.items():
-        named = {kind: found for kind, found in zip(ENTITIES, entity, strict=True) if found}
-        items.setdefault(entity, dict(named))[name] = limit
+        named_entity = {kind: entity_name for kind, entity_name in zip(ENTITIES, entity, strict=True) if entity_name}
+        items.setdefault(entity, dict(named_entity))[name] = limit
     replace_json(path, {"version": _VERSION, "quotas": list(items.values())})
 
 

@@ -54,7 +54,7 @@ class TlsContext:
         paths = (settings.keystore, settings.truststore) if client_auth != "none" else (settings.keystore,)
         self._files = WatchedFiles(paths, self._load, clock)
 
-    def encrypted(self, connection: socket.socket) -> ssl.SSLSocket:
+    def wrap_socket(self, connection: socket.socket) -> ssl.SSLSocket:
         """Return the connection over TLS. The TLS handshake has not begun."""
         return self._files.value().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
@@ -83,7 +83,7 @@ def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
 
     The order of the names in ``subject`` is reversed.
     """
-    return ",".join("+".join(_attribute(*found) for found in names) for names in reversed(list(subject)))
+    return ",".join("+".join(_attribute(*attribute) for attribute in names) for names in reversed(list(subject)))
 
 
 def _attribute(name: str, value: str) -> str:
@@ -113,7 +113,7 @@ def principal_mapping(rules: str) -> Callable[[str | None], str]:
     """
     parsed = [_rule(text.strip()) for text in _RULE_ENDS.split(rules.strip() or "DEFAULT")]
 
-    def principal(subject: str | None) -> str:
+    def map_subject(subject: str | None) -> str:
         if subject is None:
             return ANONYMOUS
         for rule in parsed:
@@ -122,29 +122,29 @@ def principal_mapping(rules: str) -> Callable[[str | None], str]:
                 return f"User:{name}"
         raise ssl.SSLError(f"no rule of ssl.principal.mapping.rules matches {subject}")
 
-    return principal
+    return map_subject
 
 
 def _rule(text: str) -> Callable[[str], str | None]:
     if text == "DEFAULT":
         return lambda subject: subject
-    found = _RULE.match(text)
+    match = _RULE.match(text)
     try:
-        pattern = re.compile("" if found is None else found[1].replace(r"\/", "/"))
+        pattern = re.compile("" if match is None else match[1].replace(r"\/", "/"))
     except re.error:
-        found = None
-    if found is None:
+        match = None
+    if match is None:
         raise ConfigError(f"ssl.principal.mapping.rules: {text} is not of the form RULE:PATTERN/REPLACEMENT/[LU]")
-    replacement, case = found[2].replace(r"\/", "/"), found[3]
+    replacement, case = match[2].replace(r"\/", "/"), match[3]
 
-    def name(subject: str) -> str | None:
-        matched = pattern.fullmatch(subject)
-        if matched is None:
+    def map_subject(subject: str) -> str | None:
+        subject_match = pattern.fullmatch(subject)
+        if subject_match is None:
             return None
         try:
-            made = _GROUP.sub(lambda group: matched[int(group[1])] or "", replacement)
+            principal_name = _GROUP.sub(lambda group: subject_match[int(group[1])] or "", replacement)
         except IndexError:
             return None
-        return made.lower() if case == "L" else made.upper() if case == "U" else made
+        return principal_name.lower() if case == "L" else principal_name.upper() if case == "U" else principal_name
 
-    return name
+    return map_subject

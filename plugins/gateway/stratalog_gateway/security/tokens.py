@@ -73,13 +73,13 @@ class TokenCheck:
     def _key(self, token: str) -> Any:
         if self._issuer is not None:
             return self._issuer.get_signing_key_from_jwt(token).key
-        wanted = jwt.get_unverified_header(token).get("kid")
-        found = [key for key in self._from_file() if wanted is None or key.key_id == wanted]
-        if len(found) != 1:
+        key_id = jwt.get_unverified_header(token).get("kid")
+        matching = [key for key in self._file_keys() if key_id is None or key.key_id == key_id]
+        if len(matching) != 1:
             raise AuthenticationError("no key of the issuer has the token's kid")
-        return found[0].key
+        return matching[0].key
 
-    def _from_file(self) -> Iterator[jwt.PyJWK]:
+    def _file_keys(self) -> Iterator[jwt.PyJWK]:
         assert self._file is not None
         yield from self._file.value().keys
 

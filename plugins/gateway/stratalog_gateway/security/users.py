@@ -41,8 +41,8 @@ class Credential(NamedTuple):
 
     def accepts(self, password: str) -> bool:
         """Return True if the keys were computed from this password. The computation takes milliseconds."""
-        made = make_credential(self.mechanism, password, self.salt, self.iterations)
-        return hmac.compare_digest(made.stored_key, self.stored_key)
+        computed = make_credential(self.mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(computed.stored_key, self.stored_key)
 
 
 Users = Mapping[str, Mapping[str, Credential]]
@@ -54,19 +54,19 @@ def make_credential(
     """Return the keys of a password, with a random salt if ``salt`` is None. The computation takes milliseconds."""
     algorithm = ALGORITHMS[mechanism]
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
-    return credential_of(mechanism, salted, salt, iterations)
+    salted_password = hashlib.pbkdf2_hmac(algorithm, normalize(password).encode(), salt, iterations)
+    return credential_of(mechanism, salted_password, salt, iterations)
 
 
-def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """Return the keys of the salted password ``salted``, which is the output of PBKDF2."""
+def credential_of(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
+    """Return the keys of the salted password ``salted_password``, which is the output of PBKDF2."""
     algorithm = ALGORITHMS[mechanism]
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
-    return Credential(mechanism, salt, stored_key, hmac.digest(salted, b"Server Key", algorithm), iterations)
+    return Credential(mechanism, salt, stored_key, hmac.digest(salted_password, b"Server Key", algorithm), iterations)
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """Return a name or a password in Unicode's normal form NFKC, from which keys are computed."""
     return unicodedata.normalize("NFKC", text)
 
@@ -79,14 +79,14 @@ def load_users(path: Path) -> Users:
         OSError: the file cannot be read.
     """
     users: Any = read_field(path, _VERSION, "users", dict)
-    found: dict[str, dict[str, Credential]] = {}
+    credentials: dict[str, dict[str, Credential]] = {}
     for name, by_mechanism in users.items():
         if not isinstance(by_mechanism, dict):
             raise ConfigError(f"{path}: user {name} is not an object")
-        found[name] = {
+        credentials[name] = {
             kind: _credential(kind, fields, f"{path}: user {name} {kind}") for kind, fields in by_mechanism.items()
         }
-    return found
+    return credentials
 
 
 def _credential(mechanism: str, fields: object, place: str) -> Credential:
@@ -99,10 +99,10 @@ def _credential(mechanism: str, fields: object, place: str) -> Credential:
             base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
         )
         iterations = fields["iterations"]
-        is_right = len(stored_key) == len(server_key) == size and salt and isinstance(iterations, int)
+        is_valid = len(stored_key) == len(server_key) == size and salt and isinstance(iterations, int)
     except (AssertionError, KeyError, TypeError, ValueError, binascii.Error):
-        is_right = False
-    if not is_right or not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        is_valid = False
+    if not is_valid or not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ConfigError(f"{place}: salt, stored_key, server_key or iterations is wrong").advised(
             "set a new password with `stratalog users add`"
         )
@@ -114,12 +114,12 @@ def save_users(path: Path, users: Users) -> None:
     table = {
         name: {
             kind: {
-                "salt": base64.b64encode(found.salt).decode(),
-                "stored_key": base64.b64encode(found.stored_key).decode(),
-                "server_key": base64.b64encode(found.server_key).decode(),
-                "iterations": found.iterations,
+                "salt": base64.b64encode(credential.salt).decode(),
+                "stored_key": base64.b64encode(credential.stored_key).decode(),
+                "server_key": base64.b64encode(credential.server_key).decode(),
+                "iterations": credential.iterations,
             }
-            for kind, found in by_mechanism.items()
+            for kind, credential in by_mechanism.items()
         }
         for name, by_mechanism in sorted(users.items())
     }

@@ -44,7 +44,7 @@ class WatchedFiles(Generic[T]):
         self.paths, self._load, self._clock = tuple(map(Path, paths)), load, clock
         self._lock = threading.Lock()
         try:
-            self._loaded = self._found()
+            self._loaded_stamps = self._read_stamps()
             self._value = load()
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self._names()}: {_reason(error)}") from error
@@ -53,7 +53,7 @@ class WatchedFiles(Generic[T]):
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     @property
-    def refused(self) -> str:
+    def failure(self) -> str:
         """Reason why the files were not loaded at the last check; "" if they are loaded, or if one is missing."""
         failure = self._failure
         return "" if failure is None or failure.stamps is None else failure.reason
@@ -70,8 +70,8 @@ class WatchedFiles(Generic[T]):
             self._next_ns = self._clock.monotonic_ns() + _CHECK_NS
             stamps = None
             try:
-                stamps = self._found()
-                if stamps == self._loaded:
+                stamps = self._read_stamps()
+                if stamps == self._loaded_stamps:
                     self._failure = None
                     return
                 if self._wrong is not None and stamps == self._wrong.stamps:
@@ -86,10 +86,10 @@ class WatchedFiles(Generic[T]):
                     self._failure = failure
                     _LOGGER.warning("the contents of %s stay as they were: %s", self._names(), failure.reason)
                 return
-            self._loaded, self._failure = stamps, None
+            self._loaded_stamps, self._failure = stamps, None
         _LOGGER.info("%s was read again", self._names())
 
-    def _found(self) -> tuple[Stamp, ...]:
+    def _read_stamps(self) -> tuple[Stamp, ...]:
         statuses = [path.stat() for path in self.paths]
         return tuple((status.st_mtime_ns, status.st_size, status.st_ino) for status in statuses)
 

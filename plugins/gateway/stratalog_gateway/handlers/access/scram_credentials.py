@@ -20,7 +20,7 @@ from stratalog_gateway.security.users import (
     Credential,
     Users,
     credential_of,
-    normalized,
+    normalize,
 )
 
 _MECHANISMS: Final = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
@@ -38,7 +38,7 @@ def describe_user_scram_credentials(request: Request) -> Any:
     results = []
     for name in dict.fromkeys(asked) if asked else sorted(known):
         code, reason = int(Code.NONE), None
-        found = known.get(normalized(name), {})
+        found = known.get(normalize(name), {})
         if counts[name] > 1:
             code = Code.DUPLICATE_RESOURCE
             reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
@@ -95,12 +95,12 @@ def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]
     """
     changes = (*body.deletions, *body.upsertions)
     errors: dict[str, tuple[int, str]] = {}  # by the normalized name
-    for (name, _), count in Counter((normalized(wanted.name), wanted.mechanism) for wanted in changes).items():
+    for (name, _), count in Counter((normalize(wanted.name), wanted.mechanism) for wanted in changes).items():
         if count > 1:
             errors[name] = Code.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
     found = {name: dict(credentials) for name, credentials in known.items()}
     for wanted in changes:
-        name = normalized(wanted.name)
+        name = normalize(wanted.name)
         if name not in errors:
             try:
                 mechanism = _mechanism(wanted)
@@ -111,7 +111,7 @@ def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]
             except RefusedError as error:
                 errors[name] = error.kafka_code, str(error)
                 found[name] = dict(known.get(name, {}))
-    results.update({name: errors[normalized(name)] for name in results if normalized(name) in errors})
+    results.update({name: errors[normalize(name)] for name in results if normalize(name) in errors})
     left = {name: credentials for name, credentials in found.items() if credentials}
     return known if left == known else left
 
