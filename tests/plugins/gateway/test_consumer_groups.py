@@ -51,7 +51,7 @@ class Bed(NamedTuple):
         self.upkeep.step()
 
     def found(self) -> Group | None:
-        with self.table.found("g") as group:
+        with self.table.lock_group("g") as group:
             return group
 
     def group(self) -> ConsumerGroup:
@@ -406,7 +406,15 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(tmp_path: Pat
 
 
 def described(group: ConsumerGroup) -> tuple[object, ...]:
-    return group.state, group.epoch, group.target_epoch, group.assignor, group.members, group.target, group.subscribed()
+    return (
+        group.state,
+        group.epoch,
+        group.target_epoch,
+        group.assignor,
+        group.members,
+        group.target,
+        group.subscribed_topics(),
+    )
 
 
 def test_members_continue_after_a_restart(tmp_path: Path) -> None:

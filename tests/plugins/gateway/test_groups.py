@@ -108,7 +108,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(table: GroupTable) -> int:
-    with table.found("g") as group:
+    with table.lock_group("g") as group:
         if not isinstance(group, ClassicGroup):
             return 0
         return sum(member.joining is not None or member.syncing is not None for member in group.members.values())
@@ -136,7 +136,7 @@ def test_the_assignments_reach_all_members(
     table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     stable(groups, pool, 3)
-    with table.found("g") as group:
+    with table.lock_group("g") as group:
         assert isinstance(group, ClassicGroup)
         assert (group.state, group.protocol) == (State.STABLE, "range")
 
@@ -208,7 +208,7 @@ def test_a_member_that_leaves_starts_a_rebalance(
     found = groups.join(asked(second.member_id))
     assert (found.generation, found.leader) == (2, second.member_id)
     assert refusal(groups.leave, "g", second.member_id, None) == 0
-    with table.found("g") as group:
+    with table.lock_group("g") as group:
         assert isinstance(group, ClassicGroup)
         assert (group.state, group.members) == (State.EMPTY, {})
     assert (refusal(table.delete, "g"), refusal(table.delete, "g")) == (0, 69)
@@ -244,7 +244,7 @@ def test_a_group_does_not_change_during_a_commit(
 ) -> None:
     """Otherwise the offsets of a removed member could be appended after those of the partition's next owner."""
     first, _ = stable(groups, pool)
-    with table.opened("g") as group:
+    with table.lock_entry("g") as group:
         lock = group.lock
     with table.committing("g", first.member_id, 1, None):
         assert lock.locked()

@@ -43,7 +43,7 @@ class Bed(NamedTuple):
         self.upkeep.step()
 
     def group(self) -> Group | None:
-        with self.table.found("g") as found:
+        with self.table.lock_group("g") as found:
             return found
 
     def stored(self) -> list[GroupMetadata]:

@@ -21,12 +21,12 @@ NOTHING: Final[Partitions] = frozenset()
 _MAX_ROUNDS: Final = 16  # passes over all topics; only subscriptions that overlap in many ways need so many
 
 
-def by_topic(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:
+def group_by_topic(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:
     """Return the numbers of partitions by topic id. Ids and numbers are in ascending order."""
-    found: dict[uuid.UUID, list[int]] = {}
+    numbers_by_topic: dict[uuid.UUID, list[int]] = {}
     for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return {topic: tuple(numbers) for topic, numbers in found.items()}
+        numbers_by_topic.setdefault(topic, []).append(number)
+    return {topic: tuple(numbers) for topic, numbers in numbers_by_topic.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,10 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
         members: members, by member id.
         counts: number of partitions, by topic id.
     """
-    order = sorted(members, key=lambda found: (members[found].instance_id is None, members[found].instance_id or found))
+    order = sorted(
+        members,
+        key=lambda member_id: (members[member_id].instance_id is None, members[member_id].instance_id or member_id),
+    )
     assigned: dict[str, set[Partition]] = {member_id: set() for member_id in order}
     for topic, count in counts.items():
         subscribed = [member_id for member_id in order if topic in members[member_id].topics]
@@ -71,7 +74,7 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
             end = start + size + (number < larger)
             assigned[member_id].update((topic, partition) for partition in range(start, end))
             start = end
-    return {member_id: frozenset(found) for member_id, found in assigned.items()}
+    return {member_id: frozenset(partitions) for member_id, partitions in assigned.items()}
 
 
 def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
@@ -89,7 +92,7 @@ def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitio
     for _ in range(_MAX_ROUNDS):
         if not balance.move():
             break
-    return {member_id: frozenset(found) for member_id, found in balance.assigned.items()}
+    return {member_id: frozenset(partitions) for member_id, partitions in balance.assigned.items()}
 
 
 class _Balance:
@@ -98,13 +101,13 @@ class _Balance:
     def __init__(self, members: Subscribers, counts: Counts) -> None:
         self._members, self._counts = members, counts
         self.assigned: dict[str, set[Partition]] = {member_id: set() for member_id in sorted(members)}
-        subscribed = {
+        subscribers = {
             topic: [member_id for member_id in self.assigned if topic in members[member_id].topics] for topic in counts
         }
-        self._subscribed = {topic: found for topic, found in subscribed.items() if found}
+        self._subscribers = {topic: member_ids for topic, member_ids in subscribers.items() if member_ids}
         # topics with most partitions per subscriber first: later topics balance the numbers
         self._topics = sorted(
-            self._subscribed, key=lambda topic: (-counts[topic] / len(self._subscribed[topic]), topic)
+            self._subscribers, key=lambda topic: (-counts[topic] / len(self._subscribers[topic]), topic)
         )
 
     def keep(self) -> None:
@@ -113,19 +116,19 @@ class _Balance:
         Partitions that no longer exist, and partitions of topics to which the member no longer subscribes, are skipped.
         """
         owned: set[Partition] = set()
-        for member_id, found in self.assigned.items():
+        for member_id, partitions in self.assigned.items():
             member = self._members[member_id]
-            kept = {
+            previous = {
                 (topic, number)
                 for topic, number in member.before
                 if topic in member.topics and number < self._counts.get(topic, 0)
             } - owned
-            found.update(kept)
-            owned |= kept
+            partitions.update(previous)
+            owned |= previous
 
     def fill(self) -> None:
         """Assign each partition without an owner to the subscriber of its topic that has the fewest partitions."""
-        owned = {partition for found in self.assigned.values() for partition in found}
+        owned = {partition for partitions in self.assigned.values() for partition in partitions}
         for topic in self._topics:
             for number in range(self._counts[topic]):
                 if (topic, number) not in owned:
@@ -140,28 +143,30 @@ class _Balance:
         for topic in self._topics:
             owners = Counter(
                 {
-                    member_id: sum(found == topic for found, _ in self.assigned[member_id])
-                    for member_id in self._subscribed[topic]
+                    member_id: sum(topic_id == topic for topic_id, _ in self.assigned[member_id])
+                    for member_id in self._subscribers[topic]
                 }
             )
             while True:
                 holders = [member_id for member_id, count in owners.items() if count]
                 if not holders:
                     break
-                largest = max(holders, key=lambda found: (len(self.assigned[found]), found))
-                smallest = min(self._subscribed[topic], key=lambda found: (len(self.assigned[found]), found))
+                largest = max(holders, key=lambda member_id: (len(self.assigned[member_id]), member_id))
+                smallest = min(
+                    self._subscribers[topic], key=lambda member_id: (len(self.assigned[member_id]), member_id)
+                )
                 if len(self.assigned[largest]) - len(self.assigned[smallest]) <= 1:
                     break
-                moved = max(partition for partition in self.assigned[largest] if partition[0] == topic)
-                self.assigned[largest].discard(moved)
-                self.assigned[smallest].add(moved)
+                partition = max(partition for partition in self.assigned[largest] if partition[0] == topic)
+                self.assigned[largest].discard(partition)
+                self.assigned[smallest].add(partition)
                 owners[largest] -= 1
                 owners[smallest] += 1
                 is_moved = True
         return is_moved
 
     def _smallest(self, topic: uuid.UUID) -> set[Partition]:
-        member_id = min(self._subscribed[topic], key=lambda found: (len(self.assigned[found]), found))
+        member_id = min(self._subscribers[topic], key=lambda candidate: (len(self.assigned[candidate]), candidate))
         return self.assigned[member_id]
 
 

@@ -46,8 +46,9 @@ class JoinRequest:
 class ClassicGroupCoordinator:
     """Coordinator of the groups of the classic protocol. Thread-safe.
 
-    Methods raise StorageError if a group cannot be loaded, or if its change cannot be stored. Methods with the id of a member, except ``join``, raise RefusedError if the group or the member is unknown,
-    or if the generation or the instance id is wrong.
+    Methods raise StorageError if a group cannot be loaded, or if its change cannot be stored. Methods with the id of a
+    member, except ``join``, raise RefusedError if the group or the member is unknown, or if the generation or the
+    instance id is wrong.
 
     Args:
         node: provides the engine, the settings and the clock.
@@ -55,23 +56,23 @@ class ClassicGroupCoordinator:
     """
 
     def __init__(self, node: Node, groups: GroupTable) -> None:
-        self._node, self._groups, self._stored = node, groups, groups.stored
+        self._node, self._groups, self._storage = node, groups, groups.storage
 
-    def join(self, asked: JoinRequest) -> Joined:
+    def join(self, request: JoinRequest) -> Joined:
         """Join a group, and wait until the join phase of its rebalance ends. The result may have an error code."""
         settings = self._node.settings
-        if not settings.min_session_ms <= asked.session_ms <= settings.max_session_ms:
-            return Joined(Code.INVALID_SESSION_TIMEOUT, asked.member_id)
-        with self._groups.opened(asked.group) as entry:
-            group = self._classic(entry)
+        if not settings.min_session_ms <= request.session_ms <= settings.max_session_ms:
+            return Joined(Code.INVALID_SESSION_TIMEOUT, request.member_id)
+        with self._groups.lock_entry(request.group) as entry:
+            group = self._classic_group(entry)
             if group is None:
-                return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
-            found = self._join(group, asked)
-        if isinstance(found, Joined):
-            return found
-        return self._wait(entry, group, found, Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
+                return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            outcome = self._join(group, request)
+        if isinstance(outcome, Joined):
+            return outcome
+        return self._wait(entry, group, outcome, Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
 
-    def _classic(self, entry: GroupEntry) -> ClassicGroup | None:
+    def _classic_group(self, entry: GroupEntry) -> ClassicGroup | None:
         """Return the classic group of an entry, or None if a group of the consumer protocol has members.
 
         A group of the consumer protocol without members becomes a classic group.
@@ -81,47 +82,48 @@ class ClassicGroupCoordinator:
             return group
         if group.members:
             return None
-        self._stored.store_consumer(group, {})
+        self._storage.store_consumer(group, {})
         entry.group = classic = ClassicGroup(group.name)
         return classic
 
-    def _join(self, group: ClassicGroup, asked: JoinRequest) -> Joined | Answer[Joined]:
+    def _join(self, group: ClassicGroup, request: JoinRequest) -> Joined | Answer[Joined]:
         now_ns = self._node.now_ns()
-        if not group.supports(asked.protocol_type, asked.protocols):
-            return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
-        if asked.instance_id is not None:
-            refused = self._replace_static(group, asked, now_ns)
-            if refused is not None:
-                return refused
-        member_id = asked.member_id
-        if asked.instance_id is not None and not member_id:
-            member_id = group.instances.get(asked.instance_id, "")
+        if not group.supports(request.protocol_type, request.protocols):
+            return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        if request.instance_id is not None:
+            result = self._replace_static(group, request, now_ns)
+            if result is not None:
+                return result
+        member_id = request.member_id
+        if request.instance_id is not None and not member_id:
+            member_id = group.instances.get(request.instance_id, "")
         if not member_id:
-            member_id = f"{asked.instance_id or asked.client_id}-{uuid.uuid4()}"
-            if asked.needs_id and asked.instance_id is None:
-                return group.reserve_id(member_id, now_ns + asked.session_ms * _NS_PER_MS)
+            member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+            if request.needs_id and request.instance_id is None:
+                return group.reserve_id(member_id, now_ns + request.session_ms * _NS_PER_MS)
         elif member_id not in group.members and group.pending.pop(member_id, None) is None:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id)
         member = group.members.get(member_id)
-        if member is not None and group.is_retry(member, asked.member_id, asked.protocols):
-            member.seen(now_ns)
-            return group.joined(member)
+        if member is not None and group.is_retry(member, request.member_id, request.protocols):
+            member.restart_session(now_ns)
+            return group.join_result(member)
         if member is None:
             member = Member(
-                member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
-                asked.protocols,
+                member_id, request.instance_id, request.client_id, request.client_host, request.session_ms,
+                request.rebalance_ms, request.protocols,
             )  # fmt: skip
             group.add(member)
         member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # an earlier request of the same member
-        member.protocols, member.session_ms, member.rebalance_ms = asked.protocols, asked.session_ms, asked.rebalance_ms
-        member.seen(now_ns)
+        member.protocols = request.protocols
+        member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
+        member.restart_session(now_ns)
         member.joining = answer = Answer[Joined]()
-        group.protocol_type = asked.protocol_type
+        group.protocol_type = request.protocol_type
         group.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
         group.advance(now_ns)
         return answer
 
-    def _replace_static(self, group: ClassicGroup, asked: JoinRequest, now_ns: int) -> Joined | None:
+    def _replace_static(self, group: ClassicGroup, request: JoinRequest, now_ns: int) -> Joined | None:
         """Replace the member id of a static member that joins without a member id. The old member id is fenced.
 
         Return the result of the request; None if the member must join like other members. A stable group does not
@@ -129,42 +131,42 @@ class ClassicGroupCoordinator:
         member is not compared: metadata of Java clients contains the last generation and the owned partitions, and
         differs after each restart.
         """
-        assert asked.instance_id is not None
-        known = group.instances.get(asked.instance_id)
-        if known is None:
-            return None if not asked.member_id else Joined(Code.UNKNOWN_MEMBER_ID, asked.member_id)
-        if asked.member_id:
-            return None if known == asked.member_id else Joined(Code.FENCED_INSTANCE_ID, asked.member_id)
-        before, was_leader = group.members[known], group.leader
-        member_id = f"{asked.instance_id}-{uuid.uuid4()}"
+        assert request.instance_id is not None
+        old_id = group.instances.get(request.instance_id)
+        if old_id is None:
+            return None if not request.member_id else Joined(Code.UNKNOWN_MEMBER_ID, request.member_id)
+        if request.member_id:
+            return None if old_id == request.member_id else Joined(Code.FENCED_INSTANCE_ID, request.member_id)
+        old, was_leader = group.members[old_id], group.leader
+        member_id = f"{request.instance_id}-{uuid.uuid4()}"
         member = Member(
-            member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
-            asked.protocols, assignment=before.assignment,
+            member_id, request.instance_id, request.client_id, request.client_host, request.session_ms,
+            request.rebalance_ms, request.protocols, assignment=old.assignment,
         )  # fmt: skip
-        group.drop(known, Code.FENCED_INSTANCE_ID)
+        group.drop(old_id, Code.FENCED_INSTANCE_ID)
         group.add(member)
-        if was_leader == known:
+        if was_leader == old_id:
             group.leader = member_id
-        if group.state is not State.STABLE or group.chosen_protocol() != group.protocol:
+        if group.state is not State.STABLE or group.choose_protocol() != group.protocol:
             return None
-        member.seen(now_ns)
+        member.restart_session(now_ns)
         try:
-            self._stored.store_classic(group, {found.id: found.assignment for found in group.members.values()})
+            self._storage.store_classic(group, {other.id: other.assignment for other in group.members.values()})
         except StorageError as error:  # the client that has the old member id stays in the group
             group.drop(member_id, coordinator_code(error))
-            group.add(before)
+            group.add(old)
             group.leader = was_leader
             raise
-        found = group.joined(member)
+        result = group.join_result(member)
         if group.leader != member_id:
-            return found
-        if asked.can_skip_assignment:
+            return result
+        if request.can_skip_assignment:
             return Joined(
-                0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
+                0, member_id, result.generation, result.protocol_type, result.protocol, member_id, result.members,
                 skip_assignment=True,
             )  # fmt: skip
         # a client that reads its own id as the leader's would compute the assignment
-        return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)
+        return Joined(0, member_id, result.generation, result.protocol_type, result.protocol, old_id)
 
     def sync(
         self,
@@ -182,7 +184,7 @@ class ClassicGroupCoordinator:
         for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the
         version of the request lacks them.
         """
-        with self._groups.opened(name) as entry:
+        with self._groups.lock_entry(name) as entry:
             group, now_ns = entry.group, self._node.now_ns()
             if not isinstance(group, ClassicGroup):
                 raise RefusedError(Code.UNKNOWN_MEMBER_ID)
@@ -191,32 +193,32 @@ class ClassicGroupCoordinator:
                 raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
             if group.state is State.PREPARING:
                 raise RefusedError(Code.REBALANCE_IN_PROGRESS)
-            member.seen(now_ns)
+            member.restart_session(now_ns)
             if group.state is State.COMPLETING and member_id == group.leader:
                 try:
-                    self._stored.store_classic(group, assignments)
+                    self._storage.store_classic(group, assignments)
                 except StorageError as error:
                     group.prepare(now_ns, coordinator_code(error))
                     raise
                 group.assign(assignments, now_ns)
             if group.state is State.STABLE:
-                return group.synced(member)
+                return group.sync_result(member)
             member.end_sync(Synced(Code.REBALANCE_IN_PROGRESS))  # an earlier request of the same member
             member.syncing = answer = Answer[Synced]()
-        found = self._wait(entry, group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
-        if found.error:
-            raise RefusedError(Code(found.error))
-        return found
+        result = self._wait(entry, group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
+        if result.error:
+            raise RefusedError(Code(result.error))
+        return result
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> None:
         """Extend a member's session.
 
         The session is also extended if the error is REBALANCE_IN_PROGRESS, which requests the member to rejoin.
         """
-        with self._groups.found(name) as group:
+        with self._groups.lock_group(name) as group:
             if not isinstance(group, ClassicGroup):
                 raise RefusedError(Code.UNKNOWN_MEMBER_ID)
-            group.member(member_id, generation, instance_id).seen(self._node.now_ns())
+            group.member(member_id, generation, instance_id).restart_session(self._node.now_ns())
             if group.state is State.PREPARING:
                 raise RefusedError(Code.REBALANCE_IN_PROGRESS)
 
@@ -225,14 +227,14 @@ class ClassicGroupCoordinator:
 
         Administrators also remove static members of groups of the consumer protocol.
         """
-        with self._groups.found(name) as group:
+        with self._groups.lock_group(name) as group:
             if group is None:
                 raise RefusedError(Code.UNKNOWN_MEMBER_ID)
             if instance_id is not None:
-                known = group.id_of(instance_id)
-                if known and member_id not in {"", known}:
+                current_id = group.id_of(instance_id)
+                if current_id and member_id not in {"", current_id}:
                     raise RefusedError(Code.FENCED_INSTANCE_ID)
-                member_id = known
+                member_id = current_id
             if isinstance(group, ClassicGroup) and group.pending.pop(member_id, None) is not None:
                 group.advance(self._node.now_ns())
             elif member_id not in group.members:
@@ -242,14 +244,14 @@ class ClassicGroupCoordinator:
             else:
                 group.remove([member_id], self._node.now_ns())
 
-    def _wait(self, entry: GroupEntry, group: ClassicGroup, answer: Answer[T], closed: T) -> T:
-        """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.
+    def _wait(self, entry: GroupEntry, group: ClassicGroup, answer: Answer[T], result_at_stop: T) -> T:
+        """Wait for the result of ``answer``, and return it; return ``result_at_stop`` if the gateway stops before.
 
         During the wait, remove members whose deadlines pass.
         """
         while answer.result is None:
             if self._node.is_closed:
-                return closed
+                return result_at_stop
             now_ns = self._node.now_ns()
             self._node.wait(answer.event, min(group.next_deadline_ns(), now_ns + _STEP_NS))
             if answer.result is None:
@@ -258,6 +260,6 @@ class ClassicGroupCoordinator:
         return answer.result
 
 
-def _differ(sent: str | None, known: str | None) -> bool:
+def _differ(sent: str | None, group_value: str | None) -> bool:
     """Return True if a member has sent another value than that of the group. None means that a value is not known."""
-    return sent is not None and known is not None and sent != known
+    return sent is not None and group_value is not None and sent != group_value

@@ -93,7 +93,7 @@ class Member:
         """Return the member's metadata for a protocol; empty if the member does not support the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
-    def seen(self, now_ns: int) -> None:
+    def restart_session(self, now_ns: int) -> None:
         """Restart the session timeout at the monotonic time ``now_ns``."""
         self.deadline_ns = now_ns + self.session_ms * _NS_PER_MS
 
@@ -156,10 +156,10 @@ class ClassicGroup:
 
     def member(self, member_id: str, generation: int, instance_id: str | None) -> Member:
         """Return a member; raise RefusedError unless the group has this member in this generation."""
-        known = member_id if instance_id is None else self.instances.get(instance_id)
-        if known is not None and known != member_id:
+        current_id = member_id if instance_id is None else self.instances.get(instance_id)
+        if current_id is not None and current_id != member_id:
             raise RefusedError(Code.FENCED_INSTANCE_ID)
-        if known is None or member_id not in self.members:
+        if current_id is None or member_id not in self.members:
             raise RefusedError(Code.UNKNOWN_MEMBER_ID)
         if generation != self.generation:
             raise RefusedError(Code.ILLEGAL_GENERATION)
@@ -178,7 +178,7 @@ class ClassicGroup:
         """
         if generation < 0 and not self.members:
             return
-        self.member(member_id, generation, instance_id).seen(now_ns)
+        self.member(member_id, generation, instance_id).restart_session(now_ns)
         if self.state is State.COMPLETING and not is_transactional:
             raise RefusedError(Code.REBALANCE_IN_PROGRESS)
 
@@ -194,7 +194,7 @@ class ClassicGroup:
     def _common(self, names: set[str]) -> set[str]:
         return names.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
-    def chosen_protocol(self) -> str:
+    def choose_protocol(self) -> str:
         """Return the protocol that most members prefer, among the protocols that all members support.
 
         The group must have members.
@@ -257,7 +257,7 @@ class ClassicGroup:
             return
         for member in self.members.values():
             if member.syncing is not None:
-                member.seen(now_ns)
+                member.restart_session(now_ns)
             member.end_sync(Synced(error))
         self.state = State.PREPARING
         self.deadline_ns = now_ns + self._rebalance_ns()
@@ -267,10 +267,10 @@ class ClassicGroup:
 
     def remove(self, ids: Iterable[str], now_ns: int) -> None:
         """Remove members, and begin a rebalance of the other members. If no member remains, the group becomes EMPTY."""
-        gone = list(ids)
-        for member_id in gone:
+        member_ids = list(ids)
+        for member_id in member_ids:
             self.drop(member_id, Code.UNKNOWN_MEMBER_ID)
-        if not gone:
+        if not member_ids:
             return
         if not self.members:
             self._begin_generation(now_ns)
@@ -280,23 +280,23 @@ class ClassicGroup:
 
     def advance(self, now_ns: int) -> None:
         """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic ``now_ns``."""
-        for member_id in [found for found, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
+        for member_id in [pending_id for pending_id, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
             del self.pending[member_id]
-        self.remove([found.id for found in self._idle() if found.deadline_ns <= now_ns], now_ns)
+        self.remove([member.id for member in self._idle() if member.deadline_ns <= now_ns], now_ns)
         if self.state is State.COMPLETING and self.deadline_ns <= now_ns:
-            self.remove([found.id for found in self.members.values() if found.syncing is None], now_ns)
+            self.remove([member.id for member in self.members.values() if member.syncing is None], now_ns)
         self._end_join_phase(now_ns)
 
     def next_deadline_ns(self) -> int:
         """Return the monotonic time at which ``advance`` must be called; ``NEVER_NS`` if there is no deadline."""
-        deadlines = [*self.pending.values(), *(found.deadline_ns for found in self._idle())]
+        deadlines = [*self.pending.values(), *(member.deadline_ns for member in self._idle())]
         if self.state in {State.PREPARING, State.COMPLETING}:
             deadlines.append(self.deadline_ns)
         return min(deadlines, default=NEVER_NS)
 
     def _idle(self) -> list[Member]:
         """Return the members without a waiting request. Only the sessions of such members can end."""
-        return [found for found in list(self.members.values()) if found.joining is None and found.syncing is None]
+        return [member for member in list(self.members.values()) if member.joining is None and member.syncing is None]
 
     def _end_join_phase(self, now_ns: int) -> None:
         """End the join phase if all members have joined, or if the deadline of the phase has passed.
@@ -305,18 +305,18 @@ class ClassicGroup:
         """
         if self.state is not State.PREPARING:
             return
-        missing = [found for found in self.members.values() if found.joining is None]
+        missing = [member for member in self.members.values() if member.joining is None]
         if (missing or self.pending) and now_ns < self.deadline_ns:
             return
         for member in missing:
             if member.instance_id is None:
                 self.drop(member.id, Code.UNKNOWN_MEMBER_ID)
-        joined = [found for found in self.members.values() if found.joining is not None]
-        if self.members and not joined:
+        joined_members = [member for member in self.members.values() if member.joining is not None]
+        if self.members and not joined_members:
             self.deadline_ns = now_ns + self._rebalance_ns()
             return
-        if joined and self.members[self.leader].joining is None:
-            self.leader = joined[0].id
+        if joined_members and self.members[self.leader].joining is None:
+            self.leader = joined_members[0].id
         self._begin_generation(now_ns)
 
     def _begin_generation(self, now_ns: int) -> None:
@@ -328,19 +328,19 @@ class ClassicGroup:
         if not self.members:
             self.state, self.leader, self.protocol = State.EMPTY, "", None
             return
-        self.protocol, self.state = self.chosen_protocol(), State.COMPLETING
+        self.protocol, self.state = self.choose_protocol(), State.COMPLETING
         self.deadline_ns = now_ns + self._rebalance_ns()
         for member in self.members.values():
             member.assignment = b""
-            member.seen(now_ns)
-            member.end_join(self.joined(member))
+            member.restart_session(now_ns)
+            member.end_join(self.join_result(member))
 
-    def joined(self, member: Member) -> Joined:
+    def join_result(self, member: Member) -> Joined:
         """Return the result of a member's JoinGroup in the present generation."""
         members: tuple[tuple[str, str | None, bytes], ...] = ()
         if member.id == self.leader:
             members = tuple(
-                (found.id, found.instance_id, found.metadata(self.protocol)) for found in self.members.values()
+                (other.id, other.instance_id, other.metadata(self.protocol)) for other in self.members.values()
             )
         return Joined(0, member.id, self.generation, self.protocol_type, self.protocol, self.leader, members)
 
@@ -352,9 +352,9 @@ class ClassicGroup:
         self.state = State.STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.id, b"")
-            member.seen(now_ns)
-            member.end_sync(self.synced(member))
+            member.restart_session(now_ns)
+            member.end_sync(self.sync_result(member))
 
-    def synced(self, member: Member) -> Synced:
+    def sync_result(self, member: Member) -> Synced:
         """Return the result of a member's SyncGroup in the present generation."""
         return Synced(0, member.assignment, self.protocol_type, self.protocol)

@@ -90,7 +90,7 @@ class ConsumerGroupCoordinator:
     def __init__(self, node: Node, groups: GroupTable) -> None:
         self._node, self._groups = node, groups
 
-    def heartbeat(self, asked: Heartbeat) -> Progress:
+    def heartbeat(self, request: Heartbeat) -> Progress:
         """Handle a heartbeat, with which a member joins, keeps its session, acknowledges an assignment, or leaves.
 
         Return the response, without waiting for other members.
@@ -99,29 +99,29 @@ class ConsumerGroupCoordinator:
             RefusedError: the request is invalid, the group is full or classic, or an id or the epoch is wrong.
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
-        _check(asked)
-        matching(asked.pattern or "", ())  # an invalid expression is refused before the group changes
-        if asked.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
-            return self._leave(asked)
+        _check(request)
+        matching(request.pattern or "", ())  # an invalid expression is refused before the group changes
+        if request.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
+            return self._leave(request)
         now_ns, settings = self._node.now_ns(), self._node.settings
-        with self._group(asked.group, is_created=asked.epoch == 0) as group:
-            before = self._member(group, asked)
-            member = _updated(before, asked)
+        with self._group(request.group, is_created=request.epoch == 0) as group:
+            before = self._member(group, request)
+            member = _update_member(before, request)
             is_new = before.id not in group.members
             if is_new and len(group.members) >= _MAX_MEMBERS:
                 raise RefusedError(Code.GROUP_MAX_SIZE_REACHED, "the group has its maximum number of members")
             if member.pattern is not None and member.pattern not in group.patterns:
-                group.patterns[member.pattern] = self._resolve(member.pattern, asked.may_see)
+                group.patterns[member.pattern] = self._resolve(member.pattern, request.may_see)
             group.set_member(member)
             is_changed = is_new or (before.topics, before.pattern) != (member.topics, member.pattern)
-            self._refresh(group, asked.may_see, is_changed=is_changed)
-            group.reconcile(member.id, asked.owned, now_ns)
+            self._refresh(group, request.may_see, is_changed=is_changed)
+            group.reconcile(member.id, request.owned, now_ns)
             group.session_ends_ns[member.id] = now_ns + settings.consumer_session_ms * _NS_PER_MS
             after = group.members[member.id]
-        is_told = asked.is_full or after.assigned != before.assigned
-        return Progress(after.id, after.epoch, after.assigned if is_told else None)
+        is_assignment_sent = request.is_full or after.assigned != before.assigned
+        return Progress(after.id, after.epoch, after.assigned if is_assignment_sent else None)
 
-    def _member(self, group: ConsumerGroup, asked: Heartbeat) -> ConsumerMember:
+    def _member(self, group: ConsumerGroup, request: Heartbeat) -> ConsumerMember:
         """Return the member that sent the request, with epoch 0 if the member joins.
 
         If the member joins for the first time, the result is not in the group yet.
@@ -129,27 +129,30 @@ class ConsumerGroupCoordinator:
         Raises:
             RefusedError: an id or the epoch of the request does not fit the group.
         """
-        replaced = None if asked.instance_id is None else _checked_instance(group, asked, asked.instance_id)
-        if replaced is not None:
-            return replaced
-        found = group.members.get(asked.member_id)
-        if asked.epoch == 0:
-            if found is None:
-                return ConsumerMember(asked.member_id or _new_id(), asked.instance_id)
-            if found.epoch == LEAVE_FOR_A_TIME:  # a static member that returns with its id keeps its partitions
-                return replace(found, epoch=0, previous_epoch=0)
+        static_member = None if request.instance_id is None else _check_instance(group, request, request.instance_id)
+        if static_member is not None:
+            return static_member
+        member = group.members.get(request.member_id)
+        if request.epoch == 0:
+            if member is None:
+                return ConsumerMember(request.member_id or _new_id(), request.instance_id)
+            if member.epoch == LEAVE_FOR_A_TIME:  # a static member that returns with its id keeps its partitions
+                return replace(member, epoch=0, previous_epoch=0)
             return replace(  # a member that rejoins owns nothing
-                found, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
+                member, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
             )
-        if found is None:
-            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
-        is_late = asked.epoch == found.previous_epoch and asked.owned is not None and asked.owned <= found.assigned
-        if asked.epoch != found.epoch and not (asked.epoch < found.epoch and is_late):
+        if member is None:
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is no member of {group.name}")
+        is_late = (
+            request.epoch == member.previous_epoch and request.owned is not None and request.owned <= member.assigned
+        )
+        if request.epoch != member.epoch and not (request.epoch < member.epoch and is_late):
             raise RefusedError(
                 Code.FENCED_MEMBER_EPOCH,
-                f"the member has epoch {asked.epoch} and not {found.epoch}: it must give up its partitions and rejoin",
+                f"the member has epoch {request.epoch} and not {member.epoch}: "
+                "it must give up its partitions and rejoin",
             )
-        return found
+        return member
 
     def _resolve(self, pattern: str, may_see: Callable[[str], bool]) -> ResolvedRegularExpression:
         """Return the topics that a regular expression matches now."""
@@ -171,37 +174,37 @@ class ConsumerGroupCoordinator:
         if is_changed or is_outdated:
             if is_outdated:
                 group.resolved_ns = now_ns
-                for pattern, found in list(group.patterns.items()):
-                    now = self._resolve(pattern, may_see)
-                    group.patterns[pattern] = found if now.topics == found.topics else now
-            known = self._known(group)
-            group.epoch += is_changed or _is_other(group, known)
-            group.topics, group.topics_version = known, version
+                for pattern, old in list(group.patterns.items()):
+                    new = self._resolve(pattern, may_see)
+                    group.patterns[pattern] = old if new.topics == old.topics else new
+            topics = self._find_topics(group)
+            group.epoch += is_changed or _has_other_topics(group, topics)
+            group.topics, group.topics_version = topics, version
         if group.epoch > group.target_epoch:
             group.assign(group.topics or {})
 
-    def _known(self, group: ConsumerGroup) -> dict[str, KnownTopic]:
+    def _find_topics(self, group: ConsumerGroup) -> dict[str, KnownTopic]:
         """Return the subscribed topics that exist and have an id, by name."""
-        topics, found = self._node.topics(), {}
-        for name in sorted(group.subscribed()):
+        topics, existing = self._node.topics(), {}
+        for name in sorted(group.subscribed_topics()):
             info = topics.get(name)
             if info is not None and info.topic_id is not None:
-                found[name] = KnownTopic(info.topic_id.as_uuid, len(info.partitions))
-        return found
+                existing[name] = KnownTopic(info.topic_id.as_uuid, len(info.partitions))
+        return existing
 
-    def _leave(self, asked: Heartbeat) -> Progress:
-        with self._group(asked.group, is_created=False) as group:
-            if asked.instance_id is not None:
-                _checked_instance(group, asked, asked.instance_id)
-            found = group.members.get(asked.member_id)
-            if found is None:
-                raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
-            if asked.epoch == LEAVE_FOR_A_TIME:
-                group.revoke_ends_ns.pop(found.id, None)
-                group.members[found.id] = replace(found.with_epoch(LEAVE_FOR_A_TIME), revoking=NOTHING)
+    def _leave(self, request: Heartbeat) -> Progress:
+        with self._group(request.group, is_created=False) as group:
+            if request.instance_id is not None:
+                _check_instance(group, request, request.instance_id)
+            member = group.members.get(request.member_id)
+            if member is None:
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is no member of {group.name}")
+            if request.epoch == LEAVE_FOR_A_TIME:
+                group.revoke_ends_ns.pop(member.id, None)
+                group.members[member.id] = replace(member.with_epoch(LEAVE_FOR_A_TIME), revoking=NOTHING)
             else:
-                group.remove(found.id)
-        return Progress(asked.member_id, asked.epoch)
+                group.remove(member.id)
+        return Progress(request.member_id, request.epoch)
 
     @contextlib.contextmanager
     def _group(self, name: str, *, is_created: bool) -> Iterator[ConsumerGroup]:
@@ -214,7 +217,7 @@ class ConsumerGroupCoordinator:
             RefusedError: the group does not exist, or uses the classic protocol.
             StorageError: the group cannot be loaded, or its changes cannot be stored.
         """
-        with self._groups.opened(name) as entry:
+        with self._groups.lock_entry(name) as entry:
             group = entry.group
             if isinstance(group, ClassicGroup):
                 if not group.is_unused:
@@ -225,7 +228,7 @@ class ConsumerGroupCoordinator:
                 entry.group = group = ConsumerGroup(name)
                 if stored_generation:
                     record = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=name), None, None)
-                    group.stored[record.kind, record.key] = record  # the first change deletes it
+                    group.stored_records[record.kind, record.key] = record  # the first change deletes it
             yield group
 
     # --- other requests ----------------------------------------------------------------------------------------------
@@ -238,7 +241,7 @@ class ConsumerGroupCoordinator:
         """
         if member_id is None and epoch < 0:
             return
-        with self._groups.found(name) as group:
+        with self._groups.lock_group(name) as group:
             if isinstance(group, ConsumerGroup):
                 group.check_member(member_id or "", epoch)
 
@@ -263,7 +266,7 @@ def _new_id() -> str:
     return str(uuid.uuid4())
 
 
-def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
+def _check_instance(group: ConsumerGroup, request: Heartbeat, instance_id: str) -> ConsumerMember | None:
     """Return a static member that rejoins after it left temporarily, with the member id of the request or a new id.
 
     Return None if the static member already has the id in the request, or if a member joins with a new instance id.
@@ -271,82 +274,82 @@ def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) 
     Raises:
         RefusedError: another member uses the instance id; or no member has it, and the request does not join.
     """
-    known = group.with_instance(instance_id)
-    if known is None:
-        if asked.epoch:
+    member = group.static_member(instance_id)
+    if member is None:
+        if request.epoch:
             raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
         return None
-    if known.id == asked.member_id:
+    if member.id == request.member_id:
         return None
-    if asked.epoch:
+    if request.epoch:
         raise RefusedError(Code.FENCED_INSTANCE_ID, f"the instance id {instance_id} has another member now")
-    if known.epoch != LEAVE_FOR_A_TIME:
+    if member.epoch != LEAVE_FOR_A_TIME:
         raise RefusedError(Code.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is used by another member")
-    return group.replace_static(known, asked.member_id or _new_id())
+    return group.replace_static(member, request.member_id or _new_id())
 
 
-def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
+def _update_member(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
     """Return a member with the values of a request. An empty regular expression removes the member's expression."""
     return replace(
         member,
-        instance_id=asked.instance_id or member.instance_id,
-        rack=asked.rack or member.rack,
-        client_id=asked.client_id,
-        client_host=asked.client_host,
-        rebalance_ms=member.rebalance_ms if asked.rebalance_ms == -1 else asked.rebalance_ms,
-        topics=member.topics if asked.topics is None else tuple(sorted(set(asked.topics))),
-        pattern=member.pattern if asked.pattern is None else asked.pattern or None,
-        assignor=asked.assignor or member.assignor,
+        instance_id=request.instance_id or member.instance_id,
+        rack=request.rack or member.rack,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_ms=member.rebalance_ms if request.rebalance_ms == -1 else request.rebalance_ms,
+        topics=member.topics if request.topics is None else tuple(sorted(set(request.topics))),
+        pattern=member.pattern if request.pattern is None else request.pattern or None,
+        assignor=request.assignor or member.assignor,
     )
 
 
-def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
-    """Return True if ``known`` differs from the topics of the group's epoch.
+def _has_other_topics(group: ConsumerGroup, topics: Mapping[str, KnownTopic]) -> bool:
+    """Return True if ``topics`` differs from the topics of the group's epoch.
 
-    After a restart, the topics of the epoch are unknown, and ``known`` is compared with the partitions in the target
+    After a restart, the topics of the epoch are unknown, and ``topics`` is compared with the partitions in the target
     assignment. The result can then also be True because a member was removed after the assignment was computed.
     """
     if group.topics is not None:
-        return known != group.topics
-    expected = {(topic.id, number) for topic in known.values() for number in range(topic.partitions)}
+        return topics != group.topics
+    expected = {(topic.id, number) for topic in topics.values() for number in range(topic.partitions)}
     return expected != NOTHING.union(*group.target.values())
 
 
-def _check(asked: Heartbeat) -> None:
+def _check(request: Heartbeat) -> None:
     """Raise RefusedError if a field of a request is missing or invalid, or if the assignor is unknown.
 
     Source: apache/kafka GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
-    wrong = ""
-    if not asked.group:
-        wrong = "GroupId can't be empty."
-    elif asked.instance_id == "" or asked.rack == "":
-        wrong = "InstanceId and RackId can't be empty."
-    elif not asked.member_id and (asked.has_own_id or asked.epoch != 0):
-        wrong = "MemberId can't be empty."
-    elif asked.epoch == LEAVE_FOR_A_TIME and asked.instance_id is None:
-        wrong = "InstanceId can't be null."
-    elif asked.epoch < LEAVE_FOR_A_TIME:
-        wrong = "MemberEpoch is invalid."
-    elif len(asked.pattern or "") > _MAX_PATTERN:
-        wrong = f"SubscribedTopicRegex is longer than {_MAX_PATTERN} characters."
-    elif asked.epoch == 0:
-        wrong = _wrong_join(asked)
-    if wrong:
-        raise RefusedError(Code.INVALID_REQUEST, wrong)
-    if asked.assignor is not None and asked.assignor not in ASSIGNORS:
+    message = ""
+    if not request.group:
+        message = "GroupId can't be empty."
+    elif request.instance_id == "" or request.rack == "":
+        message = "InstanceId and RackId can't be empty."
+    elif not request.member_id and (request.has_own_id or request.epoch != 0):
+        message = "MemberId can't be empty."
+    elif request.epoch == LEAVE_FOR_A_TIME and request.instance_id is None:
+        message = "InstanceId can't be null."
+    elif request.epoch < LEAVE_FOR_A_TIME:
+        message = "MemberEpoch is invalid."
+    elif len(request.pattern or "") > _MAX_PATTERN:
+        message = f"SubscribedTopicRegex is longer than {_MAX_PATTERN} characters."
+    elif request.epoch == 0:
+        message = _join_error_text(request)
+    if message:
+        raise RefusedError(Code.INVALID_REQUEST, message)
+    if request.assignor is not None and request.assignor not in ASSIGNORS:
         names = ", ".join(ASSIGNORS)
         raise RefusedError(
             Code.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {asked.assignor} is not supported. Supported assignors: {names}.",
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {names}.",
         )
 
 
-def _wrong_join(asked: Heartbeat) -> str:
-    if asked.rebalance_ms == -1:
+def _join_error_text(request: Heartbeat) -> str:
+    if request.rebalance_ms == -1:
         return "RebalanceTimeoutMs must be provided in first request."
-    if asked.owned is None or asked.owned:
+    if request.owned is None or request.owned:
         return "TopicPartitions must be empty when (re-)joining."
-    if asked.topics is None and asked.pattern is None:  # a member may join without topics, and subscribe later
+    if request.topics is None and request.pattern is None:  # a member may join without topics, and subscribe later
         return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return ""

@@ -93,8 +93,8 @@ class ConsumerGroup:
         topics: the subscribed topics of the present epoch, by name; None after the group was loaded.
         topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
         resolved_ns: monotonic time at which all regular expressions in ``patterns`` were compared with the topics.
-        stored: the stored records of the group.
-        seen: epochs and members at the last call of ``saved``.
+        stored_records: the stored records of the group.
+        saved_state: epochs and members at the last call of ``mark_saved``.
     """
 
     kind: ClassVar = "consumer"  # Kafka's name of the type of the group
@@ -111,16 +111,16 @@ class ConsumerGroup:
     topics: dict[str, KnownTopic] | None = None
     topics_version: int = -1
     resolved_ns: int = 0
-    stored: Records = field(default_factory=dict)
-    seen: tuple[int, int, dict[str, ConsumerMember]] = (0, 0, {})
+    stored_records: Records = field(default_factory=dict)
+    saved_state: tuple[int, int, dict[str, ConsumerMember]] = (0, 0, {})
 
     def is_changed(self) -> bool:
-        """Return True if the epochs or the members have changed since the last call of ``saved``."""
-        return (self.epoch, self.target_epoch, self.members) != self.seen
+        """Return True if the epochs or the members have changed since the last call of ``mark_saved``."""
+        return (self.epoch, self.target_epoch, self.members) != self.saved_state
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Record that the present state is stored. ``is_changed`` returns False until the next change."""
-        self.seen = (self.epoch, self.target_epoch, dict(self.members))
+        self.saved_state = (self.epoch, self.target_epoch, dict(self.members))
 
     @property
     def is_unused(self) -> bool:
@@ -166,14 +166,14 @@ class ConsumerGroup:
         """Return True if a member has reached the target assignment."""
         return member.state is MemberState.STABLE and member.epoch == self.target_epoch
 
-    def with_instance(self, instance_id: str) -> ConsumerMember | None:
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
         """Return the static member with an instance id; None if no member has it."""
-        return next((found for found in self.members.values() if found.instance_id == instance_id), None)
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def id_of(self, instance_id: str) -> str:
         """Return the member id of the static member with an instance id; "" if no member has it."""
-        found = self.with_instance(instance_id)
-        return "" if found is None else found.id
+        member = self.static_member(instance_id)
+        return "" if member is None else member.id
 
     @property
     def assignor(self) -> str:
@@ -183,24 +183,24 @@ class ConsumerGroup:
 
     def names_of(self, member: ConsumerMember) -> set[str]:
         """Return the names of the topics to which a member subscribes, by name or by regular expression."""
-        found = None if member.pattern is None else self.patterns.get(member.pattern)
-        return {*member.topics, *(() if found is None else found.topics)}
+        resolved = None if member.pattern is None else self.patterns.get(member.pattern)
+        return {*member.topics, *(() if resolved is None else resolved.topics)}
 
-    def subscribed(self) -> set[str]:
+    def subscribed_topics(self) -> set[str]:
         """Return the names of all topics to which members subscribe."""
         return set[str]().union(*(self.names_of(member) for member in self.members.values()))
 
-    def assign(self, known: Mapping[str, KnownTopic]) -> None:
-        """Compute the target assignment of the present epoch. ``known`` contains the existing topics by name."""
+    def assign(self, topics: Mapping[str, KnownTopic]) -> None:
+        """Compute the target assignment of the present epoch. ``topics`` contains the existing topics by name."""
         members = {
             member.id: Subscriber(
                 member.instance_id,
-                frozenset(known[name].id for name in self.names_of(member) if name in known),
+                frozenset(topics[name].id for name in self.names_of(member) if name in topics),
                 self.target.get(member.id, NOTHING),
             )
             for member in self.members.values()
         }
-        counts = {topic.id: topic.partitions for topic in known.values()}
+        counts = {topic.id: topic.partitions for topic in topics.values()}
         self.target = ASSIGNORS[self.assignor](members, counts)
         self.target_epoch = self.epoch
 
@@ -213,8 +213,8 @@ class ConsumerGroup:
         self.epoch += 1
 
     def _drop_patterns(self) -> None:
-        used = {member.pattern for member in self.members.values()}
-        self.patterns = {pattern: found for pattern, found in self.patterns.items() if pattern in used}
+        member_patterns = {member.pattern for member in self.members.values()}
+        self.patterns = {pattern: resolved for pattern, resolved in self.patterns.items() if pattern in member_patterns}
 
     def set_member(self, member: ConsumerMember) -> None:
         """Add or replace a member. Remove regular expressions that no member uses from ``patterns``."""
@@ -275,18 +275,18 @@ class ConsumerGroup:
         If the member must revoke partitions first, its epoch becomes ``epoch``, otherwise ``target_epoch``.
         """
         target = self.target.get(before.id, NOTHING)
-        kept, revoking = before.assigned & target, before.assigned - target
+        retained, revoking = before.assigned & target, before.assigned - target
         if revoking and (owned is None or owned & revoking):
             return replace(
-                before.with_epoch(epoch), state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+                before.with_epoch(epoch), state=MemberState.UNREVOKED_PARTITIONS, assigned=retained, revoking=revoking
             )
-        used = NOTHING.union(
-            *(found.assigned | found.revoking for found in self.members.values() if found.id != before.id)
+        owned_by_others = NOTHING.union(
+            *(other.assigned | other.revoking for other in self.members.values() if other.id != before.id)
         )
-        wanted = target - kept
+        additional = target - retained
         return replace(
             before.with_epoch(self.target_epoch),
-            state=MemberState.UNRELEASED_PARTITIONS if wanted & used else MemberState.STABLE,
-            assigned=kept | (wanted - used),
+            state=MemberState.UNRELEASED_PARTITIONS if additional & owned_by_others else MemberState.STABLE,
+            assigned=retained | (additional - owned_by_others),
             revoking=NOTHING,
         )

@@ -27,7 +27,7 @@ from stratalog.group_states import (
     TargetAssignmentMetadata,
     TopicIdPartitions,
 )
-from stratalog_gateway.groups.assignors import Partitions, by_topic
+from stratalog_gateway.groups.assignors import Partitions, group_by_topic
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Records
 
 _METADATA: Final = OffsetsType.CONSUMER_GROUP_METADATA
@@ -44,40 +44,40 @@ _NUMBER: Final = {state.value: state for state in MemberState}
 
 def records_of(group: ConsumerGroup) -> Records:
     """Return all records that describe a group, by type and key; none if the epoch of the group is 0."""
-    found: list[OffsetsRecord] = []
+    records: list[OffsetsRecord] = []
     if not group.epoch:
         return {}
-    whole = GroupKey(group=group.name)
+    group_key = GroupKey(group=group.name)
     for member in group.members.values():
         key = MemberKey(group=group.name, member=member.id)
-        found.append(OffsetsRecord(_MEMBER, key, _metadata(member), 0))
+        records.append(OffsetsRecord(_MEMBER, key, _metadata(member), 0))
         if member.epoch:
-            found.append(OffsetsRecord(_CURRENT, key, _current(member), 0))
+            records.append(OffsetsRecord(_CURRENT, key, _current(member), 0))
     for pattern, resolved in group.patterns.items():
-        found.append(
+        records.append(
             OffsetsRecord(_PATTERN, RegularExpressionKey(group=group.name, regular_expression=pattern), resolved, 0)
         )
-    found.append(OffsetsRecord(_METADATA, whole, _group(group, whole), 0))
+    records.append(OffsetsRecord(_METADATA, group_key, _group(group, group_key), 0))
     for member_id, partitions in group.target.items():
-        target = TargetAssignmentMember(partitions=_grouped(partitions))
-        found.append(OffsetsRecord(_TARGET, MemberKey(group=group.name, member=member_id), target, 0))
+        target = TargetAssignmentMember(partitions=_encode_partitions(partitions))
+        records.append(OffsetsRecord(_TARGET, MemberKey(group=group.name, member=member_id), target, 0))
     if group.target_epoch:
         epoch = TargetAssignmentMetadata(assignment_epoch=group.target_epoch)
-        found.append(OffsetsRecord(_TARGET_EPOCH, whole, epoch, 0))
-    return {(record.kind, record.key): record for record in found}
+        records.append(OffsetsRecord(_TARGET_EPOCH, group_key, epoch, 0))
+    return {(record.kind, record.key): record for record in records}
 
 
 def changes(before: Records, after: Records) -> list[OffsetsRecord]:
     """Return the tombstones and the records that change ``before`` to ``after``, in an order that Kafka accepts."""
-    gone = [record.tombstone() for key, record in before.items() if key not in after]
+    tombstones = [record.tombstone() for key, record in before.items() if key not in after]
     new = [record for key, record in after.items() if before.get(key) != record]
     return [
-        *sorted(gone, key=lambda record: -record.kind),
+        *sorted(tombstones, key=lambda record: -record.kind),
         *sorted(new, key=lambda record: _WRITES.index(record.kind)),
     ]
 
 
-def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | None:
+def restore_group(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | None:
     """Return the group that stored records describe; None if the records are not of the consumer protocol.
 
     Members that use the classic protocol are omitted.
@@ -85,7 +85,7 @@ def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | Non
     group, current = ConsumerGroup(name), dict[str, CurrentMemberAssignment]()
     for record in records:
         if record.kind in _OWN:
-            group.stored[record.kind, record.key] = record
+            group.stored_records[record.kind, record.key] = record
         if isinstance(record.key, MemberKey):
             _restore_member(group, record.key.member, record, current)
         elif isinstance(record.value, ConsumerGroupMetadata):
@@ -94,9 +94,9 @@ def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | Non
             group.target_epoch = record.value.assignment_epoch
         elif isinstance(record.key, RegularExpressionKey) and isinstance(record.value, ResolvedRegularExpression):
             group.patterns[record.key.regular_expression] = record.value
-    for member_id, found in current.items():
+    for member_id, assignment in current.items():
         if member_id in group.members:
-            group.members[member_id] = _with_current(group.members[member_id], found)
+            group.members[member_id] = _restore_assignment(group.members[member_id], assignment)
     return group if group.epoch else None
 
 
@@ -108,13 +108,13 @@ def _restore_member(
     The member's own record may follow the current assignment. Tombstones, and members that use the classic protocol,
     are ignored.
     """
-    found = record.value
-    if isinstance(found, TargetAssignmentMember):
-        group.target[member_id] = _flat(found.partitions)
-    elif isinstance(found, CurrentMemberAssignment):
-        current[member_id] = found
-    elif isinstance(found, ConsumerGroupMember) and found.classic is None:
-        group.members[member_id] = _member(member_id, found)
+    value = record.value
+    if isinstance(value, TargetAssignmentMember):
+        group.target[member_id] = _decode_partitions(value.partitions)
+    elif isinstance(value, CurrentMemberAssignment):
+        current[member_id] = value
+    elif isinstance(value, ConsumerGroupMember) and value.classic is None:
+        group.members[member_id] = _member(member_id, value)
 
 
 def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
@@ -123,10 +123,10 @@ def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
     Stored metadata may contain a hash of the topics from a Kafka broker. Without the hash, a broker that takes over the
     group would start the next epoch at the first heartbeat.
     """
-    stored = group.stored.get((_METADATA, key))
-    known = None if stored is None else stored.value
-    if isinstance(known, ConsumerGroupMetadata) and known.epoch == group.epoch:
-        return known
+    record = group.stored_records.get((_METADATA, key))
+    metadata = None if record is None else record.value
+    if isinstance(metadata, ConsumerGroupMetadata) and metadata.epoch == group.epoch:
+        return metadata
     return ConsumerGroupMetadata(epoch=group.epoch)
 
 
@@ -143,10 +143,10 @@ def _metadata(member: ConsumerMember) -> ConsumerGroupMember:
     )
 
 
-def _member(member_id: str, stored: ConsumerGroupMember) -> ConsumerMember:
+def _member(member_id: str, value: ConsumerGroupMember) -> ConsumerMember:
     return ConsumerMember(
-        member_id, stored.instance, stored.rack, stored.client_id, stored.client_host, tuple(stored.topics),
-        stored.regular_expression or None, stored.rebalance_timeout_ms, stored.assignor,
+        member_id, value.instance, value.rack, value.client_id, value.client_host, tuple(value.topics),
+        value.regular_expression or None, value.rebalance_timeout_ms, value.assignor,
     )  # fmt: skip
 
 
@@ -155,34 +155,34 @@ def _current(member: ConsumerMember) -> CurrentMemberAssignment:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned=_grouped(member.assigned),
-        pending_revocation=_grouped(member.revoking),
+        assigned=_encode_partitions(member.assigned),
+        pending_revocation=_encode_partitions(member.revoking),
     )
 
 
-def _with_current(member: ConsumerMember, stored: CurrentMemberAssignment) -> ConsumerMember:
+def _restore_assignment(member: ConsumerMember, assignment: CurrentMemberAssignment) -> ConsumerMember:
     """Return a member with its stored assignment.
 
     If the stored state is unknown, such as a state of a later release, the member has no partitions and must rejoin.
     """
-    state = _NUMBER.get(stored.state)
+    state = _NUMBER.get(assignment.state)
     if state is None:
         return member
     return dataclasses.replace(
         member,
-        epoch=stored.member_epoch,
-        previous_epoch=stored.previous_member_epoch,
+        epoch=assignment.member_epoch,
+        previous_epoch=assignment.previous_member_epoch,
         state=state,
-        assigned=_flat(stored.assigned),
-        revoking=_flat(stored.pending_revocation),
+        assigned=_decode_partitions(assignment.assigned),
+        revoking=_decode_partitions(assignment.pending_revocation),
     )
 
 
-def _grouped(partitions: Partitions) -> tuple[TopicIdPartitions, ...]:
+def _encode_partitions(partitions: Partitions) -> tuple[TopicIdPartitions, ...]:
     return tuple(
-        TopicIdPartitions(topic_id=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()
+        TopicIdPartitions(topic_id=topic, partitions=numbers) for topic, numbers in group_by_topic(partitions).items()
     )
 
 
-def _flat(stored: Iterable[TopicIdPartitions]) -> Partitions:
-    return frozenset((found.topic_id, number) for found in stored for number in found.partitions)
+def _decode_partitions(topics: Iterable[TopicIdPartitions]) -> Partitions:
+    return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)

@@ -57,17 +57,17 @@ class GroupTable:
         node: provides the engine, the settings and the clock.
 
     Attributes:
-        stored: storage of the state of groups.
+        storage: storage of the state of groups.
     """
 
     def __init__(self, node: Node) -> None:
-        self._node, self.stored = node, StoredGroups(node)
+        self._node, self.storage = node, StoredGroups(node)
         self._entries: dict[str, GroupEntry] = {}
         self._lock = threading.Lock()  # over _entries; never taken while a group's lock is held
         self._next_warning_ns = 0
 
     @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[GroupEntry]:
+    def lock_entry(self, name: str) -> Iterator[GroupEntry]:
         """Yield the entry of a group under its lock. Load or create the group if it is not in memory.
 
         Members whose deadlines have passed are removed first. Changes are stored before the lock is released.
@@ -77,25 +77,25 @@ class GroupTable:
                 entry = self._entries.get(name)
                 if entry is None:
                     entry = self._entries[name] = GroupEntry(ClassicGroup(name))
-            with self._held(entry) as is_known:
-                if is_known:
+            with self._hold(entry) as is_loaded:
+                if is_loaded:
                     yield entry
                     return
 
     @contextlib.contextmanager
-    def found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group under its lock, as ``opened`` does; yield None if the group ``is_new``.
+    def lock_group(self, name: str) -> Iterator[Group | None]:
+        """Yield a group under its lock, as ``lock_entry`` does; yield None if the group ``is_new``.
 
         Until the context ends, the group does not change.
         """
-        with self.opened(name) as entry:
+        with self.lock_entry(name) as entry:
             yield None if entry.group.is_new else entry.group
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all groups that have members, a stored state or committed offsets."""
         with self._lock:
-            known = list(self._entries)
-        return tuple(sorted({*known, *self.stored.names(), *self._node.engine.groups()}))
+            in_memory = list(self._entries)
+        return tuple(sorted({*in_memory, *self.storage.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
         """Remove members, and end phases of rebalances, whose deadline has passed, in all groups in memory."""
@@ -104,7 +104,7 @@ class GroupTable:
             with entry.lock:
                 is_due = entry.presence is Presence.LOADED and entry.group.next_deadline_ns() <= now_ns
             if is_due:
-                with self._held(entry):
+                with self._hold(entry):
                     pass
 
     def _all(self) -> list[GroupEntry]:
@@ -119,7 +119,7 @@ class GroupTable:
                 offsets of the group are stored.
             StorageError: the deletion could not be stored.
         """
-        with self.opened(name) as entry:
+        with self.lock_entry(name) as entry:
             if not entry.group.is_unused:
                 raise RefusedError(Code.NON_EMPTY_GROUP)
             is_deleted = self._node.engine.delete_group(name)
@@ -133,7 +133,7 @@ class GroupTable:
         An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored. If
         the last member has just left, the method only stores this time.
         """
-        with self.opened(name) as entry:
+        with self.lock_entry(name) as entry:
             group = entry.group
             if not group.is_unused or (isinstance(group, ClassicGroup) and group.is_empty_and_not_stored):
                 return
@@ -160,7 +160,7 @@ class GroupTable:
             is_transactional: True if the offsets become valid with the commit of a transaction.
         """
         is_anonymous = not member_id and generation < 0 and instance_id is None
-        with self.found(name) as group:
+        with self.lock_group(name) as group:
             if group is None:
                 if generation >= 0:
                     raise RefusedError(self._missing(name, knows_epochs=knows_epochs))
@@ -185,8 +185,8 @@ class GroupTable:
         """Delete the committed offsets of all groups for a topic, durably; raise StorageError if this is not possible."""
         engine = self._node.engine
         for name in engine.groups():
-            gone = [found for found in engine.group_offsets(name) if found.topic == topic]
-            engine.alter_group_offsets(name, dict.fromkeys(gone), "durable")
+            partitions = [partition for partition in engine.group_offsets(name) if partition.topic == topic]
+            engine.alter_group_offsets(name, dict.fromkeys(partitions), "durable")
 
     def close(self) -> None:
         """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
@@ -197,7 +197,7 @@ class GroupTable:
                     member.end_sync(Synced(Code.COORDINATOR_NOT_AVAILABLE))
 
     @contextlib.contextmanager
-    def _held(self, entry: GroupEntry) -> Iterator[bool]:
+    def _hold(self, entry: GroupEntry) -> Iterator[bool]:
         """Hold the lock of a group, and store the changes at the end. Yield False if the group is no longer in memory.
 
         At the end, remove an unused group from memory if the group is new, or if too many groups are in memory.
@@ -206,11 +206,11 @@ class GroupTable:
             with entry.lock:
                 if entry.presence is Presence.NEW:
                     self._load(entry)
-                is_known = entry.presence is Presence.LOADED
-                if is_known:
+                is_loaded = entry.presence is Presence.LOADED
+                if is_loaded:
                     entry.group.advance(self._node.now_ns())
                 try:
-                    yield is_known
+                    yield is_loaded
                 finally:
                     self._save(entry)
                     is_kept = not entry.group.is_new and len(self._entries) <= MAX_GROUPS
@@ -237,18 +237,18 @@ class GroupTable:
         if isinstance(group, ClassicGroup):
             if group.is_empty_and_not_stored:
                 with contextlib.suppress(StorageError):
-                    self.stored.store_classic(group, {})
+                    self.storage.store_classic(group, {})
         elif group.is_new:  # no member could join
             entry.presence = Presence.REMOVED
         elif group.is_changed():
             entry.presence = Presence.REMOVED
-            self.stored.store_consumer(group, records_of(group))
+            self.storage.store_consumer(group, records_of(group))
             entry.presence = Presence.LOADED
-            group.saved()
+            group.mark_saved()
 
     def _load(self, entry: GroupEntry) -> None:
         try:
-            entry.group = self.stored.load(entry.group.name)
+            entry.group = self.storage.load(entry.group.name)
             entry.presence = Presence.LOADED
         except BaseException as error:
             entry.presence = Presence.REMOVED  # the next request retries

@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.group_states import GroupKey, GroupMember, GroupMetadata, OffsetsRecord, OffsetsType
 from stratalog_gateway.groups.classic_group import ClassicGroup, Member, State
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, MemberState, Records
-from stratalog_gateway.groups.consumer_records import changes, restored
+from stratalog_gateway.groups.consumer_records import changes, restore_group
 from stratalog_gateway.node import Node
 
 _NS_PER_MS: Final = 1_000_000
@@ -38,9 +38,9 @@ class StoredGroups:
             StorageError: the state cannot be read.
         """
         records, now_ns = self._node.engine.group_states().states(name), self._node.now_ns()
-        group = restored(name, records)
+        group = restore_group(name, records)
         if group is not None:
-            group.saved()
+            group.mark_saved()
             ends_ns = now_ns + self._node.settings.consumer_session_ms * _NS_PER_MS
             group.session_ends_ns = dict.fromkeys(group.members, ends_ns)
             group.revoke_ends_ns = {
@@ -49,19 +49,19 @@ class StoredGroups:
                 if member.state is MemberState.UNREVOKED_PARTITIONS
             }
             return group
-        found = next((record.value for record in records if isinstance(record.value, GroupMetadata)), None)
-        return ClassicGroup(name) if found is None else _classic(name, found, now_ns)
+        metadata = next((record.value for record in records if isinstance(record.value, GroupMetadata)), None)
+        return ClassicGroup(name) if metadata is None else _restore_classic(name, metadata, now_ns)
 
     def store_consumer(self, group: ConsumerGroup, records: Records) -> None:
-        """Store the changes from ``group.stored`` to ``records``, for a group of the consumer protocol.
+        """Store the changes from ``group.stored_records`` to ``records``, for a group of the consumer protocol.
 
         Raises:
             StorageError: the records could not be appended.
         """
-        changed = changes(group.stored, records)
+        changed = changes(group.stored_records, records)
         if changed:
             self._node.engine.group_states().store_states(group.name, changed, "written")
-        group.stored = records
+        group.stored_records = records
 
     def store_classic(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Store the present generation of a classic group, with assignments by member id.
@@ -76,7 +76,8 @@ class StoredGroups:
             leader=group.leader or None,
             state_timestamp_ms=self._node.clock.now_ms(),
             members=tuple(
-                _stored(member, group.protocol, assignments.get(member.id, b"")) for member in group.members.values()
+                _encode_member(member, group.protocol, assignments.get(member.id, b""))
+                for member in group.members.values()
             ),
         )
         record = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=group.name), value, _VERSION)
@@ -84,29 +85,29 @@ class StoredGroups:
         group.stored_generation = group.generation
 
 
-def _classic(name: str, stored: GroupMetadata, now_ns: int) -> ClassicGroup:
-    group = ClassicGroup(name, generation=stored.generation, stored_generation=stored.generation)
-    group.protocol_type = stored.protocol_type or None
-    for found in stored.members:
-        member = _member(found, stored.protocol or "")
+def _restore_classic(name: str, metadata: GroupMetadata, now_ns: int) -> ClassicGroup:
+    group = ClassicGroup(name, generation=metadata.generation, stored_generation=metadata.generation)
+    group.protocol_type = metadata.protocol_type or None
+    for stored_member in metadata.members:
+        member = _decode_member(stored_member, metadata.protocol or "")
         group.add(member)
-        member.seen(now_ns)
-    if stored.members:
-        group.protocol, group.state = stored.protocol, State.STABLE
-        group.leader = stored.leader if stored.leader in group.members else next(iter(group.members))
+        member.restart_session(now_ns)
+    if metadata.members:
+        group.protocol, group.state = metadata.protocol, State.STABLE
+        group.leader = metadata.leader if metadata.leader in group.members else next(iter(group.members))
     return group
 
 
-def _member(stored: GroupMember, protocol: str) -> Member:
-    rebalance_ms = stored.rebalance_timeout_ms
+def _decode_member(value: GroupMember, protocol: str) -> Member:
+    rebalance_ms = value.rebalance_timeout_ms
     return Member(
-        stored.member, stored.instance, stored.client_id, stored.client_host, stored.session_timeout_ms,
-        stored.session_timeout_ms if rebalance_ms < 0 else rebalance_ms, ((protocol, stored.subscription),),
-        assignment=stored.assignment,
+        value.member, value.instance, value.client_id, value.client_host, value.session_timeout_ms,
+        value.session_timeout_ms if rebalance_ms < 0 else rebalance_ms, ((protocol, value.subscription),),
+        assignment=value.assignment,
     )  # fmt: skip
 
 
-def _stored(member: Member, protocol: str | None, assignment: bytes) -> GroupMember:
+def _encode_member(member: Member, protocol: str | None, assignment: bytes) -> GroupMember:
     return GroupMember(
         member=member.id,
         instance=member.instance_id,

@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.assignors import NOTHING, Partitions, by_topic
+from stratalog_gateway.groups.assignors import NOTHING, Partitions, group_by_topic
 from stratalog_gateway.groups.consumer_coordinator import Heartbeat, Progress
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, ConsumerMember
 from stratalog_gateway.handlers.request import Outcome, Request, require
@@ -27,7 +27,7 @@ def consumer_group_heartbeat(request: Request) -> Any:
     if found.assigned is not None:
         topics = tuple(
             make.part("TopicPartitions", topic_id=topic, partitions=numbers)
-            for topic, numbers in by_topic(found.assigned).items()
+            for topic, numbers in group_by_topic(found.assigned).items()
         )
         assignment = make.part("Assignment", topic_partitions=topics)
     return make(
@@ -81,10 +81,10 @@ def _described(request: Request, name: str) -> Any:
     make, client = request.make, request.client
     with Outcome(coordinator_code) as outcome:
         require(client, Operation.DESCRIBE, ResourceType.GROUP, name)
-        with request.groups.table.found(name) as group:
+        with request.groups.table.lock_group(name) as group:
             if not isinstance(group, ConsumerGroup):
                 raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
-            for topic in group.subscribed():
+            for topic in group.subscribed_topics():
                 require(client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             return make.part(
                 "DescribedGroup",
@@ -121,7 +121,7 @@ def _member(request: Request, member: ConsumerMember, group: ConsumerGroup) -> A
 def _assignment(request: Request, partitions: Partitions) -> Any:
     """Return partitions as a message with the names of their topics. Partitions of deleted topics are omitted."""
     make, topics = request.make, []
-    for topic_id, numbers in by_topic(partitions).items():
+    for topic_id, numbers in group_by_topic(partitions).items():
         name = request.node.topic_of(topic_id.bytes)
         if name is not None:
             topics.append(make.part("TopicPartitions", topic_id=topic_id, topic_name=name, partitions=numbers))

@@ -27,7 +27,7 @@ def list_groups(request: Request) -> Any:
     for name in table.names():
         if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
             continue
-        with table.found(name) as known:
+        with table.lock_group(name) as known:
             group = known or ClassicGroup(name)  # a group that only has committed offsets
             state, kind, protocol_type = str(group.state), group.kind, group.protocol_type or ""
         if (states and state.lower() not in states) or (types and kind not in types):
@@ -57,7 +57,7 @@ def describe_groups(request: Request) -> Any:
 def _described(request: Request, name: str) -> Any:
     with Outcome(coordinator_code) as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
-        with request.groups.table.found(name) as known:
+        with request.groups.table.lock_group(name) as known:
             group = known if isinstance(known, ClassicGroup) else None
             if known is None and request.node.engine.group_offsets(name):
                 group = ClassicGroup(name)

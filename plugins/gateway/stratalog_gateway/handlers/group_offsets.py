@@ -252,7 +252,7 @@ def _offsets_of(
 def offset_delete(request: Request) -> Any:
     """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
     require(request.client, Operation.DELETE, ResourceType.GROUP, request.body.group_id)
-    with request.groups.table.found(request.body.group_id) as group:  # no member subscribes or commits meanwhile
+    with request.groups.table.lock_group(request.body.group_id) as group:  # no member subscribes or commits meanwhile
         return _delete(request, group)
 
 
@@ -305,7 +305,7 @@ def _subscribed(group: Group, asked: Iterable[str]) -> set[str]:
     as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
     """
     if isinstance(group, ConsumerGroup):
-        return group.subscribed()
+        return group.subscribed_topics()
     topics = set[str]()
     for member in group.members.values():
         try:

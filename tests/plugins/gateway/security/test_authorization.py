@@ -586,7 +586,7 @@ def test_a_client_without_permission_does_not_extend_the_session_of_a_member(bed
     )  # fmt: skip
 
     def session_ends_ns() -> int:
-        with bed.groups.found("members") as group:
+        with bed.groups.lock_group("members") as group:
             assert isinstance(group, ClassicGroup)
             return group.members[joined.member_id].deadline_ns
 
