@@ -23,12 +23,12 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 def describe_log_dirs(request: Request) -> Any:
     """Return the response with the local size (bytes) of each log, by directory; KAFKA_STORAGE_ERROR if it is offline."""
-    make, asked = request.make, request.body.topics
+    make, requested_topics = request.make, request.body.topics
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    wanted = (
+    requested = (
         None
-        if asked is None
-        else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
+        if requested_topics is None
+        else {TopicPartition(topic.topic, number) for topic in requested_topics for number in topic.partitions}
     )
     directories: Mapping[str, Iterable[TopicPartition]] = {}
     with contextlib.suppress(StorageError):  # no directory is in service
@@ -40,7 +40,7 @@ def describe_log_dirs(request: Request) -> Any:
     for path, names in directories.items():
         topics: dict[str, list[Any]] = {}
         for name in names:
-            if wanted is None or name in wanted:
+            if requested is None or name in requested:
                 part = make.part(
                     "DescribeLogDirsPartition",
                     partition_index=name.partition,
@@ -49,18 +49,18 @@ def describe_log_dirs(request: Request) -> Any:
                     is_future_key=False,
                 )
                 topics.setdefault(name.topic, []).append(part)
-        total, usable = _capacity(path)
+        total, free = _capacity(path)
         results.append(
             make.part(
                 "DescribeLogDirsResult",
                 error_code=Code.NONE,
                 log_dir=path,
                 topics=tuple(
-                    make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(found))
-                    for topic, found in topics.items()
+                    make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(partitions))
+                    for topic, partitions in topics.items()
                 ),
                 total_bytes=total,
-                usable_bytes=usable,
+                usable_bytes=free,
             )
         )
     return make(error_code=Code.NONE, results=tuple(results))
@@ -69,7 +69,7 @@ def describe_log_dirs(request: Request) -> Any:
 def _local_bytes(node: Node, name: TopicPartition) -> int:
     """Return the size (bytes) of a log's local segments; 0 if the log cannot be opened."""
     try:
-        return sum(found.size_bytes for found in node.log(*name).segments() if found.is_local)
+        return sum(segment.size_bytes for segment in node.log(*name).segments() if segment.is_local)
     except StorageError:
         return 0
 
@@ -92,18 +92,18 @@ def elect_leaders(request: Request) -> Any:
             make.part(
                 "ReplicaElectionResult",
                 topic=topic.topic,
-                partition_result=tuple(_refused(request, topic.topic, topic.partitions)),
+                partition_result=tuple(_election_results(request, topic.topic, topic.partitions)),
             )
             for topic in body.topic_partitions
         ),
     )
 
 
-def _refused(request: Request, topic: str, partitions: Iterable[int]) -> Iterable[Any]:
+def _election_results(request: Request, topic: str, partitions: Iterable[int]) -> Iterable[Any]:
     for number in partitions:
-        is_known = request.node.has_log(topic, number)
-        code = Code.ELECTION_NOT_NEEDED if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
-        reason = "the only broker leads the partition" if is_known else f"there is no {topic}-{number}"
+        exists = request.node.has_log(topic, number)
+        code = Code.ELECTION_NOT_NEEDED if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
+        reason = "the only broker leads the partition" if exists else f"there is no {topic}-{number}"
         yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
 
 
@@ -115,7 +115,9 @@ def describe_quorum(request: Request) -> Any:
         make.part(
             "TopicData",
             topic_name=topic.topic_name,
-            partitions=tuple(_quorum(request, topic.topic_name, found.partition_index) for found in topic.partitions),
+            partitions=tuple(
+                _quorum(request, topic.topic_name, partition.partition_index) for partition in topic.partitions
+            ),
         )
         for topic in request.body.topics
     )
@@ -130,7 +132,7 @@ def describe_quorum(request: Request) -> Any:
 
 def _quorum(request: Request, topic: str, partition: int) -> Any:
     make, node_id, now_ms = request.make, request.node.settings.node_id, request.node.clock.now_ms()
-    is_known = (topic, partition) == (_METADATA_TOPIC, 0)
+    is_metadata_log = (topic, partition) == (_METADATA_TOPIC, 0)
     changes = request.node.source.topic_changes
     voter = make.part(
         "ReplicaState", replica_id=node_id, replica_directory_id=None, log_end_offset=changes,
@@ -139,12 +141,12 @@ def _quorum(request: Request, topic: str, partition: int) -> Any:
     return make.part(
         "PartitionData",
         partition_index=partition,
-        error_code=Code.NONE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION,
+        error_code=Code.NONE if is_metadata_log else Code.UNKNOWN_TOPIC_OR_PARTITION,
         error_message=None,
-        leader_id=node_id if is_known else -1,
-        leader_epoch=1 if is_known else -1,
-        high_watermark=changes if is_known else -1,
-        current_voters=(voter,) if is_known else (),
+        leader_id=node_id if is_metadata_log else -1,
+        leader_epoch=1 if is_metadata_log else -1,
+        high_watermark=changes if is_metadata_log else -1,
+        current_voters=(voter,) if is_metadata_log else (),
         observers=(),
     )
 
@@ -152,7 +154,7 @@ def _quorum(request: Request, topic: str, partition: int) -> Any:
 def _capacity(path: str) -> tuple[int, int]:
     """Return the total and the free bytes of the disk of a directory; -1 for both if the disk cannot be read."""
     try:
-        found = shutil.disk_usage(path)
+        usage = shutil.disk_usage(path)
     except OSError:
         return -1, -1
-    return found.total, found.free
+    return usage.total, usage.free

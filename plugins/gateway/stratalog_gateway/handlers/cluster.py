@@ -18,9 +18,9 @@ def cluster_operations(request: Request) -> int:
 
     Return NOT_ASKED if the request does not ask for the operations, and 0 if the client may not describe the cluster.
     """
-    found = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
-    if found == NOT_ASKED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return found
+    operations = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    if operations == NOT_ASKED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return operations
     return 0
 
 

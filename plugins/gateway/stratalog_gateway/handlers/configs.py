@@ -109,8 +109,8 @@ def list_config_resources(request: Request) -> Any:
         raise RefusedError(Code.UNSUPPORTED_VERSION)
     names = [(_TOPIC, name) for name in sorted(request.node.topics())] if _TOPIC in types else []
     names += [(_BROKER, str(request.node.settings.node_id))] if _BROKER in types else []
-    found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
-    return make(error_code=Code.NONE, config_resources=found)
+    resources = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
+    return make(error_code=Code.NONE, config_resources=resources)
 
 
 def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
@@ -118,17 +118,17 @@ def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
     _require(request, Operation.DESCRIBE_CONFIGS, resource)
     if resource.resource_type == _TOPIC:
         check_topic_name(resource.resource_name)
-        found = described_settings(
+        configs = describe_settings(
             request.node, request.make, resource.resource_name, "DescribeConfigsResourceResult",
             has_synonyms=request.body.include_synonyms, has_docs=request.field("include_documentation", False),
         )  # fmt: skip
     elif resource.resource_type == _BROKER:
         _check_broker(request.node.settings.node_id, resource.resource_name)
         # as in Kafka, "" is the resource of settings that change the defaults of all brokers
-        found = _broker_settings(request.node, request) if resource.resource_name else ()
+        configs = _broker_settings(request.node, request) if resource.resource_name else ()
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
-    return tuple(config for config in found if not names or config.name in names)
+    return tuple(config for config in configs if not names or config.name in names)
 
 
 def _require(request: Request, operation: Operation, resource: Any) -> None:
@@ -198,10 +198,10 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
     for change in resource.configs:
         if change.name in changes:
             raise RefusedError(Code.INVALID_REQUEST, f"{change.name} is in the request twice")
-        changes[change.name] = _changed(settings.get(change.name), change)
+        changes[change.name] = _new_value(settings.get(change.name), change)
     if resets_others:
-        stored = (name for name, setting in settings.items() if setting.source == "topic")
-        changes = dict.fromkeys(stored) | changes
+        names = (name for name, setting in settings.items() if setting.source == "topic")
+        changes = dict.fromkeys(names) | changes
     while True:
         try:
             request.node.engine.alter_topic(topic, changes, only_check=request.body.validate_only)
@@ -214,7 +214,7 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
             raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
 
 
-def _changed(setting: TopicSetting | None, change: Any) -> object:
+def _new_value(setting: TopicSetting | None, change: Any) -> object:
     """Return the new value of a setting, or None to reset the setting; raise RefusedError if the change is wrong."""
     operation = getattr(change, "config_operation", _SET)
     if operation == _DELETE:
@@ -229,11 +229,11 @@ def _changed(setting: TopicSetting | None, change: Any) -> object:
         name = "APPEND" if operation == _APPEND else "SUBTRACT"
         raise RefusedError(Code.INVALID_CONFIG, f"Can't {name} to key {change.name} because its type is not LIST.")
     words = _text(None if setting is None else setting.value) or ""
-    known = [word for word in words.split(",") if word]
-    wanted = [word.strip() for word in change.value.split(",") if word.strip()]
+    current_items = [word for word in words.split(",") if word]
+    changed_items = [word.strip() for word in change.value.split(",") if word.strip()]
     if operation == _SUBTRACT:
-        return ",".join(word for word in known if word not in wanted)
-    return ",".join((*known, *(word for word in wanted if word not in known)))
+        return ",".join(word for word in current_items if word not in changed_items)
+    return ",".join((*current_items, *(word for word in changed_items if word not in current_items)))
 
 
 def _default(name: str, setting: TopicSetting | None) -> object:
@@ -257,21 +257,21 @@ def _synonyms(make: Maker, name: str, setting: TopicSetting) -> tuple[Any, ...]:
     If the topic sets the value, the value of ``[topic_defaults]`` is omitted. Source: apache/kafka
     ConfigHelper.createTopicConfigEntry, ServerTopicConfigSynonyms.
     """
-    of_broker, found = _BROKER_NAMES.get(name, name), []
+    broker_name, synonyms = _BROKER_NAMES.get(name, name), []
     if setting.source != "default":
-        owner = name if setting.source == "topic" else of_broker
-        found.append((owner, setting.value, _SOURCES[setting.source]))
+        owner = name if setting.source == "topic" else broker_name
+        synonyms.append((owner, setting.value, _SOURCES[setting.source]))
     if name in _BROKER_NAMES and name not in _WITHOUT_DEFAULT:
-        found.append((of_broker, setting.default, _DEFAULT))
-    return tuple(_synonym(make, owner, value, source) for owner, value, source in found)
+        synonyms.append((broker_name, setting.default, _DEFAULT))
+    return tuple(_synonym(make, owner, value, source) for owner, value, source in synonyms)
 
 
 def _synonym(make: Maker, name: str, value: object, source: int) -> Any:
-    hidden = None if name in _SECRETS else _text(value)
-    return make.part("DescribeConfigsSynonym", name=name, value=hidden, source=source)
+    text = None if name in _SECRETS else _text(value)
+    return make.part("DescribeConfigsSynonym", name=name, value=text, source=source)
 
 
-def described_settings(
+def describe_settings(
     node: Node, make: Maker, topic: str, kind: str, *, has_synonyms: bool = False, has_docs: bool = False
 ) -> tuple[Any, ...]:
     """Return the settings of a topic as messages of kio's class ``kind``.
@@ -299,26 +299,28 @@ def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
     """Return the settings of the gateway as messages, except ``_OWN_SETTINGS``. Secret values are null."""
     make, settings, keys = request.make, node.settings, type(node.settings).keys()
     listener = request.client.endpoint.uri
-    own = {"advertised.listeners": listener, "listeners": listener, "broker.id": settings.node_id}
-    own["node.id"] = settings.node_id  # has no default in Kafka
-    chosen = {**settings.to_mapping(only_changed=True), **own}
-    plain = {name: value for name, value in type(settings)().to_mapping().items() if value != "" and name not in own}
+    overrides = {"advertised.listeners": listener, "listeners": listener, "broker.id": settings.node_id}
+    overrides["node.id"] = settings.node_id  # has no default in Kafka
+    configured = {**settings.to_mapping(only_changed=True), **overrides}
+    defaults = {
+        name: value for name, value in type(settings)().to_mapping().items() if value != "" and name not in overrides
+    }
     has_docs, results = request.field("include_documentation", False), []
-    for name, value in sorted({**settings.to_mapping(), **own}.items()):
+    for name, value in sorted({**settings.to_mapping(), **overrides}.items()):
         if name in _OWN_SETTINGS:
             continue
-        found = [_synonym(make, name, value, _STATIC_BROKER)] if name in chosen else []
-        found += [_synonym(make, name, plain[name], _DEFAULT)] if name in plain else []
+        synonyms = [_synonym(make, name, value, _STATIC_BROKER)] if name in configured else []
+        synonyms += [_synonym(make, name, defaults[name], _DEFAULT)] if name in defaults else []
         results.append(
             make.part(
                 "DescribeConfigsResourceResult",
                 name=name,
                 value=None if name in _SECRETS else _text(value),
                 read_only=True,
-                config_source=_STATIC_BROKER if name in chosen else _DEFAULT,
+                config_source=_STATIC_BROKER if name in configured else _DEFAULT,
                 is_sensitive=name in _SECRETS,
-                synonyms=tuple(found) if request.body.include_synonyms else (),
-                config_type=_type(name, value if name in own else keys[name].default),
+                synonyms=tuple(synonyms) if request.body.include_synonyms else (),
+                config_type=_type(name, value if name in overrides else keys[name].default),
                 documentation=keys[name].doc if has_docs and name in keys else None,
             )
         )

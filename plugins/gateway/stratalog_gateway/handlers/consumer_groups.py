@@ -23,18 +23,18 @@ _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
 
 def consumer_group_heartbeat(request: Request) -> Any:
     """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
-    make, found, assignment = request.make, _progress(request), None
-    if found.assigned is not None:
+    make, progress, assignment = request.make, _progress(request), None
+    if progress.assigned is not None:
         topics = tuple(
             make.part("TopicPartitions", topic_id=topic, partitions=numbers)
-            for topic, numbers in group_by_topic(found.assigned).items()
+            for topic, numbers in group_by_topic(progress.assigned).items()
         )
         assignment = make.part("Assignment", topic_partitions=topics)
     return make(
         error_code=Code.NONE,
         error_message=None,
-        member_id=found.member_id,
-        member_epoch=found.epoch,
+        member_id=progress.member_id,
+        member_epoch=progress.epoch,
         heartbeat_interval=dt.timedelta(milliseconds=request.node.settings.consumer_heartbeat_ms),
         assignment=assignment,
     )
@@ -74,10 +74,10 @@ def _progress(request: Request) -> Progress:
 
 def consumer_group_describe(request: Request) -> Any:
     """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
-    return request.make(groups=tuple(_described(request, name) for name in request.body.group_ids))
+    return request.make(groups=tuple(_describe(request, name) for name in request.body.group_ids))
 
 
-def _described(request: Request, name: str) -> Any:
+def _describe(request: Request, name: str) -> Any:
     make, client = request.make, request.client
     with Outcome(coordinator_code) as outcome:
         require(client, Operation.DESCRIBE, ResourceType.GROUP, name)

@@ -25,7 +25,7 @@ _Key: TypeAlias = tuple[str | bytes, int]
 
 
 @dataclass(slots=True)
-class _Known:
+class _SessionPartition:
     """A partition of a session, and the bounds that the client got last; -1 if it must get them."""
 
     wanted: WantedPartition
@@ -49,36 +49,38 @@ class _Session:
     id: int
     has_ids: bool
     used_ns: int
-    partitions: dict[_Key, _Known]
+    partitions: dict[_Key, _SessionPartition]
     epoch: int = 1
 
-    def update(self, asked: FetchRequest, now_ns: int) -> None:
+    def update(self, request: FetchRequest, now_ns: int) -> None:
         """Check and count a request, and add and remove the partitions that it names.
 
         Raises:
             RefusedError: the request is not the next one of the session.
         """
-        if asked.session_epoch != self.epoch:
+        if request.session_epoch != self.epoch:
             raise RefusedError(Code.INVALID_FETCH_SESSION_EPOCH)
-        if asked.has_ids is not self.has_ids:
+        if request.has_ids is not self.has_ids:
             raise RefusedError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
         self.epoch, self.used_ns = (1 if self.epoch == _LARGEST else self.epoch + 1), now_ns
-        for wanted in asked.wanted:
-            self.partitions.setdefault((wanted.topic, wanted.partition), _Known(wanted)).wanted = wanted
-        for gone in asked.forgotten:
-            self.partitions.pop(gone, None)
+        for partition in request.wanted:
+            self.partitions.setdefault(
+                (partition.topic, partition.partition), _SessionPartition(partition)
+            ).wanted = partition
+        for key in request.forgotten:
+            self.partitions.pop(key, None)
 
-    def changed(self, results: Iterable[FetchResult]) -> list[FetchResult]:
+    def select_changed(self, results: Iterable[FetchResult]) -> list[FetchResult]:
         """Return the results that the client must get. Partitions with batches are read last in the next request."""
-        sent = []
+        changed_results = []
         for result in results:
             key = result.topic, result.partition
-            known = self.partitions.get(key)
-            if known is None or known.changes(result):
-                sent.append(result)
-            if known is not None and result.batches is not None and result.batches.size_bytes:
+            partition = self.partitions.get(key)
+            if partition is None or partition.changes(result):
+                changed_results.append(result)
+            if partition is not None and result.batches is not None and result.batches.size_bytes:
                 self.partitions[key] = self.partitions.pop(key)
-        return sent
+        return changed_results
 
 
 class FetchSessions:
@@ -94,7 +96,7 @@ class FetchSessions:
         self._sessions: dict[int, _Session] = {}  # the one that was used last is at the end
         self._partitions = 0  # of all sessions
 
-    def wanted(self, asked: FetchRequest) -> list[WantedPartition]:
+    def wanted(self, request: FetchRequest) -> list[WantedPartition]:
         """Return the partitions to read: those that the request names, or those of its session after its changes.
 
         A request that opens or ends a session also ends the session whose id it has.
@@ -103,38 +105,38 @@ class FetchSessions:
             RefusedError: the session does not exist or has no room for more partitions, or the request is not
                 the next one of the session.
         """
-        if asked.session_epoch == _ENDS and not asked.session_id:  # as clients without sessions always ask
-            return asked.wanted
+        if request.session_epoch == _ENDS and not request.session_id:  # as clients without sessions always ask
+            return request.wanted
         with self._lock:
-            session = self._sessions.get(asked.session_id)
-            if asked.session_epoch in {_OPENS, _ENDS}:
+            session = self._sessions.get(request.session_id)
+            if request.session_epoch in {_OPENS, _ENDS}:
                 self._end(session)
-                return asked.wanted
+                return request.wanted
             if session is None:
                 raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)
             before = len(session.partitions)
-            session.update(asked, self._now_ns())
+            session.update(request, self._now_ns())
             self._partitions += len(session.partitions) - before
             self._sessions[session.id] = self._sessions.pop(session.id)
             if not self._make_room(0, 0):
                 self._end(session)
                 raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
-            return [known.wanted for known in session.partitions.values()]
+            return [partition.wanted for partition in session.partitions.values()]
 
-    def sent(self, asked: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
+    def sent(self, request: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
         """Return the id of the session for the response, 0 without a session, and the results to send.
 
         If the request opens a session, the session is created now.
         """
-        if asked.session_epoch == _ENDS:
+        if request.session_epoch == _ENDS:
             return 0, results
         with self._lock:
-            if asked.session_epoch == _OPENS:
-                return self._opened(asked, results), results
-            session = self._sessions.get(asked.session_id)
-            return asked.session_id, results if session is None else session.changed(results)
+            if request.session_epoch == _OPENS:
+                return self._open(request, results), results
+            session = self._sessions.get(request.session_id)
+            return request.session_id, results if session is None else session.select_changed(results)
 
-    def withheld(self, asked: FetchRequest, session_id: int) -> int:
+    def withheld(self, request: FetchRequest, session_id: int) -> int:
         """Return the id of the session for a response that leaves out the results that the method ``sent`` returned.
 
         The next response of the session then has results for all partitions. A session that ``sent`` has opened is
@@ -142,26 +144,28 @@ class FetchSessions:
         """
         with self._lock:
             session = self._sessions.get(session_id)
-            if session is None or asked.session_epoch == _OPENS:
+            if session is None or request.session_epoch == _OPENS:
                 self._end(session)
                 return 0
-            for known in session.partitions.values():
-                known.high_watermark = -1
+            for partition in session.partitions.values():
+                partition.high_watermark = -1
             return session_id
 
-    def _opened(self, asked: FetchRequest, results: Iterable[FetchResult]) -> int:
+    def _open(self, request: FetchRequest, results: Iterable[FetchResult]) -> int:
         """Open a session, and return its id; 0 if there is no room, or if no partition is wanted."""
-        if not asked.wanted or not self._make_room(1, len(asked.wanted)):
+        if not request.wanted or not self._make_room(1, len(request.wanted)):
             return 0
-        found = secrets.randbelow(_LARGEST) + 1
-        while found in self._sessions:
-            found = secrets.randbelow(_LARGEST) + 1
-        partitions = {(wanted.topic, wanted.partition): _Known(wanted) for wanted in asked.wanted}
-        session = _Session(found, asked.has_ids, self._now_ns(), partitions)
-        session.changed(results)
-        self._sessions[found] = session
+        session_id = secrets.randbelow(_LARGEST) + 1
+        while session_id in self._sessions:
+            session_id = secrets.randbelow(_LARGEST) + 1
+        partitions = {
+            (partition.topic, partition.partition): _SessionPartition(partition) for partition in request.wanted
+        }
+        session = _Session(session_id, request.has_ids, self._now_ns(), partitions)
+        session.select_changed(results)
+        self._sessions[session_id] = session
         self._partitions += len(partitions)
-        return found
+        return session_id
 
     def _make_room(self, sessions: int, partitions: int) -> bool:
         """Return True if this number of sessions and partitions can be added.

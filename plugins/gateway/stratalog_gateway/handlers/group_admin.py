@@ -22,17 +22,17 @@ def list_groups(request: Request) -> Any:
     make, table = request.make, request.groups.table
     states = {state.lower() for state in request.field("states_filter", ())}
     types = {kind.lower() for kind in request.field("types_filter", ())}
-    found = []
+    descriptions = []
     sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     for name in table.names():
         if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
             continue
-        with table.lock_group(name) as known:
-            group = known or ClassicGroup(name)  # a group that only has committed offsets
+        with table.lock_group(name) as existing_group:
+            group = existing_group or ClassicGroup(name)  # a group that only has committed offsets
             state, kind, protocol_type = str(group.state), group.kind, group.protocol_type or ""
         if (states and state.lower() not in states) or (types and kind not in types):
             continue
-        found.append(
+        descriptions.append(
             make.part(
                 "ListedGroup",
                 group_id=name,
@@ -41,7 +41,7 @@ def list_groups(request: Request) -> Any:
                 group_type=kind,
             )
         )
-    return make(error_code=Code.NONE, groups=tuple(found))
+    return make(error_code=Code.NONE, groups=tuple(descriptions))
 
 
 def describe_groups(request: Request) -> Any:
@@ -51,21 +51,21 @@ def describe_groups(request: Request) -> Any:
     group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
     members with metadata and assignments.
     """
-    return request.make(groups=tuple(_described(request, name) for name in request.body.groups))
+    return request.make(groups=tuple(_describe(request, name) for name in request.body.groups))
 
 
-def _described(request: Request, name: str) -> Any:
+def _describe(request: Request, name: str) -> Any:
     with Outcome(coordinator_code) as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
-        with request.groups.table.lock_group(name) as known:
-            group = known if isinstance(known, ClassicGroup) else None
-            if known is None and request.node.engine.group_offsets(name):
+        with request.groups.table.lock_group(name) as existing_group:
+            group = existing_group if isinstance(existing_group, ClassicGroup) else None
+            if existing_group is None and request.node.engine.group_offsets(name):
                 group = ClassicGroup(name)
-            return _described_group(request, name, group)
+            return _describe_group(request, name, group)
     return request.make.failed_part("DescribedGroup", outcome.code, None, group_id=name)
 
 
-def _described_group(request: Request, name: str, group: ClassicGroup | None) -> Any:
+def _describe_group(request: Request, name: str, group: ClassicGroup | None) -> Any:
     """Return the message that describes a classic group, or that there is no such group."""
     make, is_missing = request.make, group is None and request.header.version >= _SAYS_MISSING
     is_stable = group is not None and group.state is State.STABLE
@@ -101,10 +101,10 @@ def delete_groups(request: Request) -> Any:
     A group with members is not deleted, and the response has an error code for it. As in Kafka, a name that is in the
     request twice is in the response once.
     """
-    found = []
+    results = []
     for name in dict.fromkeys(request.body.groups_names):
         with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DELETE, ResourceType.GROUP, name)
             request.groups.table.delete(name)
-        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=outcome.code))
-    return request.make(results=tuple(found))
+        results.append(request.make.part("DeletableGroupResult", group_id=name, error_code=outcome.code))
+    return request.make(results=tuple(results))

@@ -24,7 +24,7 @@ def join_group(request: Request) -> Any:
     body, header, make = request.body, request.header, request.make
     session_ms = to_ms(body.session_timeout)
     rebalance = request.field("rebalance_timeout", None)
-    found = request.groups.classic.join(
+    result = request.groups.classic.join(
         JoinRequest(
             group=body.group_id,
             member_id=body.member_id,
@@ -41,16 +41,16 @@ def join_group(request: Request) -> Any:
     )
     no_protocol = "" if header.version < _NULL_PROTOCOL else None
     return make(
-        error_code=found.error,
-        generation_id=found.generation,
-        protocol_type=found.protocol_type,
-        protocol_name=no_protocol if found.protocol is None else found.protocol,
-        leader=found.leader,
-        skip_assignment=found.skip_assignment,
-        member_id=found.member_id,
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=no_protocol if result.protocol is None else result.protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
         members=tuple(
             make.part("JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata)
-            for member_id, instance_id, metadata in found.members
+            for member_id, instance_id, metadata in result.members
         ),
     )
 
@@ -61,17 +61,17 @@ def sync_group(request: Request) -> Any:
     body = request.body
     if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
         raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
-    assignments = {found.member_id: found.assignment for found in body.assignments}
+    assignments = {item.member_id: item.assignment for item in body.assignments}
     instance_id = request.field("group_instance_id", None)
-    found = request.groups.classic.sync(
+    result = request.groups.classic.sync(
         body.group_id, body.member_id, body.generation_id, instance_id, assignments,
         request.field("protocol_type", None), request.field("protocol_name", None),
     )  # fmt: skip
     return request.make(
         error_code=Code.NONE,
-        protocol_type=found.protocol_type,
-        protocol_name=found.protocol,
-        assignment=found.assignment,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
     )
 
 
@@ -95,10 +95,8 @@ def leave_group(request: Request) -> Any:
         code: int = Code.NONE
         try:
             request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id)
-        except (
-            RefusedError
-        ) as error:  # a StorageError ends the request: clients retry only after a code of the response
-            code = error.kafka_code
+        except RefusedError as error:
+            code = error.kafka_code  # a StorageError ends the request: clients retry only after a code of the response
         members.append(
             make.part(
                 "MemberResponse",

@@ -63,10 +63,10 @@ def offset_commit(request: Request) -> Any:
     )
 
 
-def _commit(request: Request, refused: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
+def _commit(request: Request, code_for_all: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
     """Commit the offsets of the request.
 
-    ``refused`` is the error code for all partitions, 0 if the client may commit.
+    ``code_for_all`` is the error code for all partitions, 0 if the client may commit.
 
     Returns:
         The names of the topics of the request, None if the id is unknown; and the error code of each partition, 0
@@ -74,23 +74,23 @@ def _commit(request: Request, refused: int) -> tuple[Sequence[str | None], dict[
     """
     body = request.body
     names = [_name_of(request, topic) for topic in body.topics]
-    errors, offsets = checked_offsets(request, names, refused)
+    errors, offsets = check_offsets(request, names, code_for_all)
     if offsets:
         engine = request.node.engine
-        # `checked_offsets` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
-        is_here = request.node.source is engine
+        # `check_offsets` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
+        has_topics = request.node.source is engine
         code: int = Code.NONE
         try:
-            engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here)
+            engine.alter_group_offsets(body.group_id, offsets, must_exist=has_topics)
         except UnknownTopicError as error:
             code = error.kafka_code
         except StorageError as error:
             code = coordinator_code(error)
-        errors |= dict.fromkeys(offsets, code) if code else _undone(request, names, offsets)
+        errors |= dict.fromkeys(offsets, code) if code else _delete_stale(request, names, offsets)
     return names, errors
 
 
-def _undone(
+def _delete_stale(
     request: Request, names: Sequence[str | None], offsets: Iterable[TopicPartition]
 ) -> dict[tuple[str, int], int]:
     """Delete the committed offsets of topics whose ids have changed since ``names`` were looked up.
@@ -99,13 +99,11 @@ def _undone(
     partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
     a new topic before.
     """
-    changed = {
-        known for topic, known in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != known
-    }
-    gone = [name for name in offsets if name.topic in changed]
+    changed = {name for topic, name in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != name}
+    partitions = [name for name in offsets if name.topic in changed]
     with Outcome(coordinator_code) as outcome:
-        request.node.engine.alter_group_offsets(request.body.group_id, dict.fromkeys(gone))
-    return dict.fromkeys(gone, outcome.code or Code.UNKNOWN_TOPIC_ID)
+        request.node.engine.alter_group_offsets(request.body.group_id, dict.fromkeys(partitions))
+    return dict.fromkeys(partitions, outcome.code or Code.UNKNOWN_TOPIC_ID)
 
 
 def _name_of(request: Request, topic: Any) -> str | None:
@@ -116,28 +114,28 @@ def _name_of(request: Request, topic: Any) -> str | None:
     return None if topic.topic_id is None else request.node.topic_of(topic.topic_id.bytes)
 
 
-def checked_offsets(
-    request: Request, names: Sequence[str | None], refused: int
+def check_offsets(
+    request: Request, names: Sequence[str | None], code_for_all: int
 ) -> tuple[dict[tuple[str, int], int], dict[TopicPartition, CommittedOffset]]:
     """Check the partitions of a request that commits offsets.
 
     Args:
         request: OffsetCommit or TxnOffsetCommit.
         names: names of the topics of the request; None if the id of a topic is unknown.
-        refused: error code for all partitions, 0 if the client may commit.
+        code_for_all: error code for all partitions, 0 if the client may commit.
 
     Returns:
         The error code of each partition, and the offsets of the partitions whose code is 0.
     """
     errors: dict[tuple[str, int], int] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    for topic, known in zip(request.body.topics, names, strict=True):
-        hidden = Code.UNKNOWN_TOPIC_ID
-        if known is not None:
-            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, known)
+    for topic, topic_name in zip(request.body.topics, names, strict=True):
+        refusal = Code.UNKNOWN_TOPIC_ID
+        if topic_name is not None:
+            refusal = request.client.refusal(Operation.READ, ResourceType.TOPIC, topic_name)
         for partition in topic.partitions:
-            name = TopicPartition(known or "", partition.partition_index)
-            errors[name] = refused or hidden or _wrong_offset(request, name, partition)
+            name = TopicPartition(topic_name or "", partition.partition_index)
+            errors[name] = code_for_all or refusal or _wrong_offset(request, name, partition)
             if not errors[name]:
                 epoch = getattr(partition, "committed_leader_epoch", -1)
                 offsets[name] = CommittedOffset(partition.committed_offset, epoch, partition.committed_metadata or "")
@@ -159,9 +157,9 @@ def offset_fetch(request: Request) -> Any:
         topics: tuple[Any, ...] = ()
         with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DESCRIBE, ResourceType.GROUP, body.group_id)
-            topics = _committed(request, body.group_id, body.topics, "")
+            topics = _read_offsets(request, body.group_id, body.topics, "")
         if outcome.code and not make.has("error_code"):  # version 1
-            topics = tuple(_failed(request, topic, "", outcome.code) for topic in body.topics)
+            topics = tuple(_fail_topic(request, topic, "", outcome.code) for topic in body.topics)
         return make(topics=topics, error_code=outcome.code)
     groups = []
     for group in body.groups:
@@ -170,14 +168,14 @@ def offset_fetch(request: Request) -> Any:
             require(request.client, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
             member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
             request.groups.consumer.check_fetch(group.group_id, member_id, epoch)
-            topics = _committed(request, group.group_id, group.topics, "s")
+            topics = _read_offsets(request, group.group_id, group.topics, "s")
         groups.append(
             make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=outcome.code)
         )
     return make(groups=tuple(groups))
 
 
-def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural: str) -> tuple[Any, ...]:
+def _read_offsets(request: Request, group: str, requested_topics: Iterable[Any] | None, plural: str) -> tuple[Any, ...]:
     """Return the offsets of a group as one message per topic.
 
     ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
@@ -185,27 +183,27 @@ def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural
     client, is_strict = request.client, request.field("require_stable", False)
     # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
     pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
-    known = request.node.engine.group_offsets(group)
+    offsets = request.node.engine.group_offsets(group)
     requested: dict[str, list[int]] = {}
     has_ids = request.header.version >= _TOPIC_IDS
     unknown: list[Any] = []
-    if asked is None:
-        for name in known:
+    if requested_topics is None:
+        for name in offsets:
             if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name.topic):
                 requested.setdefault(name.topic, []).append(name.partition)
     else:
-        for topic in asked:
-            named = _name_of(request, topic)
-            if named is None:
+        for topic in requested_topics:
+            topic_name = _name_of(request, topic)
+            if topic_name is None:
                 unknown.append(topic)
             else:
-                requested.setdefault(named, []).extend(topic.partition_indexes)
-    topics = [_offsets_of(request, name, numbers, known, pending, plural) for name, numbers in requested.items()]
-    topics += [_failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
-    return tuple(found for found in topics if not has_ids or found.topic_id is not None)
+                requested.setdefault(topic_name, []).extend(topic.partition_indexes)
+    topics = [_topic_offsets(request, name, numbers, offsets, pending, plural) for name, numbers in requested.items()]
+    topics += [_fail_topic(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
+    return tuple(message for message in topics if not has_ids or message.topic_id is not None)
 
 
-def _failed(request: Request, topic: Any, plural: str, error: int) -> Any:
+def _fail_topic(request: Request, topic: Any, plural: str, error: int) -> Any:
     """Return the message for a topic of the request with an error code for each partition."""
     make = request.make
     partitions = tuple(
@@ -215,32 +213,32 @@ def _failed(request: Request, topic: Any, plural: str, error: int) -> Any:
         )
         for number in topic.partition_indexes
     )  # fmt: skip
-    named = {field: getattr(topic, field, None) for field in ("name", "topic_id")}
-    return make.part(f"OffsetFetchResponseTopic{plural}", **named, partitions=partitions)
+    identity = {field: getattr(topic, field, None) for field in ("name", "topic_id")}
+    return make.part(f"OffsetFetchResponseTopic{plural}", **identity, partitions=partitions)
 
 
-def _offsets_of(
+def _topic_offsets(
     request: Request,
     topic: str,
     numbers: Iterable[int],
-    known: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[TopicPartition, CommittedOffset],
     pending: Collection[TopicPartition],
     plural: str,
 ) -> Any:
     """Return the message with the offsets of a topic. Its topic id is None if the topic was deleted."""
     make, partitions = request.make, []
-    hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    refusal = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
     for number in numbers:
         name = TopicPartition(topic, number)
-        error = hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE)
-        found = _NOTHING if error else known.get(name, _NOTHING)
+        error = refusal or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE)
+        committed = _NOTHING if error else offsets.get(name, _NOTHING)
         partitions.append(
             make.part(
                 f"OffsetFetchResponsePartition{plural}",
                 partition_index=number,
-                committed_offset=found.offset,
-                committed_leader_epoch=found.leader_epoch,
-                metadata=found.metadata,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
                 error_code=error,
             )
         )
@@ -264,26 +262,26 @@ def _delete(request: Request, group: Group | None) -> Any:
         StorageError: the deletion could not be stored.
     """
     body, make, engine = request.body, request.make, request.node.engine
-    known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
-    if group is None and not known:
+    existing = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
+    if group is None and not existing:
         raise RefusedError(Code.GROUP_ID_NOT_FOUND)
     if group is not None and group.members and group.protocol_type != "consumer":
         raise RefusedError(Code.NON_EMPTY_GROUP)
-    subscribed = set() if group is None else _subscribed(group, [topic.name for topic in body.topics])
-    hidden = {
+    subscribed = set() if group is None else _subscribed_topics(group, [topic.name for topic in body.topics])
+    refusals = {
         topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
     }
     codes: dict[TopicPartition, int] = {}
     for topic in body.topics:
         for partition in topic.partitions:
-            name, code = TopicPartition(topic.name, partition.partition_index), hidden[topic.name]
+            name, code = TopicPartition(topic.name, partition.partition_index), refusals[topic.name]
             if not code and not request.node.has_log(*name):
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif not code and topic.name in subscribed:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             codes[name] = code
-    gone = (name for name, code in codes.items() if not code and name in known)
-    engine.alter_group_offsets(body.group_id, dict.fromkeys(gone))
+    deletable = (name for name, code in codes.items() if not code and name in existing)
+    engine.alter_group_offsets(body.group_id, dict.fromkeys(deletable))
     topics = []
     for topic in body.topics:
         partitions = tuple(
@@ -298,19 +296,19 @@ def _delete(request: Request, group: Group | None) -> Any:
     return make(error_code=Code.NONE, topics=tuple(topics))
 
 
-def _subscribed(group: Group, asked: Iterable[str]) -> set[str]:
+def _subscribed_topics(group: Group, requested: Iterable[str]) -> set[str]:
     """Return the topics to which the members of a group subscribe.
 
-    If the metadata of a classic member is not in the consumer's format, the group may subscribe to all topics ``asked``,
-    as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
+    If the metadata of a classic member is not in the consumer's format, return the topics ``requested``, because the
+    group may subscribe to all of them, as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
     """
     if isinstance(group, ConsumerGroup):
         return group.subscribed_topics()
     topics = set[str]()
     for member in group.members.values():
         try:
-            found, _ = _SUBSCRIPTION(member.metadata(group.protocol), _VERSION_BYTES)
+            subscription, _ = _SUBSCRIPTION(member.metadata(group.protocol), _VERSION_BYTES)
         except (DecodeError, ValueError, IndexError):
-            return set(asked)
-        topics.update(found.topics)
+            return set(requested)
+        topics.update(subscription.topics)
     return topics

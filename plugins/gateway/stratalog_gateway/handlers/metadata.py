@@ -29,12 +29,12 @@ _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 def metadata(request: Request) -> Any:
     """Return the response with the broker and the requested topics. Null requests all topics of the client."""
-    node, make, asked = request.node, request.make, request.body.topics
+    node, make, requested = request.node, request.make, request.body.topics
     settings = node.settings
-    if asked is None or (request.header.version == 0 and not asked):
+    if requested is None or (request.header.version == 0 and not requested):
         topics = [_topic(request, info) for info in node.topics().values() if _is_visible(request, info.name)]
     else:
-        topics = [_asked(request, topic.name, getattr(topic, "topic_id", None)) for topic in asked]
+        topics = [_describe_requested(request, topic.name, getattr(topic, "topic_id", None)) for topic in requested]
     host, port = request.client.endpoint.address
     broker = make.part("MetadataResponseBroker", node_id=settings.node_id, host=host, port=port, rack=None)
     return make(
@@ -47,7 +47,7 @@ def metadata(request: Request) -> Any:
     )
 
 
-def _asked(request: Request, name: str | None, topic_id: uuid.UUID | None) -> Any:
+def _describe_requested(request: Request, name: str | None, topic_id: uuid.UUID | None) -> Any:
     if name is None:
         name = None if topic_id is None else request.node.topic_of(topic_id.bytes)
         if name is None:
@@ -70,13 +70,13 @@ def _create(request: Request, name: str) -> int:
 
     Return the error code for the response in case that the topic still does not exist.
     """
-    allowed = request.node.settings.auto_create and request.field("allow_auto_topic_creation", True)
-    if not allowed or name in INTERNAL_TOPICS:
+    is_allowed = request.node.settings.auto_create and request.field("allow_auto_topic_creation", True)
+    if not is_allowed or name in INTERNAL_TOPICS:
         return Code.UNKNOWN_TOPIC_OR_PARTITION if is_topic_name(name) else Code.INVALID_TOPIC
     if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-        refused = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
-        if refused:
-            return refused
+        refusal = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
+        if refusal:
+            return refusal
     if colliding_topic(name, request.node.topics()) is not None:
         return Code.INVALID_TOPIC
     try:
@@ -95,32 +95,32 @@ def describe_topic_partitions(request: Request) -> Any:
     The cursor is null on the last page.
     """
     body, make = request.body, request.make
-    asked = {topic.name for topic in body.topics}
-    names = sorted(asked or (name for name in request.node.topics() if _is_visible(request, name)))
+    requested = {topic.name for topic in body.topics}
+    names = sorted(requested or (name for name in request.node.topics() if _is_visible(request, name)))
     start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
     room, topics = max(min(body.response_partition_limit, _MAX_PARTITIONS), 1), []
     for name in names:
         if name < start:
             continue
         if not _is_visible(request, name):
-            topics.append(_described(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED, ()))
+            topics.append(_describe_topic(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED, ()))
             continue
         info = request.node.topics().get(name)
         if info is None:
-            topics.append(_described(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
+            topics.append(_describe_topic(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
             continue
-        wanted = [number for number in info.partitions if name != start or number >= first]
-        page = wanted[: max(room, 0)]
+        numbers = [number for number in info.partitions if name != start or number >= first]
+        page = numbers[: max(room, 0)]
         room -= len(page)
         if page:
-            topics.append(_described(request, name, info, Code.NONE, page))
-        if len(page) < len(wanted):
-            cursor = make.part("Cursor", topic_name=name, partition_index=wanted[len(page)])
+            topics.append(_describe_topic(request, name, info, Code.NONE, page))
+        if len(page) < len(numbers):
+            cursor = make.part("Cursor", topic_name=name, partition_index=numbers[len(page)])
             return make(topics=tuple(topics), next_cursor=cursor)
     return make(topics=tuple(topics), next_cursor=None)
 
 
-def _described(request: Request, name: str, info: TopicInfo | None, error: int, partitions: Sequence[int]) -> Any:
+def _describe_topic(request: Request, name: str, info: TopicInfo | None, error: int, partitions: Sequence[int]) -> Any:
     return request.make.part(
         "DescribeTopicPartitionsResponseTopic",
         error_code=error,
@@ -150,8 +150,8 @@ def _partition(request: Request, topic: str, number: int, kind: str = "MetadataR
     error, epoch, node_id = int(Code.NONE), -1, request.node.settings.node_id
     try:
         epoch = request.node.log(topic, number).leader_epoch
-    except StorageError as failed:
-        error = failed.kafka_code
+    except StorageError as failure:
+        error = failure.kafka_code
     return request.make.part(
         kind,
         error_code=error,

@@ -33,11 +33,11 @@ def list_offsets(request: Request) -> Any:
         raise MalformedRequestError(f"unknown isolation level {level}")
     make, topics = request.make, []
     for topic in request.body.topics:
-        found = tuple(
+        partitions = tuple(
             make.part("ListOffsetsPartitionResponse", **_list(request, topic.name, partition, ISOLATIONS[level]))
             for partition in topic.partitions
         )
-        topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
+        topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=partitions))
     return make(topics=tuple(topics))
 
 
@@ -123,8 +123,8 @@ def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
     if timestamp_ms == _EARLIEST_LOCAL:
         return bounds.local_log_start, -1
     if timestamp_ms == _LATEST_TIERED:
-        return max((found.end_offset for found in log.segments() if found.is_remote), default=0) - 1, -1
-    found = log.largest_timestamp(isolation) if timestamp_ms == _LARGEST_TIMESTAMP else None
+        return max((segment.end_offset for segment in log.segments() if segment.is_remote), default=0) - 1, -1
+    position = log.largest_timestamp(isolation) if timestamp_ms == _LARGEST_TIMESTAMP else None
     if timestamp_ms >= 0:
-        found = log.first_since(timestamp_ms, isolation)
-    return _NONE if found is None else (found.offset, found.timestamp_ms)
+        position = log.first_since(timestamp_ms, isolation)
+    return _NONE if position is None else (position.offset, position.timestamp_ms)

@@ -19,32 +19,32 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 def alter_replica_log_dirs(request: Request) -> Any:
     """Move partitions to other directories. Unlike Kafka, return the response only after the moves."""
     make, topics = request.make, dict[str, list[Any]]()
-    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    refusal = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     for directory in request.body.dirs:
         for topic in directory.topics:
             for number in topic.partitions:
-                code = refused or _moved(request.node, topic.name, number, directory.path)
+                code = refusal or _move(request.node, topic.name, number, directory.path)
                 part = make.part("AlterReplicaLogDirPartitionResult", partition_index=number, error_code=code)
                 topics.setdefault(topic.name, []).append(part)
     return make(
         results=tuple(
-            make.part("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(found))
-            for name, found in topics.items()
+            make.part("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(parts))
+            for name, parts in topics.items()
         )
     )
 
 
-def _moved(node: Node, topic: str, partition: int, path: str) -> int:
+def _move(node: Node, topic: str, partition: int, path: str) -> int:
     with Outcome() as outcome:
         if not Path(path).is_absolute():
             raise RefusedError(Code.LOG_DIR_NOT_FOUND, f"{path} is not an absolute path")
         node.log(topic, partition)
-        places = node.engine.log_directories()
-        is_there = any(
-            (topic, partition) in names and os.path.realpath(found) == os.path.realpath(path)
-            for found, names in places.items()
+        directories = node.engine.log_directories()
+        is_in_directory = any(
+            (topic, partition) in names and os.path.realpath(directory) == os.path.realpath(path)
+            for directory, names in directories.items()
         )
-        if not is_there:
+        if not is_in_directory:
             try:
                 node.engine.move_partition(topic, partition, path)
             except ConfigError as error:
@@ -60,7 +60,9 @@ def alter_partition_reassignments(request: Request) -> Any:
     for topic in body.topics:
         partitions = []
         for partition in topic.partitions:
-            error, message = _reassigned(request.node, topic.name, partition.partition_index, partition.replicas)
+            error, message = _check_reassignment(
+                request.node, topic.name, partition.partition_index, partition.replicas
+            )
             partitions.append(
                 make.part(
                     "ReassignablePartitionResponse",
@@ -73,7 +75,9 @@ def alter_partition_reassignments(request: Request) -> Any:
     return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
 
 
-def _reassigned(node: Node, topic: str, partition: int, replicas: tuple[int, ...] | None) -> tuple[int, str | None]:
+def _check_reassignment(
+    node: Node, topic: str, partition: int, replicas: tuple[int, ...] | None
+) -> tuple[int, str | None]:
     """Return error code and message for the wanted replicas; ``replicas=None`` asks to cancel a reassignment."""
     if not node.has_log(topic, partition):
         return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"

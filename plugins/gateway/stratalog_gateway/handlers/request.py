@@ -78,8 +78,8 @@ class Response(NamedTuple):
 
     def release(self) -> None:
         """Release the transfers. Call this method after the pieces were sent."""
-        for found in self.transfers:
-            found.release()
+        for transfer in self.transfers:
+            transfer.release()
 
 
 _REFUSED: Final = "Authorization failed."

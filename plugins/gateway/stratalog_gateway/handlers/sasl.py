@@ -73,8 +73,8 @@ class SaslRequests:
         self._has_headers = False  # tokens are in SaslAuthenticate requests, after SaslHandshake version 1
         self._name = ""  # of the mechanism
         self._mechanism: Mechanism | None = None
-        self._renewed = ""  # principal of the session that is renewed
-        self._used = ""  # name of the mechanism of that session
+        self._session_principal = ""  # principal of the session that is renewed
+        self._session_mechanism = ""  # name of the mechanism of the session
         self._expires_ns: int | None = None
         self._reauth_ns: int | None = None  # last start of a renewal
 
@@ -125,7 +125,7 @@ class SaslRequests:
         if self._reauth_ns is not None and now_ns - self._reauth_ns < _REAUTH_INTERVAL_NS:
             return False
         self._reauth_ns = now_ns
-        self._renewed = self._client.principal
+        self._session_principal = self._client.principal
         return True
 
     def _handshake(self, header: Header, frame: memoryview) -> Response:
@@ -134,22 +134,22 @@ class SaslRequests:
             raise MalformedRequestError(f"SaslHandshake version {header.version} is not announced")
         name, make = read_body(header, frame).mechanism, Maker(header)
         self._has_headers = header.version >= 1
-        offered = tuple(self._mechanisms)
+        mechanisms = tuple(self._mechanisms)
         if name not in self._mechanisms:
-            found = make(error_code=Code.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
-            return self._failed(Response([encode(header, found)]), f"mechanism {name[:64]} is not offered")
-        if self._used and name != self._used:
+            message = make(error_code=Code.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
+            return self._end_after_failure(Response([encode(header, message)]), f"mechanism {name[:64]} is not offered")
+        if self._session_mechanism and name != self._session_mechanism:
             self._state = _State.WRONG_MECHANISM
         else:
             self._name, self._mechanism, self._state = name, self._mechanisms[name](), _State.AUTHENTICATE
-        return Response([encode(header, make(error_code=Code.NONE, mechanisms=offered))])
+        return Response([encode(header, make(error_code=Code.NONE, mechanisms=mechanisms))])
 
     def _token(self, frame: memoryview) -> Response:
         if not self._has_headers:
             try:
-                answer = self._evaluated(bytes(frame))
+                answer = self._evaluate(bytes(frame))
             except AuthenticationError as error:
-                return self._failed(Response([]), str(error))
+                return self._end_after_failure(Response([]), str(error))
             self._complete()
             return Response([I32.pack(len(answer)) + answer])
         header = read_header(frame)
@@ -158,31 +158,33 @@ class SaslRequests:
             raise MalformedRequestError(f"api {header.api} version {header.version} instead of a token")
         make = Maker(header)
         if header.api != SASL_AUTHENTICATE:
-            found = make(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), api_keys=())
-            return self._failed(Response([encode(header, found)]), f"api {header.api} instead of a token")
+            message = make(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), api_keys=())
+            return self._end_after_failure(Response([encode(header, message)]), f"api {header.api} instead of a token")
         try:
-            answer = self._evaluated(read_body(header, frame).auth_bytes)
+            answer = self._evaluate(read_body(header, frame).auth_bytes)
         except AuthenticationError as error:
-            kind = "re-authentication" if self._renewed else "authentication"
+            kind = "re-authentication" if self._session_principal else "authentication"
             text = f"Authentication failed during {kind} due to invalid credentials with SASL mechanism {self._name}"
-            found = make(
+            message = make(
                 error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=error.message or text, auth_bytes=b"",
                 session_lifetime=dt.timedelta(),
             )  # fmt: skip
-            return self._failed(Response([encode(header, found)]), str(error))
+            return self._end_after_failure(Response([encode(header, message)]), str(error))
         lifetime = dt.timedelta(milliseconds=self._complete())
-        found = make(error_code=Code.NONE, error_message=None, auth_bytes=answer, session_lifetime=lifetime)
-        return Response([encode(header, found)])
+        message = make(error_code=Code.NONE, error_message=None, auth_bytes=answer, session_lifetime=lifetime)
+        return Response([encode(header, message)])
 
-    def _evaluated(self, token: bytes) -> bytes:
+    def _evaluate(self, token: bytes) -> bytes:
         """Return the mechanism's response to a token; raise AuthenticationError if the authentication fails."""
         if self._state == _State.WRONG_MECHANISM or self._mechanism is None:
-            raise AuthenticationError(f"SASL mechanism is not that of the authentication before, {self._used}")
+            raise AuthenticationError(
+                f"SASL mechanism is not that of the authentication before, {self._session_mechanism}"
+            )
         answer = self._mechanism.evaluate(token)
         principal = f"User:{self._mechanism.name}"
-        if self._mechanism.name and self._renewed and principal != self._renewed:
+        if self._mechanism.name and self._session_principal and principal != self._session_principal:
             raise AuthenticationError(
-                f"Cannot change principals during re-authentication from {self._renewed}: {principal}"
+                f"Cannot change principals during re-authentication from {self._session_principal}: {principal}"
             )
         return answer
 
@@ -195,7 +197,8 @@ class SaslRequests:
         assert mechanism is not None
         if not mechanism.name:
             return 0
-        self._client.principal, self._used, self._state = f"User:{mechanism.name}", self._name, _State.COMPLETE
+        self._client.principal = f"User:{mechanism.name}"
+        self._session_mechanism, self._state = self._name, _State.COMPLETE
         self._mechanism, self._expires_ns = None, None
         limits = [self._settings.max_reauth_ms] if self._settings.max_reauth_ms else []
         if mechanism.expires_ms is not None:
@@ -205,7 +208,7 @@ class SaslRequests:
         self._expires_ns = self._clock.monotonic_ns() + min(limits) * _NS_PER_MS
         return min(limits)
 
-    def _failed(self, response: Response, reason: str) -> Response:
+    def _end_after_failure(self, response: Response, reason: str) -> Response:
         """Log a failed authentication. After a delay, return ``response`` with ``is_last``."""
         _LOGGER.info("authentication failed: %s host=%s", reason, self._client.host)
         self._clock.wait(threading.Event(), self._settings.failure_delay_ms)

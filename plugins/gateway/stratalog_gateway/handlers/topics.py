@@ -13,7 +13,7 @@ from typing import Any
 from stratalog.errors import PluginError, UnknownTopicError
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import UNKNOWN_TOPIC, Code, RefusedError
-from stratalog_gateway.handlers.configs import described_settings
+from stratalog_gateway.handlers.configs import describe_settings
 from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -43,27 +43,27 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         if only_check:
             check_topic_name(topic.name)
             # without the settings of plugins, which only a creation checks
-            plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
-            _check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
+            defaults = TopicConfig(remote_storage_enable=node.engine.tier is not None)
+            _check_tier(node, defaults.replaced(defaults.known(config), "CreateTopics"))
         else:
             try:
                 node.engine.create_topic(topic.name, partitions=count, config=config)
             except PluginError as error:  # such as the name of an unknown codec
                 raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
     info = None if outcome.code else node.topics().get(topic.name)
-    configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
-    if info is not None and not hidden and request.header.version >= 5:
+    configs, refusal = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
+    if info is not None and not refusal and request.header.version >= 5:
         with contextlib.suppress(UnknownTopicError):  # the topic was deleted meanwhile
-            configs = described_settings(node, request.make, topic.name, "CreatableTopicConfigs")
+            configs = describe_settings(node, request.make, topic.name, "CreatableTopicConfigs")
     return request.make.part(
         "CreatableTopicResult",
         name=topic.name,
         topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
         error_code=outcome.code,
         error_message=outcome.message,
-        topic_config_error_code=Code.NONE if outcome.code else hidden,
-        num_partitions=-1 if outcome.code or hidden else count,
-        replication_factor=-1 if outcome.code or hidden else 1,
+        topic_config_error_code=Code.NONE if outcome.code else refusal,
+        num_partitions=-1 if outcome.code or refusal else count,
+        replication_factor=-1 if outcome.code or refusal else 1,
         configs=configs,
     )
 
@@ -79,12 +79,12 @@ def _check_tier(node: Node, config: TopicConfig) -> None:
 
 def _check_free(node: Node, name: str) -> None:
     """Raise RefusedError if a topic has this name, or a name that collides with this name."""
-    known = node.topics()
-    if name in known:
+    topics = node.topics()
+    if name in topics:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    near = colliding_topic(name, known)
-    if near is not None:
-        raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near}")
+    colliding = colliding_topic(name, topics)
+    if colliding is not None:
+        raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {colliding}")
 
 
 def _check_new(node: Node, topic: Any, count: int) -> None:
@@ -94,10 +94,10 @@ def _check_new(node: Node, topic: Any, count: int) -> None:
                 Code.INVALID_REQUEST,
                 "with an assignment, the number of partitions and the replication factor must be -1",
             )
-        numbers = sorted(found.partition_index for found in topic.assignments)
+        numbers = sorted(assignment.partition_index for assignment in topic.assignments)
         if numbers != list(range(count)):
             raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, "the partitions of the assignment are not 0, 1, 2 ...")
-        _check_brokers(node, [found.broker_ids for found in topic.assignments])
+        _check_brokers(node, [assignment.broker_ids for assignment in topic.assignments])
         return
     if count < 1:
         raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
@@ -120,25 +120,25 @@ def delete_topics(request: Request) -> Any:
     As in Kafka, a topic whose name or id is in the request twice is not deleted.
     """
     body, make = request.body, request.make
-    asked = [(topic.name, topic.topic_id) for topic in getattr(body, "topics", ())]
-    asked += [(name, None) for name in getattr(body, "topic_names", ())]
-    times, found = Counter(asked), []
-    for wanted in asked:
-        name, topic_id = wanted
+    requested = [(topic.name, topic.topic_id) for topic in getattr(body, "topics", ())]
+    requested += [(name, None) for name in getattr(body, "topic_names", ())]
+    times, results = Counter(requested), []
+    for identity in requested:
+        name, topic_id = identity
         # no topic with the same name is created after the id was looked up
         with request.node.changing_topics, Outcome() as outcome:
             if (name is None) == (topic_id is None):
                 raise RefusedError(Code.INVALID_REQUEST, "name a topic either by its name or by its id")
-            if times[wanted] > 1:
+            if times[identity] > 1:
                 raise RefusedError(Code.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
-            known = request.node.topic_of(topic_id.bytes) if name is None else name
-            if known is None:
+            topic_name = request.node.topic_of(topic_id.bytes) if name is None else name
+            if topic_name is None:
                 raise RefusedError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
-            if name is None and request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, known):
-                name = known
-            require(request.client, Operation.DELETE, ResourceType.TOPIC, known)
-            request.node.engine.delete_topic(known)
-        found.append(
+            if name is None and request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic_name):
+                name = topic_name
+            require(request.client, Operation.DELETE, ResourceType.TOPIC, topic_name)
+            request.node.engine.delete_topic(topic_name)
+        results.append(
             make.part(
                 "DeletableTopicResult",
                 name=name,
@@ -147,16 +147,16 @@ def delete_topics(request: Request) -> Any:
                 error_message=outcome.message,
             )
         )
-    return make(responses=tuple(found))
+    return make(responses=tuple(results))
 
 
 def create_partitions(request: Request) -> Any:
     """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
-    names, found = Counter(topic.name for topic in request.body.topics), []
+    names, results = Counter(topic.name for topic in request.body.topics), []
     for topic in request.body.topics:
         with Outcome() as outcome:
             _add(request, topic, names[topic.name])
-        found.append(
+        results.append(
             request.make.part(
                 "CreatePartitionsTopicResult",
                 name=topic.name,
@@ -164,7 +164,7 @@ def create_partitions(request: Request) -> Any:
                 error_message=outcome.message,
             )
         )
-    return request.make(results=tuple(found))
+    return request.make(results=tuple(results))
 
 
 def _add(request: Request, topic: Any, times: int) -> None:
@@ -174,26 +174,28 @@ def _add(request: Request, topic: Any, times: int) -> None:
     node, info = request.node, request.node.topics().get(topic.name)
     if info is None:
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
-    have = len(info.partitions)
-    if topic.count <= have:
-        reason = f"Topic currently has {have} partitions, which is {'' if topic.count == have else 'higher than '}the "
+    count = len(info.partitions)
+    if topic.count <= count:
+        reason = (
+            f"Topic currently has {count} partitions, which is {'' if topic.count == count else 'higher than '}the "
+        )
         raise RefusedError(Code.INVALID_PARTITIONS, f"{reason}requested {topic.count}.")
     if topic.assignments is not None:
-        if len(topic.assignments) != topic.count - have:
+        if len(topic.assignments) != topic.count - count:
             raise RefusedError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {topic.count - have} additional partition(s), but only {len(topic.assignments)} "
+                f"Attempted to add {topic.count - count} additional partition(s), but only {len(topic.assignments)} "
                 "assignment(s) were specified.",
             )
-        _check_brokers(node, [found.broker_ids for found in topic.assignments])
+        _check_brokers(node, [assignment.broker_ids for assignment in topic.assignments])
     if not request.body.validate_only:
         node.engine.create_partitions(topic.name, topic.count)
 
 
-def colliding_topic(name: str, known: Iterable[str]) -> str | None:
-    """Return the first of the topics ``known`` whose name differs from ``name`` only in "." and "_"; None without one.
+def colliding_topic(name: str, topics: Iterable[str]) -> str | None:
+    """Return the first of ``topics`` whose name differs from ``name`` only in "." and "_"; None without one.
 
     Source: apache/kafka Topic.hasCollision. A broker would give both topics the same names of metrics.
     """
-    plain = name.replace(".", "_")
-    return next((other for other in known if other != name and other.replace(".", "_") == plain), None)
+    metric_name = name.replace(".", "_")
+    return next((other for other in topics if other != name and other.replace(".", "_") == metric_name), None)

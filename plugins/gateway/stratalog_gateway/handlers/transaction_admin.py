@@ -35,7 +35,7 @@ def list_transactions(request: Request) -> Any:
     unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
     states, producers = set(body.state_filters), set(body.producer_id_filters)
     open_ms = request.field("duration_filter", -1)
-    found = []
+    listed = []
     for transactional_id, state in sorted(request.node.engine.transactions.states().items()):
         if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             continue
@@ -44,7 +44,7 @@ def list_transactions(request: Request) -> Any:
             continue
         if open_ms >= 0 and now_ms - state.start_timestamp_ms <= open_ms:
             continue
-        found.append(
+        listed.append(
             make.part(
                 "TransactionState",
                 transactional_id=transactional_id,
@@ -52,17 +52,19 @@ def list_transactions(request: Request) -> Any:
                 transaction_state=name,
             )
         )
-    return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
+    return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(listed))
 
 
 def describe_transactions(request: Request) -> Any:
     """Return the response with the transaction's state and partitions for each transactional id."""
     return request.make(
-        transaction_states=tuple(_described(request, found) for found in request.body.transactional_ids)
+        transaction_states=tuple(
+            _describe(request, transactional_id) for transactional_id in request.body.transactional_ids
+        )
     )
 
 
-def _described(request: Request, transactional_id: str) -> Any:
+def _describe(request: Request, transactional_id: str) -> Any:
     make, state, client = request.make, None, request.client
     with Outcome() as outcome:
         require(client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -90,9 +92,9 @@ def _described(request: Request, transactional_id: str) -> Any:
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
         topics=tuple(
-            make.part("TopicData", topic=found.topic, partitions=found.partitions)
-            for found in state.partitions or ()
-            if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, found.topic)
+            make.part("TopicData", topic=topic.topic, partitions=topic.partitions)
+            for topic in state.partitions or ()
+            if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         ),
     )
 
@@ -127,14 +129,14 @@ def _producers(request: Request, topic: str, partition: int) -> Any:
         active_producers=tuple(
             make.part(
                 "ProducerState",
-                producer_id=found.producer_id,
-                producer_epoch=found.producer_epoch,
-                last_sequence=found.last_sequence,
-                last_timestamp=found.last_timestamp_ms,
-                coordinator_epoch=found.coordinator_epoch,
-                current_txn_start_offset=found.transaction_first_offset,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
             )
-            for found in producers
+            for producer in producers
         ),
     )
 
@@ -152,7 +154,7 @@ def write_txn_markers(request: Request) -> Any:
                 make.part(
                     "WritableTxnMarkerPartitionResult",
                     partition_index=number,
-                    error_code=_marked(request, marker, topic.name, number),
+                    error_code=_write_marker(request, marker, topic.name, number),
                 )
                 for number in topic.partition_indexes
             )
@@ -161,7 +163,7 @@ def write_txn_markers(request: Request) -> Any:
     return make(markers=tuple(results))
 
 
-def _marked(request: Request, marker: Any, topic: str, number: int) -> int:
+def _write_marker(request: Request, marker: Any, topic: str, number: int) -> int:
     with Outcome() as outcome:
         if not request.client.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
             require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
 from stratalog.errors import ConfigError, StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.handlers.group_offsets import checked_offsets
+from stratalog_gateway.handlers.group_offsets import check_offsets
 from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.node import INTERNAL_TOPICS
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -32,7 +32,7 @@ def init_producer_id(request: Request) -> Any:
     producer = _NOBODY
     with Outcome() as outcome:
         producer = _new_producer(request)
-    code = _known_code(outcome.code, "InitProducerId", request.header.version)
+    code = _coordinator_code(outcome.code, "InitProducerId", request.header.version)
     return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
@@ -49,8 +49,8 @@ def _new_producer(request: Request) -> ProducerId:
     timeout_ms = to_ms(body.transaction_timeout)
     if not 0 < timeout_ms <= request.node.settings.transaction_max_ms:
         raise RefusedError(Code.INVALID_TRANSACTION_TIMEOUT)
-    known = None if expected == _NOBODY else expected
-    return engine.transactions.init_producer(body.transactional_id, timeout_ms, known)
+    current = None if expected == _NOBODY else expected
+    return engine.transactions.init_producer(body.transactional_id, timeout_ms, current)
 
 
 def add_partitions_to_txn(request: Request) -> Any:
@@ -62,24 +62,26 @@ def add_partitions_to_txn(request: Request) -> Any:
     if request.header.version >= _FIRST_MANY:  # only brokers send it
         require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         results = []
-        for found in body.transactions:
-            producer = ProducerId(found.producer_id, found.producer_epoch)
-            errors = _added(request, found.transactional_id, producer, found.topics, only_checks=found.verify_only)
+        for transaction in body.transactions:
+            producer = ProducerId(transaction.producer_id, transaction.producer_epoch)
+            errors = _add_partitions(
+                request, transaction.transactional_id, producer, transaction.topics, only_checks=transaction.verify_only
+            )
             results.append(
                 make.part(
                     "AddPartitionsToTxnResult",
-                    transactional_id=found.transactional_id,
-                    topic_results=_added_topics(request, found.topics, errors),
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_topic_results(request, transaction.topics, errors),
                 )
             )
         return make(error_code=Code.NONE, results_by_transaction=tuple(results))
     producer = ProducerId(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     topics = body.v3_and_below_topics
-    errors = _added(request, body.v3_and_below_transactional_id, producer, topics)
-    return make(results_by_topic_v3_and_below=_added_topics(request, topics, errors))
+    errors = _add_partitions(request, body.v3_and_below_transactional_id, producer, topics)
+    return make(results_by_topic_v3_and_below=_topic_results(request, topics, errors))
 
 
-def _added(
+def _add_partitions(
     request: Request,
     transactional_id: str,
     producer: ProducerId,
@@ -93,9 +95,9 @@ def _added(
     """
     names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
     version, client = request.header.version, request.client
-    refused = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    if refused and version < _FIRST_MANY:
-        return dict.fromkeys(names, refused)
+    refusal = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if refusal and version < _FIRST_MANY:
+        return dict.fromkeys(names, refusal)
     errors = {name: _refusal(request, name) for name in names}
     if any(errors.values()):
         return {name: error or Code.OPERATION_NOT_ATTEMPTED for name, error in errors.items()}
@@ -105,7 +107,7 @@ def _added(
         transactions = request.node.engine.transactions
         act = transactions.check_partitions if only_checks else transactions.add_partitions
         act(transactional_id, producer, names)
-    code = _known_code(outcome.code, "AddPartitionsToTxn", version)
+    code = _coordinator_code(outcome.code, "AddPartitionsToTxn", version)
     if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
         code = Code.TRANSACTION_ABORTABLE
     return dict.fromkeys(names, code)
@@ -127,7 +129,7 @@ def add_offsets_to_txn(request: Request) -> Any:
             raise RefusedError(Code.INVALID_REQUEST)
         producer = ProducerId(body.producer_id, body.producer_epoch)
         request.node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id)
-    return request.make(error_code=_known_code(outcome.code, "AddOffsetsToTxn", request.header.version))
+    return request.make(error_code=_coordinator_code(outcome.code, "AddOffsetsToTxn", request.header.version))
 
 
 def end_txn(request: Request) -> Any:
@@ -141,21 +143,21 @@ def end_txn(request: Request) -> Any:
         if not body.transactional_id:
             raise RefusedError(Code.INVALID_REQUEST)
         transactions = request.node.engine.transactions
-        ongoing = transactions.state(body.transactional_id)
+        state = transactions.state(body.transactional_id)
         producer = transactions.end_decided(
             body.transactional_id,
             ProducerId(body.producer_id, body.producer_epoch),
             commit=body.committed,
             version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
         )
-        _wake(request, ongoing)
-    code = _known_code(outcome.code, "EndTxn", version)
+        _wake(request, state)
+    code = _coordinator_code(outcome.code, "EndTxn", version)
     return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-def _wake(request: Request, ended: TransactionState | None) -> None:
-    """Wake the fetches that wait for the partitions of a transaction; ``ended`` is None if the id is unknown."""
-    for topic in () if ended is None else ended.partitions or ():
+def _wake(request: Request, state: TransactionState | None) -> None:
+    """Wake the fetches that wait for the partitions of a transaction; ``state`` is None if the id is unknown."""
+    for topic in () if state is None else state.partitions or ():
         for number in topic.partitions:
             request.node.appended(topic.topic, number)
 
@@ -194,12 +196,12 @@ def txn_offset_commit(request: Request) -> Any:
     return make(topics=tuple(topics))
 
 
-def _commit_all(request: Request, refused: int) -> dict[tuple[str, int], int]:
+def _commit_all(request: Request, code_for_all: int) -> dict[tuple[str, int], int]:
     """Store the offsets of the request, and return the error code of each partition, 0 for a stored offset.
 
-    ``refused`` is the error code for all partitions, 0 if the client may commit.
+    ``code_for_all`` is the error code for all partitions, 0 if the client may commit.
     """
-    errors, offsets = checked_offsets(request, [topic.name for topic in request.body.topics], refused)
+    errors, offsets = check_offsets(request, [topic.name for topic in request.body.topics], code_for_all)
     if offsets:
         code = _commit(request, offsets)
         errors |= dict.fromkeys(offsets, code) if code else {}
@@ -242,7 +244,7 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     return error.kafka_code
 
 
-def _known_code(code: int, api: str, version: int) -> int:
+def _coordinator_code(code: int, api: str, version: int) -> int:
     """Return the error code of a coordinator's response.
 
     KAFKA_STORAGE_ERROR is a fatal error for clients of a coordinator; after NOT_COORDINATOR, they repeat the request.
@@ -256,7 +258,7 @@ def _known_code(code: int, api: str, version: int) -> int:
     return Code.INVALID_PRODUCER_EPOCH if is_unknown else code
 
 
-def _added_topics(request: Request, topics: Iterable[Any], errors: dict[TopicPartition, int]) -> tuple[Any, ...]:
+def _topic_results(request: Request, topics: Iterable[Any], errors: dict[TopicPartition, int]) -> tuple[Any, ...]:
     make = request.make
     return tuple(
         make.part(

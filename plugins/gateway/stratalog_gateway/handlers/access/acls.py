@@ -32,9 +32,9 @@ def describe_acls(request: Request) -> Any:
     if request.node.acls is None:
         raise RefusedError(Code.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     matches = _filter(body, body.resource_type_filter)
-    found = sorted(acl for acl in request.node.acls.current.all if matches(acl))
+    matching = sorted(acl for acl in request.node.acls.current.all if matches(acl))
     resources = []
-    for (kind, name, pattern), acls in groupby(found, key=lambda acl: acl[:3]):
+    for (kind, name, pattern), acls in groupby(matching, key=lambda acl: acl[:3]):
         descriptions = tuple(
             make.part(
                 "AclDescription",
@@ -60,15 +60,15 @@ def describe_acls(request: Request) -> Any:
 def create_acls(request: Request) -> Any:
     """Add ACLs, and return the response. As in Kafka, valid ACLs are added even if other ACLs are invalid."""
     make, acls = request.make, list[Acl]()
-    wrong: list[str | None] = [None] * len(request.body.creations)
+    reasons: list[str | None] = [None] * len(request.body.creations)
     with Outcome() as outcome:
-        file = _changeable(request)
+        file = _require_acl_file(request)
         for number, creation in enumerate(request.body.creations):
-            found = _acl(creation)
-            if isinstance(found, Acl):
-                acls.append(found)
+            acl_or_reason = _acl(creation)
+            if isinstance(acl_or_reason, Acl):
+                acls.append(acl_or_reason)
             else:
-                wrong[number] = found
+                reasons[number] = acl_or_reason
         if acls:
             file.add(acls)
     return make(
@@ -78,21 +78,21 @@ def create_acls(request: Request) -> Any:
                 error_code=outcome.code if reason is None else Code.INVALID_REQUEST,
                 error_message=outcome.message if reason is None else reason,
             )
-            for reason in wrong
+            for reason in reasons
         )
     )
 
 
 def delete_acls(request: Request) -> Any:
     """Delete the ACLs that the filters match, and return the response with the deleted ACLs."""
-    return request.make(filter_results=tuple(_deleted(request, wanted) for wanted in request.body.filters))
+    return request.make(filter_results=tuple(_delete(request, acl_filter) for acl_filter in request.body.filters))
 
 
-def _deleted(request: Request, wanted: Any) -> Any:
-    make, gone = request.make, list[Acl]()
+def _delete(request: Request, acl_filter: Any) -> Any:
+    make, deleted = request.make, list[Acl]()
     with Outcome() as outcome:
-        gone = _changeable(request).remove(_filter(wanted, wanted.resource_type_filter))
-    matching = tuple(
+        deleted = _require_acl_file(request).remove(_filter(acl_filter, acl_filter.resource_type_filter))
+    matching_acls = tuple(
         make.part(
             "DeleteAclsMatchingAcl",
             error_code=Code.NONE,
@@ -105,14 +105,14 @@ def _deleted(request: Request, wanted: Any) -> Any:
             operation=int(acl.operation),
             permission_type=int(acl.permission),
         )
-        for acl in gone
+        for acl in deleted
     )
     return make.part(
-        "DeleteAclsFilterResult", error_code=outcome.code, error_message=outcome.message, matching_acls=matching
+        "DeleteAclsFilterResult", error_code=outcome.code, error_message=outcome.message, matching_acls=matching_acls
     )
 
 
-def _changeable(request: Request) -> AclFile:
+def _require_acl_file(request: Request) -> AclFile:
     """Return the file of ACLs; raise RefusedError if the client may not change ACLs, or if ``acls.file`` is not set."""
     require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.node.acls is None:
@@ -120,32 +120,32 @@ def _changeable(request: Request) -> AclFile:
     return request.node.acls
 
 
-def _acl(wanted: Any) -> Acl | str:
+def _acl(creation: Any) -> Acl | str:
     """Return the ACL that a request describes, or the reason why the ACL is wrong."""
     try:
-        kind = ResourceType(wanted.resource_type)
-        found = Acl(
+        kind = ResourceType(creation.resource_type)
+        acl = Acl(
             kind,
-            wanted.resource_name,
-            PatternType(wanted.resource_pattern_type),
-            wanted.principal,
-            wanted.host,
-            Operation(wanted.operation),
-            Permission(wanted.permission_type),
+            creation.resource_name,
+            PatternType(creation.resource_pattern_type),
+            creation.principal,
+            creation.host,
+            Operation(creation.operation),
+            Permission(creation.permission_type),
         )
     except ValueError as error:
         return str(error)
-    if kind == ResourceType.CLUSTER and found.name != CLUSTER_NAME:
+    if kind == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
-    if not found.name or not found.host:
-        return "Invalid empty resource name" if found.host else "Invalid empty host"
-    kind_of_principal, colon, user = found.principal.partition(":")
-    return found if kind_of_principal and colon and user else f"Invalid principal {found.principal}"
+    if not acl.name or not acl.host:
+        return "Invalid empty resource name" if acl.host else "Invalid empty host"
+    kind_of_principal, colon, user = acl.principal.partition(":")
+    return acl if kind_of_principal and colon and user else f"Invalid principal {acl.principal}"
 
 
-def _filter(wanted: Any, kind: int) -> Callable[[Acl], bool]:
+def _filter(acl_filter: Any, kind: int) -> Callable[[Acl], bool]:
     """Return a function that returns True for the ACLs that a filter matches; null and ANY match all values."""
-    name, pattern = wanted.resource_name_filter, wanted.pattern_type_filter
+    name, pattern = acl_filter.resource_name_filter, acl_filter.pattern_type_filter
 
     def is_named(acl: Acl) -> bool:
         if pattern not in {_ANY, _MATCH, acl.pattern}:
@@ -160,10 +160,10 @@ def _filter(wanted: Any, kind: int) -> Callable[[Acl], bool]:
         return (
             kind in {_ANY, acl.kind}
             and is_named(acl)
-            and wanted.principal_filter in {None, acl.principal}
-            and wanted.host_filter in {None, acl.host}
-            and wanted.operation in {_ANY, acl.operation}
-            and wanted.permission_type in {_ANY, acl.permission}
+            and acl_filter.principal_filter in {None, acl.principal}
+            and acl_filter.host_filter in {None, acl.host}
+            and acl_filter.operation in {_ANY, acl.operation}
+            and acl_filter.permission_type in {_ANY, acl.permission}
         )
 
     return matches

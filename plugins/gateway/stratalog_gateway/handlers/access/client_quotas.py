@@ -24,12 +24,13 @@ def describe_client_quotas(request: Request) -> Any:
     make, file = request.make, request.node.quota_file
     require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     matches = _filter(request.body.components, strict=request.body.strict)
-    found: dict[Entity, list[Any]] = {}
+    values_by_entity: dict[Entity, list[Any]] = {}
     for (entity, name), limit in ({} if file is None else file.current).items():
         if matches(entity):
-            found.setdefault(entity, []).append(make.part("ValueData", key=name, value=limit))
+            values_by_entity.setdefault(entity, []).append(make.part("ValueData", key=name, value=limit))
     entries = tuple(
-        make.part("EntryData", entity=_parts(make, entity), values=tuple(values)) for entity, values in found.items()
+        make.part("EntryData", entity=_parts(make, entity), values=tuple(values))
+        for entity, values in values_by_entity.items()
     )
     return make(error_code=Code.NONE, error_message=None, entries=entries)
 
@@ -42,22 +43,20 @@ def alter_client_quotas(request: Request) -> Any:
     make, body = request.make, request.body
     results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
 
-    def changed(known: Table) -> Table:
-        table: Table = dict(known)
+    def apply_changes(current: Table) -> Table:
+        table: Table = dict(current)
         for number, entry in enumerate(body.entries):
             try:
-                altered = _altered(table, entry, [one.entity for one in body.entries])
+                table = _apply_entry(table, entry, [item.entity for item in body.entries])
             except RefusedError as error:
                 results[number] = error.kafka_code, str(error)
-            else:
-                table = altered
-        return known if body.validate_only or table == known else table
+        return current if body.validate_only or table == current else table
 
     with Outcome() as outcome:
         require(request.client, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         if request.node.quota_file is None:
             raise RefusedError(Code.INVALID_REQUEST, "quotas.file is not set")
-        request.node.quota_file.change(changed)
+        request.node.quota_file.change(apply_changes)
     return make(
         entries=tuple(
             make.part(
@@ -83,30 +82,30 @@ def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
     )
 
 
-def _altered(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
+def _apply_entry(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
     """Return the limits of all entities after the changes of one entity; raise RefusedError if a change is wrong."""
-    named: dict[str, str] = {}
+    names: dict[str, str] = {}
     for part in entry.entity:
-        if part.entity_type in named or part.entity_type not in ENTITIES:
+        if part.entity_type in names or part.entity_type not in ENTITIES:
             raise RefusedError(Code.INVALID_REQUEST, f"Unhandled client quota entity type: {part.entity_type}")
         if part.entity_name in {"", DEFAULT}:
             raise RefusedError(Code.INVALID_REQUEST, f"Empty or reserved {part.entity_type} not supported")
-        named[part.entity_type] = DEFAULT if part.entity_name is None else part.entity_name
+        names[part.entity_type] = DEFAULT if part.entity_name is None else part.entity_name
     if entities.count(entry.entity) > 1:
         raise RefusedError(Code.INVALID_REQUEST, "an entity is in the request twice")
-    found = dict(table)
+    limits = dict(table)
     for change in entry.ops:
         try:
-            [(place, limit)] = limits_of({**named, change.key: change.value or 1.0}, "the quota").items()
+            [(key, limit)] = limits_of({**names, change.key: change.value or 1.0}, "the quota").items()
         except ConfigError as error:
             raise RefusedError(Code.INVALID_REQUEST, str(error)) from error
         if change.remove:
-            found.pop(place, None)
+            limits.pop(key, None)
         elif not change.value > 0:
             raise RefusedError(Code.INVALID_REQUEST, f"Quota {change.key} must be greater than 0")
         else:
-            found[place] = limit
-    return found
+            limits[key] = limit
+    return limits
 
 
 def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bool]:
@@ -114,19 +113,19 @@ def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bo
 
     If ``strict`` is True, an entity must have exactly the types of the filter.
     """
-    wanted: dict[str, str | None] = {}  # None matches all names
+    names: dict[str, str | None] = {}  # None matches all names
     for part in components:
         kind = part.entity_type
         if kind not in ENTITIES:
             raise RefusedError(Code.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
-        if kind in wanted:
+        if kind in names:
             raise RefusedError(Code.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
         if part.match_type not in {_EXACT, _DEFAULT, _ANY}:
             raise RefusedError(Code.INVALID_REQUEST, f"Unknown match type {part.match_type}")
         if (part.match is None) == (part.match_type == _EXACT):
             raise RefusedError(Code.INVALID_REQUEST, f"the match of entity type {kind} does not fit its match type")
-        wanted[kind] = {_EXACT: part.match, _DEFAULT: DEFAULT, _ANY: None}[part.match_type]
-    if "ip" in wanted and len(wanted) > 1:
+        names[kind] = {_EXACT: part.match, _DEFAULT: DEFAULT, _ANY: None}[part.match_type]
+    if "ip" in names and len(names) > 1:
         raise RefusedError(
             Code.INVALID_REQUEST,
             "Invalid entity filter component combination: IP filter component should not be used with user or "
@@ -134,9 +133,9 @@ def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bo
         )
 
     def matches(entity: Entity) -> bool:
-        named = {kind: name for kind, name in zip(ENTITIES, entity, strict=True) if name}
-        if strict and named.keys() != wanted.keys():
+        entity_names = {kind: name for kind, name in zip(ENTITIES, entity, strict=True) if name}
+        if strict and entity_names.keys() != names.keys():
             return False
-        return all(kind in named and name in {None, named[kind]} for kind, name in wanted.items())
+        return all(kind in entity_names and name in {None, entity_names[kind]} for kind, name in names.items())
 
     return matches

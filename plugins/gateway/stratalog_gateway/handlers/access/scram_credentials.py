@@ -30,24 +30,24 @@ _NO_FILE: Final = "users.file is not set"
 
 def describe_user_scram_credentials(request: Request) -> Any:
     """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
-    make, asked = request.make, [user.name for user in request.body.users or ()]
+    make, requested = request.make, [user.name for user in request.body.users or ()]
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.node.users is None:
         raise RefusedError(Code.SECURITY_DISABLED, _NO_FILE)
-    known, counts = request.node.users.current, Counter(asked)
+    users, counts = request.node.users.current, Counter(requested)
     results = []
-    for name in dict.fromkeys(asked) if asked else sorted(known):
+    for name in dict.fromkeys(requested) if requested else sorted(users):
         code, reason = int(Code.NONE), None
-        found = known.get(normalize(name), {})
+        credentials = users.get(normalize(name), {})
         if counts[name] > 1:
             code = Code.DUPLICATE_RESOURCE
             reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        elif not found:
+        elif not credentials:
             code = Code.RESOURCE_NOT_FOUND
             reason = f"Attempt to describe a user credential that does not exist: {name}"
         infos = tuple(
             make.part("CredentialInfo", mechanism=_NUMBERS[kind], iterations=credential.iterations)
-            for kind, credential in ({} if code else found).items()
+            for kind, credential in ({} if code else credentials).items()
         )
         results.append(
             make.part(
@@ -68,13 +68,13 @@ def alter_user_scram_credentials(request: Request) -> Any:
     """
     body = request.body
     results: dict[str, tuple[int, str | None]] = {
-        wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
+        change.name: (Code.NONE, None) for change in (*body.deletions, *body.upsertions)
     }
     with Outcome() as outcome:
         require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if request.node.users is None:
             raise RefusedError(Code.SECURITY_DISABLED, _NO_FILE)
-        request.node.users.change(lambda known: _altered(known, body, results))
+        request.node.users.change(lambda users: _apply_changes(users, body, results))
     return request.make(
         results=tuple(
             request.make.part(
@@ -88,32 +88,32 @@ def alter_user_scram_credentials(request: Request) -> Any:
     )
 
 
-def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
-    """Return the users after the changes of a request; ``known`` itself if nothing changes.
+def _apply_changes(users: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
+    """Return the users after the changes of a request; ``users`` itself if nothing changes.
 
     Errors are written to ``results``, by the name of the user. Spellings of a name that are equal in NFKC name one user.
     """
     changes = (*body.deletions, *body.upsertions)
     errors: dict[str, tuple[int, str]] = {}  # by the normalized name
-    for (name, _), count in Counter((normalize(wanted.name), wanted.mechanism) for wanted in changes).items():
+    for (name, _), count in Counter((normalize(change.name), change.mechanism) for change in changes).items():
         if count > 1:
             errors[name] = Code.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
-    found = {name: dict(credentials) for name, credentials in known.items()}
-    for wanted in changes:
-        name = normalize(wanted.name)
+    altered = {name: dict(credentials) for name, credentials in users.items()}
+    for change in changes:
+        name = normalize(change.name)
         if name not in errors:
             try:
-                mechanism = _mechanism(wanted)
-                if hasattr(wanted, "salt"):
-                    found.setdefault(name, {})[mechanism] = _credential(wanted, mechanism)
+                mechanism = _mechanism(change)
+                if hasattr(change, "salt"):
+                    altered.setdefault(name, {})[mechanism] = _credential(change, mechanism)
                 else:
-                    _delete(found.get(name, {}), mechanism)
+                    _delete(altered.get(name, {}), mechanism)
             except RefusedError as error:
                 errors[name] = error.kafka_code, str(error)
-                found[name] = dict(known.get(name, {}))
+                altered[name] = dict(users.get(name, {}))
     results.update({name: errors[normalize(name)] for name in results if normalize(name) in errors})
-    left = {name: credentials for name, credentials in found.items() if credentials}
-    return known if left == known else left
+    remaining = {name: credentials for name, credentials in altered.items() if credentials}
+    return users if remaining == users else remaining
 
 
 def _delete(credentials: dict[str, Credential], mechanism: str) -> None:
@@ -121,20 +121,20 @@ def _delete(credentials: dict[str, Credential], mechanism: str) -> None:
         raise RefusedError(Code.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-def _mechanism(wanted: Any) -> str:
-    mechanism = _MECHANISMS.get(wanted.mechanism)
+def _mechanism(change: Any) -> str:
+    mechanism = _MECHANISMS.get(change.mechanism)
     if mechanism is None:
         raise RefusedError(Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-    if not wanted.name:
+    if not change.name:
         raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     return mechanism
 
 
-def _credential(wanted: Any, mechanism: str) -> Credential:
-    if wanted.iterations < MIN_ITERATIONS:
+def _credential(upsertion: Any, mechanism: str) -> Credential:
+    if upsertion.iterations < MIN_ITERATIONS:
         raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-    if wanted.iterations > MAX_ITERATIONS:
+    if upsertion.iterations > MAX_ITERATIONS:
         raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-    if not wanted.salt or len(wanted.salted_password) != hashlib.new(ALGORITHMS[mechanism]).digest_size:
+    if not upsertion.salt or len(upsertion.salted_password) != hashlib.new(ALGORITHMS[mechanism]).digest_size:
         raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Salt or salted password has a wrong size")
-    return credential_of(mechanism, wanted.salted_password, wanted.salt, wanted.iterations)
+    return credential_of(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
