@@ -69,7 +69,7 @@ class Connection:
         Raise OSError if the connection fails, or no byte arrives before the socket's timeout.
         """
         count = self.socket.recv_into(self._frames.room())
-        self._frames.received(count)
+        self._frames.add_received(count)
         return count > 0
 
     def has_request(self) -> bool:

@@ -145,7 +145,7 @@ class Node:
                     watch.close()
         return watch
 
-    def appended(self, topic: str, partition: int) -> None:
+    def wake_fetches(self, topic: str, partition: int) -> None:
         """Wake the fetches that wait for a log. Call this method after an append, because the log wakes them later."""
         watch = self._caches.watches.get((topic, partition))
         if watch is not None:

@@ -179,7 +179,7 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         for name, topic_id, all_ in topics
         for number, f in all_.items()
     ]
-    assert [tuple(item) for item in found.wanted] == expected
+    assert [tuple(item) for item in found.partitions] == expected
     assert found.forgotten == ([item[:2] for item in expected] if version >= 7 else [])
 
 

@@ -177,8 +177,8 @@ class Sessions:
 
     def open(self, *found: WantedPartition) -> int:
         asked = request((0, OPENS), *found)
-        assert self.all.wanted(asked) == list(found)
-        return self.all.sent(asked, [])[0]
+        assert self.all.partitions_to_read(asked) == list(found)
+        return self.all.results_to_send(asked, [])[0]
 
 
 def test_names_and_ids_of_topics_are_not_mixed() -> None:
@@ -186,7 +186,7 @@ def test_names_and_ids_of_topics_are_not_mixed() -> None:
     session, by_id = sessions.open(wanted(0)), wanted(0, uuid.uuid4().bytes)
     for topics in ((by_id,), ()):
         with pytest.raises(RefusedError) as refused:
-            sessions.all.wanted(request((session, 1), *topics, has_ids=True))
+            sessions.all.partitions_to_read(request((session, 1), *topics, has_ids=True))
         assert refused.value.kafka_code == OTHER_KEYS
 
 
@@ -210,12 +210,12 @@ def test_a_new_session_replaces_only_one_that_was_not_used_for_long(monkeypatch:
     first, second = sessions.open(wanted(0)), sessions.open(wanted(1))
     sessions.now_ns = fetch_sessions._UNUSED_NS  # noqa: SLF001 - the limit is no setting
     assert sessions.open(wanted(2)) == 0
-    sessions.all.wanted(request((first, 1)))
+    sessions.all.partitions_to_read(request((first, 1)))
     sessions.now_ns += 1
     assert sessions.open(wanted(2)) > 0
     with pytest.raises(RefusedError):
-        sessions.all.wanted(request((second, 1)))
-    assert sessions.all.wanted(request((first, 2))) == [wanted(0)]
+        sessions.all.partitions_to_read(request((second, 1)))
+    assert sessions.all.partitions_to_read(request((first, 2))) == [wanted(0)]
 
 
 def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,9 +225,9 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     assert sessions.open(wanted(2), wanted(3)) == 0
     second = sessions.open(wanted(2))
     with pytest.raises(RefusedError) as refused:
-        sessions.all.wanted(request((second, 1), wanted(3)))
+        sessions.all.partitions_to_read(request((second, 1), wanted(3)))
     assert refused.value.kafka_code == NOT_FOUND
-    sessions.all.wanted(request((first, ENDS)))
+    sessions.all.partitions_to_read(request((first, ENDS)))
     assert sessions.open(wanted(2), wanted(3), wanted(4)) > 0
 
 
@@ -237,12 +237,16 @@ def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.
     left = sessions.open(wanted(0), wanted(1), wanted(2))
     sessions.now_ns = fetch_sessions._UNUSED_NS + 1  # noqa: SLF001 - the limit is no setting
     assert sessions.open() == 0
-    assert sessions.all.wanted(request((left, 1))) == [wanted(0), wanted(1), wanted(2)]
+    assert sessions.all.partitions_to_read(request((left, 1))) == [wanted(0), wanted(1), wanted(2)]
     sessions.now_ns *= 3
     session = sessions.open(wanted(3))
-    assert sessions.all.wanted(request((session, 1), wanted(4), wanted(5))) == [wanted(3), wanted(4), wanted(5)]
+    assert sessions.all.partitions_to_read(request((session, 1), wanted(4), wanted(5))) == [
+        wanted(3),
+        wanted(4),
+        wanted(5),
+    ]
     with pytest.raises(RefusedError):
-        sessions.all.wanted(request((left, 2)))
+        sessions.all.partitions_to_read(request((left, 2)))
 
 
 def test_a_session_without_partitions_is_not_opened() -> None:
@@ -255,10 +259,10 @@ def test_partitions_withheld_by_throttling_are_sent_later(orders: Served) -> Non
     result = FetchResult("t", 0, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start)
     sessions = Sessions()
     opening = request((0, OPENS), wanted(0))
-    session, _ = sessions.all.sent(opening, [result])
+    session, _ = sessions.all.results_to_send(opening, [result])
     following = request((session, 1))
-    sessions.all.wanted(following)
-    assert sessions.all.sent(following, [result]) == (session, [])
-    assert sessions.all.withheld(following, session) == session
-    assert sessions.all.sent(following, [result]) == (session, [result])
-    assert sessions.all.withheld(opening, session) == 0
+    sessions.all.partitions_to_read(following)
+    assert sessions.all.results_to_send(following, [result]) == (session, [])
+    assert sessions.all.withhold_results(following, session) == session
+    assert sessions.all.results_to_send(following, [result]) == (session, [result])
+    assert sessions.all.withhold_results(opening, session) == 0

@@ -19,7 +19,7 @@ def fed(frames: Frames, data: bytes, chunk: int) -> list[bytes]:
         assert len(room) > 0
         count = min(len(room), chunk, len(data) - at)
         room[:count] = data[at : at + count]
-        frames.received(count)
+        frames.add_received(count)
         at += count
         while (api := frames.next_api()) is not None:
             found.append(bytes(frames.next()))

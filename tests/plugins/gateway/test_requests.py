@@ -1108,4 +1108,4 @@ def test_the_end_of_a_leader_epoch(orders: Served) -> None:
 
 
 def test_a_cut_fetch_is_not_read_beyond_its_end() -> None:
-    assert decode_fetch(Header(1, 4, 7, "", 0), memoryview(bytes(25))).wanted == []
+    assert decode_fetch(Header(1, 4, 7, "", 0), memoryview(bytes(25))).partitions == []

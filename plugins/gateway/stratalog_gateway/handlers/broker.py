@@ -34,7 +34,7 @@ def describe_log_dirs(request: Request) -> Any:
     with contextlib.suppress(StorageError):  # no directory is in service
         directories = request.node.source.log_directories()
     results = [
-        make.failed_part("DescribeLogDirsResult", Code.KAFKA_STORAGE_ERROR, None, log_dir=path)
+        make.error_part("DescribeLogDirsResult", Code.KAFKA_STORAGE_ERROR, None, log_dir=path)
         for path in request.node.source.offline_log_directories()
     ]
     for path, names in directories.items():

@@ -98,7 +98,7 @@ def _describe(request: Request, name: str) -> Any:
                 members=tuple(_member(request, member, group) for member in group.members.values()),
                 authorized_operations=request.authorized_operations(ResourceType.GROUP, name),
             )
-    return make.failed_part("DescribedGroup", outcome.code, outcome.message, group_id=name)
+    return make.error_part("DescribedGroup", outcome.code, outcome.message, group_id=name)
 
 
 def _member(request: Request, member: ConsumerMember, group: ConsumerGroup) -> Any:

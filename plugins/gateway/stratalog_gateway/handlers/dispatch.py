@@ -195,5 +195,5 @@ class Dispatcher:
         except (RefusedError, StorageError) as error:
             if isinstance(error, StorageError) and not make.has("error_code"):
                 raise
-            message = make.failed(api.code_of(error), client_text(error))
+            message = make.error(api.code_of(error), client_text(error))
         return Response([encode(header, message)])

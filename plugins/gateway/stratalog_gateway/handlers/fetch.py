@@ -35,14 +35,14 @@ _STEP_NS: Final = 500_000_000  # a wait notices a deleted topic after this time
 _MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
 
 
-class _Found:
+class _ReadPass:
     """The results of one pass over all partitions.
 
     Args:
-        left_bytes: maximum size of all batches.
+        remaining_bytes: maximum size of all batches.
 
     Attributes:
-        left_bytes: size of the batches that the response may still get.
+        remaining_bytes: size of the batches that the response may still get.
         results: one result for each partition.
         size_bytes: size of all batches in ``results``.
         readable_bytes: number of bytes that counts for the minimum of the request. If a partition has more batches than
@@ -52,8 +52,8 @@ class _Found:
         transfers: the batches of the results.
     """
 
-    def __init__(self, left_bytes: int) -> None:
-        self.left_bytes, self.size_bytes, self.readable_bytes, self.is_done = left_bytes, 0, 0, False
+    def __init__(self, remaining_bytes: int) -> None:
+        self.remaining_bytes, self.size_bytes, self.readable_bytes, self.is_done = remaining_bytes, 0, 0, False
         self.results: list[FetchResult] = []
         self.ends: list[tuple[str, int, LogOffsets]] = []
         self.transfers: list[Transfer] = []
@@ -75,56 +75,63 @@ class FetchHandler:
 
         If the client is above its quota, the response has no results.
         """
-        asked = decode_fetch(header, data)
-        if asked.isolation not in ISOLATIONS:
-            raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
+        request = decode_fetch(header, data)
+        if request.isolation not in ISOLATIONS:
+            raise MalformedRequestError(f"unknown isolation level {request.isolation}")
         try:
-            wanted = self._sessions.wanted(asked)
+            partitions = self._sessions.partitions_to_read(request)
         except RefusedError as error:
             return Response(encode_fetch(header, (), error=error.kafka_code))
-        if wanted is not asked.wanted:
-            asked = asked._replace(wanted=wanted)
+        if partitions is not request.partitions:
+            request = request._replace(partitions=partitions)
         window_bytes = self._node.quotas.window_bytes(client, header.client_id)
         if window_bytes is not None:
-            asked = asked._replace(
-                max_bytes=min(asked.max_bytes, window_bytes), min_bytes=min(asked.min_bytes, window_bytes)
+            request = request._replace(
+                max_bytes=min(request.max_bytes, window_bytes), min_bytes=min(request.min_bytes, window_bytes)
             )
-        found = self._complete(asked, client)
+        read_pass = self._complete(request, client)
         try:
-            return self._response(header, asked, client, found)
+            return self._response(header, request, client, read_pass)
         except BaseException:
-            found.release()
+            read_pass.release()
             raise
 
-    def _response(self, header: Header, asked: FetchRequest, client: Client, found: _Found) -> Response:
-        session_id, results = self._sessions.sent(asked, [_with_bytes(result) for result in found.results])
+    def _response(self, header: Header, request: FetchRequest, client: Client, read_pass: _ReadPass) -> Response:
+        session_id, results = self._sessions.results_to_send(
+            request, [_read_small_batches(result) for result in read_pass.results]
+        )
         pieces = encode_fetch(header, results, session_id=session_id)
         size = frame_bytes(pieces)
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
         if throttle_ms:  # nothing is sent, so nothing counts
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
-            found.release()
-            session_id = self._sessions.withheld(asked, session_id)
+            read_pass.release()
+            session_id = self._sessions.withhold_results(request, session_id)
             return Response(
                 encode_fetch(header, (), session_id=session_id, throttle_ms=throttle_ms), throttle_ms=throttle_ms
             )
-        return Response(pieces, found.transfers)
+        return Response(pieces, read_pass.transfers)
 
-    def _complete(self, asked: FetchRequest, client: Client) -> _Found:
+    def _complete(self, request: FetchRequest, client: Client) -> _ReadPass:
         """Return the last pass: read until there are enough bytes or an error, or the wait of the request is over."""
-        min_bytes = min(asked.min_bytes, asked.max_bytes, _MAX_BYTES)
+        min_bytes = min(request.min_bytes, request.max_bytes, _MAX_BYTES)
         until_ns: int | None = None
         while True:
-            found = self._read(asked, client)
-            if found.readable_bytes >= min_bytes or found.is_done or self._node.is_closed or not asked.wanted:
-                return found
+            read_pass = self._read(request, client)
+            if (
+                read_pass.readable_bytes >= min_bytes
+                or read_pass.is_done
+                or self._node.is_closed
+                or not request.partitions
+            ):
+                return read_pass
             now_ns = self._node.now_ns()
             if until_ns is None:
-                until_ns = now_ns + asked.max_wait_ms * _NS_PER_MS
+                until_ns = now_ns + request.max_wait_ms * _NS_PER_MS
             if now_ns >= until_ns:
-                return found
-            found.release()
-            self._wait(found.ends, min(until_ns, now_ns + _STEP_NS))
+                return read_pass
+            read_pass.release()
+            self._wait(read_pass.ends, min(until_ns, now_ns + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
         """Wait until the bounds of one of the logs change, but not after the monotonic time ``until_ns``.
@@ -133,10 +140,10 @@ class FetchHandler:
         """
         event, watches = threading.Event(), []
         try:
-            for topic, partition, seen in ends:
+            for topic, partition, bounds in ends:
                 watch = self._node.watch(topic, partition)
                 watches.append(watch)
-                if not watch.add(event, seen):
+                if not watch.add(event, bounds):
                     return
             self._node.wait(event, until_ns)
         except StorageError:
@@ -145,58 +152,64 @@ class FetchHandler:
             for watch in watches:
                 watch.leave(event)
 
-    def _read(self, asked: FetchRequest, client: Client) -> _Found:
-        found = _Found(min(asked.max_bytes, _MAX_BYTES))
+    def _read(self, request: FetchRequest, client: Client) -> _ReadPass:
+        read_pass = _ReadPass(min(request.max_bytes, _MAX_BYTES))
         try:
-            for wanted in asked.wanted:
-                found.results.append(self._read_partition(asked, wanted, found, client))
+            for requested in request.partitions:
+                read_pass.results.append(self._read_partition(request, requested, read_pass, client))
         except BaseException:
-            found.release()
+            read_pass.release()
             raise
-        return found
+        return read_pass
 
     def _read_partition(
-        self, asked: FetchRequest, wanted: WantedPartition, found: _Found, client: Client
+        self, request: FetchRequest, requested: WantedPartition, read_pass: _ReadPass, client: Client
     ) -> FetchResult:
-        """Return the result for a partition, and count its batches in ``found``."""
-        named, partition, leader_epoch, offset, last_epoch, limit_bytes = wanted
-        topic, topic_id = (named, None) if isinstance(named, str) else (self._node.topic_of(named), named)
-        refused = Code.UNKNOWN_TOPIC_ID if topic is None else client.refusal(Operation.READ, ResourceType.TOPIC, topic)
-        if topic is None or refused:
-            found.is_done = True
-            return FetchResult(named, partition, refused)
+        """Return the result for a partition, and count its batches in ``read_pass``."""
+        name_or_id, partition, leader_epoch, offset, last_epoch, limit_bytes = requested
+        topic, topic_id = (
+            (name_or_id, None) if isinstance(name_or_id, str) else (self._node.topic_of(name_or_id), name_or_id)
+        )
+        refusal = Code.UNKNOWN_TOPIC_ID if topic is None else client.refusal(Operation.READ, ResourceType.TOPIC, topic)
+        if topic is None or refusal:
+            read_pass.is_done = True
+            return FetchResult(name_or_id, partition, refusal)
         try:
             log = self._node.log(topic, partition, topic_id)
             bounds = log.offsets()
-            end = bounds.last_stable if asked.isolation else bounds.high_watermark
+            end = bounds.last_stable if request.isolation else bounds.high_watermark
             is_current = last_epoch < 0 and leader_epoch in (-1, log.leader_epoch)
             if is_current and offset == end:  # the client has read all records: this usual case costs little
-                found.ends.append((topic, partition, bounds))
-                return FetchResult(named, partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start)
+                read_pass.ends.append((topic, partition, bounds))
+                return FetchResult(
+                    name_or_id, partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start
+                )
             batches = log.transfer(
                 offset,
-                max(min(limit_bytes, found.left_bytes), 0),
-                ISOLATIONS[asked.isolation],
-                min_one_batch=found.size_bytes == 0,
+                max(min(limit_bytes, read_pass.remaining_bytes), 0),
+                ISOLATIONS[request.isolation],
+                min_one_batch=read_pass.size_bytes == 0,
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else None,
                 last_fetched_epoch=last_epoch if last_epoch >= 0 else None,
             )
         except StorageError as error:
-            found.is_done = True
-            return FetchResult(named, partition, error.kafka_code)
+            read_pass.is_done = True
+            return FetchResult(name_or_id, partition, error.kafka_code)
         bounds, size_bytes, diverging = batches.offsets, batches.size_bytes, None
-        found.ends.append((topic, partition, bounds))
-        end = bounds.last_stable if asked.isolation else bounds.high_watermark
+        read_pass.ends.append((topic, partition, bounds))
+        end = bounds.last_stable if request.isolation else bounds.high_watermark
         is_cut = size_bytes > 0 and batches.next_offset < end
-        found.readable_bytes += max(size_bytes, min(limit_bytes, found.left_bytes)) if is_cut else size_bytes
-        found.transfers.append(batches)
-        found.size_bytes += size_bytes
-        found.left_bytes -= size_bytes
+        read_pass.readable_bytes += (
+            max(size_bytes, min(limit_bytes, read_pass.remaining_bytes)) if is_cut else size_bytes
+        )
+        read_pass.transfers.append(batches)
+        read_pass.size_bytes += size_bytes
+        read_pass.remaining_bytes -= size_bytes
         if batches.diverging is not None:
-            diverging, found.is_done = (batches.diverging.epoch, batches.diverging.end_offset), True
-        aborted = [(gone.producer_id, gone.first_offset) for gone in batches.aborted_transactions]
+            diverging, read_pass.is_done = (batches.diverging.epoch, batches.diverging.end_offset), True
+        aborted = [(transaction.producer_id, transaction.first_offset) for transaction in batches.aborted_transactions]
         return FetchResult(
-            named,
+            name_or_id,
             partition,
             0,
             bounds.high_watermark,
@@ -208,7 +221,7 @@ class FetchHandler:
         )
 
 
-def _with_bytes(result: FetchResult) -> FetchResult:
+def _read_small_batches(result: FetchResult) -> FetchResult:
     """Read the batches now if they are small enough to be sent from memory, and return ``result``.
 
     If the batches cannot be read, return a result with the error code and without batches.

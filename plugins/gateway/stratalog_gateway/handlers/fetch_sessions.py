@@ -28,7 +28,7 @@ _Key: TypeAlias = tuple[str | bytes, int]
 class _SessionPartition:
     """A partition of a session, and the bounds that the client got last; -1 if it must get them."""
 
-    wanted: WantedPartition
+    requested: WantedPartition
     high_watermark: int = -1
     log_start: int = -1
 
@@ -63,10 +63,10 @@ class _Session:
         if request.has_ids is not self.has_ids:
             raise RefusedError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
         self.epoch, self.used_ns = (1 if self.epoch == _LARGEST else self.epoch + 1), now_ns
-        for partition in request.wanted:
+        for partition in request.partitions:
             self.partitions.setdefault(
                 (partition.topic, partition.partition), _SessionPartition(partition)
-            ).wanted = partition
+            ).requested = partition
         for key in request.forgotten:
             self.partitions.pop(key, None)
 
@@ -96,7 +96,7 @@ class FetchSessions:
         self._sessions: dict[int, _Session] = {}  # the one that was used last is at the end
         self._partitions = 0  # of all sessions
 
-    def wanted(self, request: FetchRequest) -> list[WantedPartition]:
+    def partitions_to_read(self, request: FetchRequest) -> list[WantedPartition]:
         """Return the partitions to read: those that the request names, or those of its session after its changes.
 
         A request that opens or ends a session also ends the session whose id it has.
@@ -106,12 +106,12 @@ class FetchSessions:
                 the next one of the session.
         """
         if request.session_epoch == _ENDS and not request.session_id:  # as clients without sessions always ask
-            return request.wanted
+            return request.partitions
         with self._lock:
             session = self._sessions.get(request.session_id)
             if request.session_epoch in {_OPENS, _ENDS}:
                 self._end(session)
-                return request.wanted
+                return request.partitions
             if session is None:
                 raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)
             before = len(session.partitions)
@@ -121,9 +121,11 @@ class FetchSessions:
             if not self._make_room(0, 0):
                 self._end(session)
                 raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
-            return [partition.wanted for partition in session.partitions.values()]
+            return [partition.requested for partition in session.partitions.values()]
 
-    def sent(self, request: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
+    def results_to_send(
+        self, request: FetchRequest, results: Sequence[FetchResult]
+    ) -> tuple[int, Sequence[FetchResult]]:
         """Return the id of the session for the response, 0 without a session, and the results to send.
 
         If the request opens a session, the session is created now.
@@ -136,11 +138,11 @@ class FetchSessions:
             session = self._sessions.get(request.session_id)
             return request.session_id, results if session is None else session.select_changed(results)
 
-    def withheld(self, request: FetchRequest, session_id: int) -> int:
-        """Return the id of the session for a response that leaves out the results that the method ``sent`` returned.
+    def withhold_results(self, request: FetchRequest, session_id: int) -> int:
+        """Return the id of the session for a response that leaves out the results that ``results_to_send`` returned.
 
-        The next response of the session then has results for all partitions. A session that ``sent`` has opened is
-        ended. Without a session, the id is 0.
+        The next response of the session then has results for all partitions. A session that ``results_to_send`` has
+        opened is ended. Without a session, the id is 0.
         """
         with self._lock:
             session = self._sessions.get(session_id)
@@ -153,13 +155,13 @@ class FetchSessions:
 
     def _open(self, request: FetchRequest, results: Iterable[FetchResult]) -> int:
         """Open a session, and return its id; 0 if there is no room, or if no partition is wanted."""
-        if not request.wanted or not self._make_room(1, len(request.wanted)):
+        if not request.partitions or not self._make_room(1, len(request.partitions)):
             return 0
         session_id = secrets.randbelow(_LARGEST) + 1
         while session_id in self._sessions:
             session_id = secrets.randbelow(_LARGEST) + 1
         partitions = {
-            (partition.topic, partition.partition): _SessionPartition(partition) for partition in request.wanted
+            (partition.topic, partition.partition): _SessionPartition(partition) for partition in request.partitions
         }
         session = _Session(session_id, request.has_ids, self._now_ns(), partitions)
         session.select_changed(results)

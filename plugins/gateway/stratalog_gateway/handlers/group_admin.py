@@ -62,7 +62,7 @@ def _describe(request: Request, name: str) -> Any:
             if existing_group is None and request.node.engine.group_offsets(name):
                 group = ClassicGroup(name)
             return _describe_group(request, name, group)
-    return request.make.failed_part("DescribedGroup", outcome.code, None, group_id=name)
+    return request.make.error_part("DescribedGroup", outcome.code, None, group_id=name)
 
 
 def _describe_group(request: Request, name: str, group: ClassicGroup | None) -> Any:

@@ -53,49 +53,50 @@ class ProduceHandler:
             MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
                 gets no response learns of the failure when the connection is closed.
         """
-        asked = decode_produce(header, data)
+        request = decode_produce(header, data)
         results = [
-            (topic, self._append_all(header.version, asked, topic, found, client)) for topic, found in asked.topics
+            (topic, self._append_all(header.version, request, topic, partitions, client))
+            for topic, partitions in request.topics
         ]
         throttle_ms = self._node.quotas.record(PRODUCED, client, header.client_id, len(data))
-        is_short = not throttle_ms and (asked.acks != _ALL or not self._is_durable)
-        if asked.acks != 0:
+        is_short = not throttle_ms and (request.acks != _ALL or not self._is_durable)
+        if request.acks != 0:
             frame = encode_produce(header.version, results, header.correlation_id, throttle_ms)
             return Response([frame], throttle_ms=throttle_ms, is_short=is_short)
-        failed = next((found for _, partitions in results for found in partitions if found.error), None)
-        if failed is not None:
-            raise MalformedRequestError(f"append with acks=0 failed: error={failed.error} {failed.message}")
+        first_error = next((result for _, partitions in results for result in partitions if result.error), None)
+        if first_error is not None:
+            raise MalformedRequestError(f"append with acks=0 failed: error={first_error.error} {first_error.message}")
         return Response([], throttle_ms=throttle_ms, is_short=is_short)
 
     def _append_all(
         self,
         version: int,
-        asked: ProduceRequest,
-        named: str | bytes,
-        found: list[ProducedRecords],
+        request: ProduceRequest,
+        name_or_id: str | bytes,
+        partitions: list[ProducedRecords],
         client: Client,
     ) -> list[ProduceResult]:
-        """Append the records of the topic with the name or id ``named``. Return one result per partition."""
-        topic_id = named if isinstance(named, bytes) else None
-        topic = named if isinstance(named, str) else self._node.topic_of(named)
+        """Append the records of the topic with the name or id ``name_or_id``. Return one result per partition."""
+        topic_id = name_or_id if isinstance(name_or_id, bytes) else None
+        topic = name_or_id if isinstance(name_or_id, str) else self._node.topic_of(name_or_id)
         if topic is None:
             reason = "no topic has this id"
-            return [ProduceResult(partition, Code.UNKNOWN_TOPIC_ID, message=reason) for partition, _ in found]
-        refused = client.refusal(Operation.WRITE, ResourceType.TOPIC, topic)
-        if refused:
-            return [ProduceResult(partition, refused) for partition, _ in found]
-        may_end = not asked.transactional_id or client.allows(
-            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
+            return [ProduceResult(partition, Code.UNKNOWN_TOPIC_ID, message=reason) for partition, _ in partitions]
+        refusal = client.refusal(Operation.WRITE, ResourceType.TOPIC, topic)
+        if refusal:
+            return [ProduceResult(partition, refusal) for partition, _ in partitions]
+        may_end = not request.transactional_id or client.allows(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
         )
-        return [self._append(version, asked, topic, topic_id, records, may_end=may_end) for records in found]
+        return [self._append(version, request, topic, topic_id, records, may_end=may_end) for records in partitions]
 
     def _append(
         self,
         version: int,
-        asked: ProduceRequest,
+        request: ProduceRequest,
         topic: str,
         topic_id: bytes | None,
-        found: ProducedRecords,
+        produced: ProducedRecords,
         *,
         may_end: bool,
     ) -> ProduceResult:
@@ -104,75 +105,80 @@ class ProduceHandler:
         ``topic_id`` is the id of the topic if the client has sent it. ``may_end`` is True if the client may use the
         transactional id of the request.
         """
-        partition, records = found
-        producers, batches = _transactional(records)
+        partition, records = produced
+        producers, batches = _find_producers(records)
         if producers and not may_end:
             return ProduceResult(partition, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        refused = _refusal(asked, topic, records, len(producers), batches)
-        if refused is not None:
-            return ProduceResult(partition, refused[0], message=refused[1])
+        refusal = _refusal(request, topic, records, len(producers), batches)
+        if refusal is not None:
+            return ProduceResult(partition, refusal[0], message=refusal[1])
         try:
             log = self._node.log(topic, partition, topic_id)
             self._is_durable = log.durability == Durability.DURABLE
             if producers:
-                done = self._append_in_transaction(version, asked, log, records, producers[0])
+                result = self._append_in_transaction(version, request, log, records, producers[0])
             else:
-                done = log.append_as_leader(records, _ACKS[asked.acks])
+                result = log.append_as_leader(records, _ACKS[request.acks])
         except StorageError as error:
             code = error.kafka_code
             if producers:
                 busy = Code.CONCURRENT_TRANSACTIONS if version >= _FIRST_ADDING else Code.NOT_ENOUGH_REPLICAS
                 code = write_code(error, is_abortable=version >= _FIRST_ABORTABLE, busy=busy)
-            wrong = error.record_errors if isinstance(error, InvalidRecordError) else ()
-            return ProduceResult(partition, code, message=client_text(error), record_errors=wrong)
-        self._node.appended(topic, partition)
-        stamp = done.append_time_ms if log.config.message_timestamp_type == "LogAppendTime" else -1
-        return ProduceResult(partition, Code.NONE, done.base_offset, stamp, log.offsets().log_start)
+            record_errors = error.record_errors if isinstance(error, InvalidRecordError) else ()
+            return ProduceResult(partition, code, message=client_text(error), record_errors=record_errors)
+        self._node.wake_fetches(topic, partition)
+        stamp = result.append_time_ms if log.config.message_timestamp_type == "LogAppendTime" else -1
+        return ProduceResult(partition, Code.NONE, result.base_offset, stamp, log.offsets().log_start)
 
     def _append_in_transaction(
-        self, version: int, asked: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
+        self, version: int, request: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
     ) -> AppendResult:
         """Append a transactional batch. Meanwhile, the transaction cannot end.
 
         Appended after the end marker, the batch would open another transaction.
         Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
         """
-        assert asked.transactional_id is not None
-        rises = 2 if version >= _FIRST_ADDING else 0
-        writing = self._node.engine.transactions.writing(asked.transactional_id, producer, log.name, version=rises)
+        assert request.transactional_id is not None
+        transaction_version = 2 if version >= _FIRST_ADDING else 0
+        writing = self._node.engine.transactions.writing(
+            request.transactional_id, producer, log.name, version=transaction_version
+        )
         with writing:
-            return log.append_as_leader(records, _ACKS[asked.acks])
+            return log.append_as_leader(records, _ACKS[request.acks])
 
 
 def _refusal(
-    asked: ProduceRequest, topic: str, records: memoryview, transactional: int, batches: int
+    request: ProduceRequest, topic: str, records: memoryview, transactional: int, batches: int
 ) -> tuple[int, str] | None:
     """Return error code and message if the records must not be appended; otherwise None."""
-    if asked.acks not in _ACKS:
-        return Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {asked.acks}"
+    if request.acks not in _ACKS:
+        return Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}"
     if topic in INTERNAL_TOPICS:
         return Code.INVALID_TOPIC, f"clients do not write to {topic}"
     if not records:
         return Code.INVALID_RECORD, "a partition has no batch"
-    if transactional and not asked.transactional_id:
+    if transactional and not request.transactional_id:
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id"
     if transactional and batches != 1:
         return Code.INVALID_RECORD, "a transactional batch must be the only one of its partition"
     return None
 
 
-def _transactional(records: memoryview) -> tuple[list[ProducerId], int]:
+def _find_producers(records: memoryview) -> tuple[list[ProducerId], int]:
     """Return the producer of each transactional batch, and the number of all batches. Other fields are not checked."""
     producers: list[ProducerId] = []
-    at = batches = 0
-    while at + _HEADER_BYTES <= len(records):
+    position = batches = 0
+    while position + _HEADER_BYTES <= len(records):
         batches += 1
-        if records[at + _MAGIC_AT] >= 2 and I16.unpack_from(records, at + _ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
-            producer_id: int = I64.unpack_from(records, at + _PRODUCER_ID_AT)[0]
-            epoch: int = I16.unpack_from(records, at + _PRODUCER_EPOCH_AT)[0]
+        if (
+            records[position + _MAGIC_AT] >= 2
+            and I16.unpack_from(records, position + _ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT
+        ):
+            producer_id: int = I64.unpack_from(records, position + _PRODUCER_ID_AT)[0]
+            epoch: int = I16.unpack_from(records, position + _PRODUCER_EPOCH_AT)[0]
             producers.append(ProducerId(producer_id, epoch))
-        size: int = I32.unpack_from(records, at + _LENGTH_AT)[0]
+        size: int = I32.unpack_from(records, position + _LENGTH_AT)[0]
         if size <= 0:
             break
-        at += _LENGTH_AT + I32.size + size
+        position += _LENGTH_AT + I32.size + size
     return producers, batches

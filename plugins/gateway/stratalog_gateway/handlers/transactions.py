@@ -159,7 +159,7 @@ def _wake(request: Request, state: TransactionState | None) -> None:
     """Wake the fetches that wait for the partitions of a transaction; ``state`` is None if the id is unknown."""
     for topic in () if state is None else state.partitions or ():
         for number in topic.partitions:
-            request.node.appended(topic.topic, number)
+            request.node.wake_fetches(topic.topic, number)
 
 
 def txn_offset_commit(request: Request) -> Any:

@@ -77,7 +77,7 @@ class FetchRequest(NamedTuple):
     isolation: int
     session_id: int
     session_epoch: int
-    wanted: list[WantedPartition]
+    partitions: list[WantedPartition]
     forgotten: list[tuple[str | bytes, int]]
     has_ids: bool
 
@@ -110,7 +110,7 @@ def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
     read = Reader(data, header.body_at, flexible=version >= FIRST_FLEXIBLE)
     read.skip_tags()
     max_wait_ms, min_bytes, max_bytes, isolation, *session = read.unpack(forms.limits)
-    wanted: list[WantedPartition] = []
+    partitions: list[WantedPartition] = []
     forgotten: list[tuple[str | bytes, int]] = []
     for _ in range(read.count()):
         topic = _topic(read, version)
@@ -120,7 +120,7 @@ def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
             if version < FIRST_FLEXIBLE:
                 partition, *epoch, offset, limit_bytes = values
                 values = partition, *(epoch or (-1,)), offset, -1, limit_bytes
-            wanted.append(_of(WantedPartition, (topic, *values)))
+            partitions.append(_of(WantedPartition, (topic, *values)))
         read.skip_tags()
     if session:
         for _ in range(read.count()):
@@ -131,7 +131,7 @@ def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
     has_ids = version >= FIRST_WITH_TOPIC_IDS
     return _of(
         FetchRequest,
-        (max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten, has_ids),
+        (max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, partitions, forgotten, has_ids),
     )
 
 
@@ -164,34 +164,34 @@ def encode_fetch(
     forms = _forms(version)
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
-    grouped: dict[str | bytes, list[FetchResult]] = {}
-    for found in results:
-        grouped.setdefault(found.topic, []).append(found)
+    results_by_topic: dict[str | bytes, list[FetchResult]] = {}
+    for result in results:
+        results_by_topic.setdefault(result.topic, []).append(result)
     in_session = (error, session_id) if version >= _FIRST_WITH_SESSIONS else ()
-    out = first = bytearray(forms.head.pack(0, correlation_id, throttle_ms, *in_session))
-    out += put_count(len(grouped), flexible=flexible)
+    buffer = first = bytearray(forms.head.pack(0, correlation_id, throttle_ms, *in_session))
+    buffer += put_count(len(results_by_topic), flexible=flexible)
     pieces: list[Piece] = []
     before_bytes = 0
-    for topic, partitions in grouped.items():
-        out += topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
-        out += put_count(len(partitions), flexible=flexible)
-        for found in partitions:
-            batches = found.batches
+    for topic, partitions in results_by_topic.items():
+        buffer += topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
+        buffer += put_count(len(partitions), flexible=flexible)
+        for result in partitions:
+            batches = result.batches
             size = 0 if batches is None else batches.size_bytes
-            _put_result(out, version, found, tags)
-            out += put_count(size, flexible=flexible)
+            _put_result(buffer, version, result, tags)
+            buffer += put_count(size, flexible=flexible)
             if batches is not None and size >= _COPIED_BYTES:
-                pieces += (out, batches.read() if size <= READ_BYTES else batches)
-                before_bytes += len(out) + size
-                out = bytearray()
+                pieces += (buffer, batches.read() if size <= READ_BYTES else batches)
+                before_bytes += len(buffer) + size
+                buffer = bytearray()
             elif batches is not None:
-                out += batches.read()
+                buffer += batches.read()
             if flexible:
-                out += NO_TAGS if found.diverging is None else _diverging(*found.diverging)
-        out += tags
-    out += tags
-    pieces.append(out)
-    I32.pack_into(first, 0, before_bytes + len(out) - I32.size)
+                buffer += NO_TAGS if result.diverging is None else _diverging(*result.diverging)
+        buffer += tags
+    buffer += tags
+    pieces.append(buffer)
+    I32.pack_into(first, 0, before_bytes + len(buffer) - I32.size)
     return pieces
 
 
@@ -203,15 +203,15 @@ def frame_bytes(pieces: Sequence[Piece]) -> int:
     return I32.size + size
 
 
-def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -> None:
+def _put_result(buffer: bytearray, version: int, result: FetchResult, tags: bytes) -> None:
     """Append the fields of a partition before its batches."""
-    fixed = _RESULT.pack(*found[1:6])
-    out += fixed if version >= 5 else fixed[:-8]
-    out += put_count(len(found.aborted), flexible=bool(tags))
-    for producer_id, first_offset in found.aborted:
-        out += _ABORTED.pack(producer_id, first_offset) + tags
+    fixed = _RESULT.pack(*result[1:6])
+    buffer += fixed if version >= 5 else fixed[:-8]
+    buffer += put_count(len(result.aborted), flexible=bool(tags))
+    for producer_id, first_offset in result.aborted:
+        buffer += _ABORTED.pack(producer_id, first_offset) + tags
     if version >= 11:
-        out += _NO_REPLICA
+        buffer += _NO_REPLICA
 
 
 def _diverging(epoch: int, end_offset: int) -> bytes:

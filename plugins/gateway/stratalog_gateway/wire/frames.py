@@ -57,25 +57,25 @@ class Frames:
 
     def room(self) -> memoryview:
         """Return the free part of the buffer, for the bytes that are received next. The result is never empty."""
-        have = self._end - self._start
-        if not have and len(self._buffer) <= _TRUSTED_BYTES:
+        unread_bytes = self._end - self._start
+        if not unread_bytes and len(self._buffer) <= _TRUSTED_BYTES:
             self._start = self._end = 0
             return memoryview(self._buffer)
-        wanted = max(min(self._next - self._start, max(_TRUSTED_BYTES, 2 * have)), _SMALL_BYTES)
-        is_oversized = len(self._buffer) > _TRUSTED_BYTES and wanted <= _SMALL_BYTES
-        if self._end == len(self._buffer) or self._start + wanted > len(self._buffer) or is_oversized:
-            self._move(wanted, have)
+        needed_bytes = max(min(self._next - self._start, max(_TRUSTED_BYTES, 2 * unread_bytes)), _SMALL_BYTES)
+        is_oversized = len(self._buffer) > _TRUSTED_BYTES and needed_bytes <= _SMALL_BYTES
+        if self._end == len(self._buffer) or self._start + needed_bytes > len(self._buffer) or is_oversized:
+            self._move(needed_bytes, unread_bytes)
         return memoryview(self._buffer)[self._end :]
 
-    def received(self, count: int) -> None:
+    def add_received(self, count: int) -> None:
         """Add the first ``count`` bytes of the last result of ``room`` to the stream. Call ``next_api`` afterwards."""
         self._end += count
 
-    def _move(self, wanted: int, have: int) -> None:
-        """Move the ``have`` unread bytes to the start of a buffer of at least ``wanted`` bytes."""
-        left = bytes(memoryview(self._buffer)[self._start : self._end])
-        if wanted > len(self._buffer) or len(self._buffer) > _TRUSTED_BYTES >= wanted:
-            is_large = wanted > _SMALL_BYTES
-            self._buffer = bytearray(max(wanted, _AHEAD_BYTES) if is_large else wanted)
-        self._buffer[:have] = left
-        self._start, self._end = 0, have
+    def _move(self, needed_bytes: int, unread_bytes: int) -> None:
+        """Move the unread bytes to the start of a buffer of at least ``needed_bytes``."""
+        unread = bytes(memoryview(self._buffer)[self._start : self._end])
+        if needed_bytes > len(self._buffer) or len(self._buffer) > _TRUSTED_BYTES >= needed_bytes:
+            is_large = needed_bytes > _SMALL_BYTES
+            self._buffer = bytearray(max(needed_bytes, _AHEAD_BYTES) if is_large else needed_bytes)
+        self._buffer[:unread_bytes] = unread
+        self._start, self._end = 0, unread_bytes

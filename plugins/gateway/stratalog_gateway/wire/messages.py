@@ -16,11 +16,11 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from stratalog_gateway.wire.primitives import I32, MalformedRequestError, Reader
-from stratalog_gateway.wire.request_check import checked_request
+from stratalog_gateway.wire.request_check import check_request
 
 API_VERSIONS: Final = 18
 _HEADER: Final = struct.Struct(">hhih")
-_ERRORS: Final = {int(found): found for found in ErrorCode}
+_ERRORS: Final = {int(code): code for code in ErrorCode}
 _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
 _NO_DELAY: Final = dt.timedelta()
 _EMPTY: Final[Mapping[str, object]] = {  # values of fields without a default, by the type of the field
@@ -68,8 +68,8 @@ def read_body(header: Header, data: memoryview) -> Any:
     schema, reader = _request(header.api, header.version)
     read = Reader(data, header.body_at, flexible=schema.__flexible__)
     read.skip_tags()
-    start = read.at
-    checked = checked_request(schema, data, start)
+    start = read.position
+    checked = check_request(schema, data, start)
     try:
         return reader(checked, start)[0]
     except Exception as error:  # kio has no common type of its errors
@@ -89,20 +89,20 @@ class Maker:
 
     def __call__(self, **values: object) -> Any:
         """Return the body of the response with these fields. The default of ``throttle_time`` is 0."""
-        return _made(self._root, {"throttle_time": _NO_DELAY, **values})
+        return _make_message(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:
         """Return a message inside the response, of the kio class with the name ``kind``."""
-        return _made(getattr(self._module, kind), values)
+        return _make_message(getattr(self._module, kind), values)
 
-    def failed(self, error_code: int, error_message: str | None) -> Any:
+    def error(self, error_code: int, error_message: str | None) -> Any:
         """Return the body of a response with an error. The other fields have their defaults, or are empty, as in Kafka."""
         return self(**_empty(self._root), error_code=error_code, error_message=error_message)
 
-    def failed_part(self, kind: str, error_code: int, error_message: str | None, /, **values: object) -> Any:
+    def error_part(self, kind: str, error_code: int, error_message: str | None, /, **values: object) -> Any:
         """Return a message inside the response as ``part`` does, with an error. Fields without a value are empty."""
-        filled = {**_empty(getattr(self._module, kind)), **values}
-        return self.part(kind, **filled, error_code=error_code, error_message=error_message)
+        fields = {**_empty(getattr(self._module, kind)), **values}
+        return self.part(kind, **fields, error_code=error_code, error_message=error_message)
 
     def has(self, field: str) -> bool:
         """Return True if the body of the response has this field in the version of the request."""
@@ -111,13 +111,13 @@ class Maker:
 
 def encode(header: Header, message: Any) -> bytes:
     """Return the frame of a response, including the size, for the request with this header."""
-    out = io.BytesIO()
-    out.write(I32.pack(0) + I32.pack(header.correlation_id))
+    stream = io.BytesIO()
+    stream.write(I32.pack(0) + I32.pack(header.correlation_id))
     if message.__flexible__ and header.api != API_VERSIONS:  # clients of all versions read the ApiVersions header
-        out.write(b"\0")
+        stream.write(b"\0")
     kind: Any = type(message)
-    _writer(kind)(out, message)
-    frame = bytearray(out.getbuffer())
+    _writer(kind)(stream, message)
+    frame = bytearray(stream.getbuffer())
     I32.pack_into(frame, 0, len(frame) - I32.size)
     return bytes(frame)
 
@@ -127,14 +127,14 @@ def to_ms(delta: dt.timedelta) -> int:
     return delta // dt.timedelta(milliseconds=1)
 
 
-def _made(kind: Any, values: dict[str, object]) -> Any:
-    known = _fields(kind)
-    kept = {name: value for name, value in values.items() if name in known}
-    for name in _ERROR_FIELDS & kept.keys():
-        code = kept[name]
+def _make_message(kind: Any, values: dict[str, object]) -> Any:
+    names = _fields(kind)
+    fields = {name: value for name, value in values.items() if name in names}
+    for name in _ERROR_FIELDS & fields.keys():
+        code = fields[name]
         assert isinstance(code, int)
-        kept[name] = _ERRORS.get(code, ErrorCode.unknown_server_error)
-    return kind(**kept)
+        fields[name] = _ERRORS.get(code, ErrorCode.unknown_server_error)
+    return kind(**fields)
 
 
 @functools.cache
@@ -152,12 +152,12 @@ def _writer(kind: Any) -> Callable[[io.BytesIO, Any], None]:
 @functools.cache
 def _empty(kind: Any) -> dict[str, object]:
     """Return an empty value for each field of a message without a default, except the fields of the error."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING and field.name not in {"error_code", "error_message", "throttle_time"}:
             is_null, is_array = str(field.type).endswith("| None"), str(field.type).startswith("tuple[")
-            found[field.name] = None if is_null else () if is_array else _EMPTY[field.metadata["kafka_type"]]
-    return found
+            values[field.name] = None if is_null else () if is_array else _EMPTY[field.metadata["kafka_type"]]
+    return values
 
 
 @functools.cache

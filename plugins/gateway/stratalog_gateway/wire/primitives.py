@@ -25,23 +25,23 @@ class Reader:
 
     Args:
         data: the request.
-        at: position (bytes) of the first value. The attribute ``at`` is the position of the next value.
+        position: position (bytes) of the first value. The attribute ``position`` is that of the next value.
         flexible: True if the version of the request is flexible: it has compact lengths and tagged fields.
     """
 
-    __slots__ = ("_data", "_end", "_flexible", "at")
+    __slots__ = ("_data", "_end", "_flexible", "position")
 
-    def __init__(self, data: memoryview, at: int, *, flexible: bool) -> None:
-        self._data, self.at, self._flexible, self._end = data, at, flexible, len(data)
+    def __init__(self, data: memoryview, position: int, *, flexible: bool) -> None:
+        self._data, self.position, self._flexible, self._end = data, position, flexible, len(data)
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
         """Return the next numbers, which have the format ``form``."""
-        at = self.at
-        end = at + form.size
+        start = self.position
+        end = start + form.size
         if end > self._end:
-            raise MalformedRequestError(f"the request ends at {self._end}, inside a number at {at}")
-        self.at = end
-        return form.unpack_from(self._data, at)
+            raise MalformedRequestError(f"the request ends at {self._end}, inside a number at {start}")
+        self.position = end
+        return form.unpack_from(self._data, start)
 
     def number(self, form: struct.Struct) -> int:
         """Return the next number, which has the format ``form``."""
@@ -49,19 +49,19 @@ class Reader:
 
     def uvarint(self) -> int:
         """Return the next unsigned varint."""
-        at = self.at
-        if at < self._end and (found := self._data[at]) < 0x80:  # nearly all varints have one byte
-            self.at = at + 1
-            return found
-        found = shift = 0
+        position = self.position
+        if position < self._end and (value := self._data[position]) < 0x80:  # nearly all varints have one byte
+            self.position = position + 1
+            return value
+        value = shift = 0
         while True:
-            if self.at >= self._end or shift > _MAX_VARINT_BITS:
-                raise MalformedRequestError(f"a length at {self.at} is not complete")
-            byte = self._data[self.at]
-            self.at += 1
-            found |= (byte & 0x7F) << shift
+            if self.position >= self._end or shift > _MAX_VARINT_BITS:
+                raise MalformedRequestError(f"a length at {self.position} is not complete")
+            byte = self._data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return found
+                return value
             shift += 7
 
     def size(self, form: struct.Struct = I32) -> int:
@@ -77,17 +77,17 @@ class Reader:
         A number above the remaining bytes of the request is malformed, because each element has at least one byte.
         """
         count = self.uvarint() - 1 if self._flexible else self.number(I32)
-        if count > self._end - self.at:
-            raise MalformedRequestError(f"an array of {count} elements at {self.at} is longer than the request")
+        if count > self._end - self.position:
+            raise MalformedRequestError(f"an array of {count} elements at {self.position} is longer than the request")
         return max(count, 0)
 
     def raw(self, size: int) -> memoryview:
         """Return a view of the next ``size`` bytes."""
-        at = self.at
-        if size < 0 or size > self._end - at:
-            raise MalformedRequestError(f"{size} bytes at {at} are not inside the request of {self._end} bytes")
-        self.at = at + size
-        return self._data[at : self.at]
+        start = self.position
+        if size < 0 or size > self._end - start:
+            raise MalformedRequestError(f"{size} bytes at {start} are not inside the request of {self._end} bytes")
+        self.position = start + size
+        return self._data[start : self.position]
 
     def string(self) -> str | None:
         """Return the next string; None if it is null."""
@@ -97,7 +97,7 @@ class Reader:
         try:
             return str(self.raw(size), "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedRequestError(f"a string at {self.at} is not UTF-8") from error
+            raise MalformedRequestError(f"a string at {self.position} is not UTF-8") from error
 
     def skip_tags(self) -> None:
         """Skip the tagged fields of a flexible version. Do nothing in older versions."""
@@ -110,12 +110,12 @@ def put_uvarint(value: int) -> bytes:
     """Return ``value`` as an unsigned varint."""
     if value < 0x80:
         return _BYTES[value]
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def put_string(text: str | None, *, flexible: bool) -> bytes:

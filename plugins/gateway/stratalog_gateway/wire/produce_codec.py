@@ -83,22 +83,22 @@ def encode_produce(
             return frame
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
-    out = [I32.pack(correlation_id), tags, put_count(len(topics), flexible=flexible)]
+    pieces = [I32.pack(correlation_id), tags, put_count(len(topics), flexible=flexible)]
     for topic, partitions in topics:
-        named = topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
-        out += (named, put_count(len(partitions), flexible=flexible))
-        for found in partitions:
-            fixed = _RESULT.pack(*found[:5])
-            out.append(fixed if version >= 5 else fixed[:-8])
-            if version >= 8 and found.message is None and not found.record_errors:
-                out.append(_NO_ERRORS[flexible])
+        encoded_topic = topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
+        pieces += (encoded_topic, put_count(len(partitions), flexible=flexible))
+        for result in partitions:
+            fixed = _RESULT.pack(*result[:5])
+            pieces.append(fixed if version >= 5 else fixed[:-8])
+            if version >= 8 and result.message is None and not result.record_errors:
+                pieces.append(_NO_ERRORS[flexible])
             elif version >= 8:
-                out.append(put_count(len(found.record_errors), flexible=flexible))
-                for index, message in found.record_errors:
-                    out += (I32.pack(index), put_string(message, flexible=flexible), tags)
-                out.append(put_string(found.message, flexible=flexible))
-            out.append(tags)
-        out.append(tags)
-    out += (I32.pack(throttle_ms), tags)
-    body = b"".join(out)
+                pieces.append(put_count(len(result.record_errors), flexible=flexible))
+                for index, message in result.record_errors:
+                    pieces += (I32.pack(index), put_string(message, flexible=flexible), tags)
+                pieces.append(put_string(result.message, flexible=flexible))
+            pieces.append(tags)
+        pieces.append(tags)
+    pieces += (I32.pack(throttle_ms), tags)
+    body = b"".join(pieces)
     return I32.pack(len(body)) + body

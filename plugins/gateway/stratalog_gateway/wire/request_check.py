@@ -33,19 +33,19 @@ class _UntaggingReader(Reader):
 
     __slots__ = ("tagged",)
 
-    def __init__(self, data: memoryview, at: int, *, flexible: bool) -> None:
-        super().__init__(data, at, flexible=flexible)
+    def __init__(self, data: memoryview, position: int, *, flexible: bool) -> None:
+        super().__init__(data, position, flexible=flexible)
         self.tagged: list[tuple[int, int]] = []
 
     def skip_tags(self) -> None:
         """Skip the tagged fields of a message, and note their positions."""
-        start = self.at
+        start = self.position
         super().skip_tags()
-        if self.at > start + len(NO_TAGS):
-            self.tagged.append((start, self.at))
+        if self.position > start + len(NO_TAGS):
+            self.tagged.append((start, self.position))
 
 
-def checked_request(schema: Any, data: memoryview, start: int) -> bytes:
+def check_request(schema: Any, data: memoryview, start: int) -> bytes:
     """Return a request without the tagged fields in its body, for kio.
 
     No version of a request that the gateway decodes by kio defines tagged fields.
@@ -61,18 +61,18 @@ def checked_request(schema: Any, data: memoryview, start: int) -> bytes:
     read = _UntaggingReader(data, start, flexible=schema.__flexible__)
     _message_check(schema)(read)
     pieces: list[Buffer] = []
-    at = 0
+    position = 0
     for first, end in read.tagged:
-        pieces += (data[at:first], NO_TAGS)
-        at = end
-    return b"".join((*pieces, data[at:]))
+        pieces += (data[position:first], NO_TAGS)
+        position = end
+    return b"".join((*pieces, data[position:]))
 
 
 @functools.cache
 def _message_check(kind: Any) -> Step:
     """Return a function that checks the next message of the class ``kind``, including its tagged fields."""
     hints = typing.get_type_hints(kind)
-    steps = tuple(_field_check(hints[found.name], found.metadata) for found in dataclasses.fields(kind))
+    steps = tuple(_field_check(hints[field.name], field.metadata) for field in dataclasses.fields(kind))
 
     def check(read: Reader) -> None:
         for step in steps:
@@ -84,7 +84,7 @@ def _message_check(kind: Any) -> Step:
 
 def _field_check(hint: Any, metadata: Any) -> Step:
     forms = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    form: Any = next(found for found in forms if found is not type(None))
+    form: Any = next(candidate for candidate in forms if candidate is not type(None))
     if typing.get_origin(form) is tuple:
         item: Any = typing.get_args(form)[0]
         element = (
@@ -108,12 +108,12 @@ def _nullable_check(message: Step) -> Step:
 
 def _array_check(element: Step, *, is_nullable: bool) -> Step:
     def check(read: Reader) -> None:
-        at = read.at
+        start = read.position
         if read.size() < 0:
             if not is_nullable:
-                raise MalformedRequestError(f"an array at {at} is null")
+                raise MalformedRequestError(f"an array at {start} is null")
             return
-        read.at = at
+        read.position = start
         for _ in range(read.count()):
             element(read)
 
