@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stratalog.tier.manifest.json_fields import canonical
-from stratalog.tier.manifest.root_codec import sealed
+from stratalog.tier.manifest.root_codec import seal
 
 
 def root_paths(bucket: Path, log: str = "*/*") -> list[Path]:
@@ -25,7 +25,7 @@ def read_root(path: Path) -> dict[str, Any]:
 
 def write_root(path: Path, value: dict[str, Any]) -> None:
     """Write a root with the correct ``body_sha256``."""
-    path.write_bytes(sealed(canonical(value)))
+    path.write_bytes(seal(canonical(value)))
 
 
 def forge_root(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -112,8 +112,8 @@ class TierCollection:
                 left=total.left + report.left,
             )
         if failed:
-            first, *others = failed
-            for other in others[:_NAMED_FAILURES]:
-                first.add_note(str(other))
-            raise first
+            first_error, *later_errors = failed
+            for later_error in later_errors[:_NAMED_FAILURES]:
+                first_error.add_note(str(later_error))
+            raise first_error
         return total

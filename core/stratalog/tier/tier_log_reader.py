@@ -21,7 +21,7 @@ from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.history import AsOf, History
 from stratalog.tier.manifest.pages import PageCache, Pages
-from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand_in
+from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand_in_commit_id
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.remote_segment import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
@@ -270,7 +270,7 @@ class TierLogReader(CheckedArguments):
         """Raise TamperedManifestError unless ``root`` is or continues the root that was set by ``expect``."""
         wrong = ""
         # A repair may have replaced the noted root; then later roots have its stand-in id.
-        known = {identity.partition(" ")[0], stand_in(self.prefix, version)}
+        known = {identity.partition(" ")[0], stand_in_commit_id(self.prefix, version)}
         if root is None:
             wrong = "the manifest is gone"
         elif root.mac is None:

@@ -26,7 +26,7 @@ from stratalog.registry.registry import Registry
 from stratalog.testing.contracts.made_segments import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest import entry_tree
-from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked, object_keys
+from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, add_mark, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS
@@ -432,8 +432,8 @@ def test_an_engine_keeps_the_marks(tiers: Bed) -> None:
 def test_the_writer_that_was_silent_for_longest_is_forgotten_first() -> None:
     marks = tuple[WriteMark, ...]()
     for number in range(MAX_MARKS + 3):
-        marks = marked(marks, WriteMark(f"{number}", 1))
-        marks = marked(marks, WriteMark("busy", number))
+        marks = add_mark(marks, WriteMark(f"{number}", 1))
+        marks = add_mark(marks, WriteMark("busy", number))
     assert len(marks) == MAX_MARKS
     assert marks[-1] == WriteMark("busy", MAX_MARKS + 2)
     assert marks[0].writer == "4"

@@ -26,7 +26,7 @@ from stratalog.segment.file_chunks import file_chunks
 from stratalog.segment.record_facts import with_record_facts
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
-from stratalog.tier.commit.append_change import parted_error
+from stratalog.tier.commit.append_change import divergence_error
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_part import SegmentPart
@@ -210,7 +210,7 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
     if offset is None:
         return
     if not log.config.unclean_leader_election_enable:
-        raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
+        raise divergence_error(log.name, offset, epochs, tiered.leader_epochs)
     reason = f"leader epoch {leader_epoch} started at offset {offset}, which discarded later records"
     with log.maintenance.stopped_if_fenced(leader_epoch):
         remote.cut_back(ours.end_offset, leader_epoch=leader_epoch, reason=reason)

@@ -64,12 +64,12 @@ class Appending:
             raise EndMovedError(
                 f"{self.entries[0].info.log} ends at {end}, no longer at {self.entries[0].info.base_offset}"
             )
-        after = self.entries[-1].info.end_offset if self.entries else end
+        new_end = self.entries[-1].info.end_offset if self.entries else end
         return Change(
             kind=ChangeKind.APPEND,
-            reason=self.reason or f"{len(self.entries)} segments [{end}, {after})",
+            reason=self.reason or f"{len(self.entries)} segments [{end}, {new_end})",
             log_start=self.log_start if root is None or is_fresh else root.log_start,
-            high_watermark=max(after, root.high_watermark if root is not None else 0),
+            high_watermark=max(new_end, root.high_watermark if root is not None else 0),
             first_dirty_offset=root.first_dirty_offset if root is not None else 0,
             added=self.entries,
             topic=self.topic if root is None else None,
@@ -132,45 +132,45 @@ class LogBounds:
     topic: TopicNote | None = None
 
 
-def offload_change(root: Root | None, stored: StoredSegment, at: LogBounds) -> Change | None:
-    """Return the change that appends ``stored`` to ``root``, the latest root; None if the tier already has its offsets.
+def offload_change(root: Root | None, entry: StoredSegment, bounds: LogBounds) -> Change | None:
+    """Return the change that appends ``entry`` to ``root``, the latest root; None if the tier already has its offsets.
 
     The function raises the errors of ``is_covered`` and ``check_joins``.
     """
-    if is_covered(root, stored.info, at):
+    if is_covered(root, entry.info, bounds):
         return None
-    check_joins(root, stored.info, at)
-    reason = f"segment [{stored.info.base_offset}, {stored.info.end_offset})"
-    return replace(_raised(root, at, ChangeKind.OFFLOAD, reason), added=(stored,))
+    check_joins(root, entry.info, bounds)
+    reason = f"segment [{entry.info.base_offset}, {entry.info.end_offset})"
+    return replace(_bounds_change(root, bounds, ChangeKind.OFFLOAD, reason), added=(entry,))
 
 
-def _raised(root: Root | None, at: LogBounds, kind: ChangeKind, reason: str) -> Change:
-    """Return a change of ``root`` that adds no segment, and raises log start and high watermark to those of ``at``."""
-    log_start = max(at.log_start, root.log_start if root else 0)
+def _bounds_change(root: Root | None, bounds: LogBounds, kind: ChangeKind, reason: str) -> Change:
+    """Return a change of ``root`` that adds no segment, and raises log start and high watermark to those of ``bounds``."""
+    log_start = max(bounds.log_start, root.log_start if root else 0)
     return Change(
         kind=kind,
         reason=reason,
         log_start=log_start,
-        high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
+        high_watermark=max(bounds.high_watermark, log_start, root.high_watermark if root else 0),
         first_dirty_offset=root.first_dirty_offset if root else 0,
-        topic=at.topic,
+        topic=bounds.topic,
     )
 
 
-def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
+def is_covered(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> bool:
     """Return True if the tier has all offsets of the segment that are at or above the log start.
 
     Args:
         root: the latest manifest root of the log; None if there is none.
         info: description of the segment.
-        at: state of the log.
+        bounds: state of the log.
 
     Raises:
         StorageError: the tier has records of another leader at offsets of the segment.
     """
     if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
-    return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
+    return info.end_offset <= max(bounds.log_start, root.end_offset if root else 0)
 
 
 def _check_lineage(root: Root, info: SegmentInfo) -> None:
@@ -178,27 +178,27 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
     start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
     offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
     if offset is not None:
-        raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
+        raise divergence_error(info.log, offset, info.leader_epochs, root.leader_epochs)
 
 
-def parted_error(
-    log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
+def divergence_error(
+    log: TopicPartition, offset: int, local_epochs: Sequence[EpochEntry], tier_epochs: Sequence[EpochEntry]
 ) -> StorageError:
     """Return the error for a log whose tier has records of another leader from ``offset`` on.
 
-    ``ours`` are the leader epochs of the local log, ``theirs`` are the leader epochs in the tier.
+    ``local_epochs`` are the leader epochs of the local log, ``tier_epochs`` are those in the tier.
     """
     return StorageError(
-        f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(ours).at(offset)} "
-        f"here, {EpochCache(theirs).at(offset)} in the tier; attach the tier to an empty directory to keep its "
+        f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(local_epochs).at(offset)} "
+        f"here, {EpochCache(tier_epochs).at(offset)} in the tier; attach the tier to an empty directory to keep its "
         "records, or set unclean.leader.election.enable=true to delete them from the tier"
     )
 
 
-def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
+def check_joins(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> None:
     """Raise StorageError unless the segment may be appended to the tier.
 
-    The segment must end at or below the high watermark of ``at``, and begin at the end offset of the tier. If the tier
+    The segment must end at or below the high watermark of ``bounds``, and begin at the end offset of the tier. If the tier
     has no records above the log start, the segment may also begin at or below the log start. Raise UnknownTopicError if
     the topic was deleted.
     """
@@ -206,9 +206,9 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if root is not None and root.change == ChangeKind.CLEAR:
         raise StorageError(f"{span} is not offloaded, because the topic left the tier")
-    if info.end_offset > at.high_watermark:
-        raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {at.high_watermark}")
-    log_start = max(at.log_start, root.log_start if root else 0)
+    if info.end_offset > bounds.high_watermark:
+        raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {bounds.high_watermark}")
+    log_start = max(bounds.log_start, root.log_start if root else 0)
     end = root.end_offset if root else log_start
     if end > log_start and info.base_offset != end:
         advice = (
@@ -224,9 +224,9 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 # --- logs without segments -------------------------------------------------------------------------------------------
 
 
-def create_change(root: Root | None, at: LogBounds) -> Change | None:
+def create_change(root: Root | None, bounds: LogBounds) -> Change | None:
     """Return the change that creates a root without segments; None if the tier lists the log (``is_unknown``)."""
-    return _raised(root, at, ChangeKind.CREATE, "the log now has a tier") if is_unknown(root) else None
+    return _bounds_change(root, bounds, ChangeKind.CREATE, "the log now has a tier") if is_unknown(root) else None
 
 
 def is_unknown(root: Root | None) -> bool:

@@ -131,7 +131,7 @@ class Committer:
         )
         before = head.root if head is not None else None
         entries = walk(before, self._pages) if before is not None else ()
-        return self._finder.authenticity.signed(root, before, entries, change.added)
+        return self._finder.authenticity.add_mac(root, before, entries, change.added)
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
         """Raise FencedEpochError if the head shows that another writer owns the log."""
@@ -162,21 +162,21 @@ class Committer:
         """
         if head.change not in {ChangeKind.REWRAP, ChangeKind.CLEAR}:
             return False
-        before = None  # change of the root before
+        previous_change = None
         for version in range(max(self._known_version, 0), head.version + 1):
             if version == head.version:
                 root: Root | None = head
             else:
-                found = self._finder.read(version)
-                root = None if found is None else found.root
+                other_head = self._finder.read(version)
+                root = None if other_head is None else other_head.root
             if root is None:  # it was collected
                 if version > self._known_version:
                     return False
                 continue
-            only_rewraps = root.change == ChangeKind.REWRAP or root.change == before == ChangeKind.CLEAR
+            only_rewraps = root.change == ChangeKind.REWRAP or root.change == previous_change == ChangeKind.CLEAR
             if self._is_by_another_writer(root) and not only_rewraps:
                 return False
-            before = root.change
+            previous_change = root.change
         return True
 
     # --- step 2 --------------------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ class Committer:
             created = self._store.create(key, data)
             if created is Created.CREATED and self.shared:
                 return True
-            there = self._finder.read(version)
-            if there is not None:
-                return there.root.commit_id == head.root.commit_id
+            existing = self._finder.read(version)
+            if existing is not None:
+                return existing.root.commit_id == head.root.commit_id
             if created is Created.EXISTS:
                 return False  # the version existed, and was collected before it could be read
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
@@ -223,22 +223,23 @@ class Committer:
     def _confirm(self, head: Head) -> Head:
         """Return ``head`` if its root is certainly committed (steps 3 and 4), otherwise raise FencedEpochError."""
         root = head.root
-        asked = ClockReading.of(self._env.clock)
-        above = [version for version, _ in self._finder.roots_above(root.version)]
-        if not above:
-            self._finder.set_head(head, asked)
+        began = ClockReading.of(self._env.clock)
+        later_versions = [version for version, _ in self._finder.roots_above(root.version)]
+        if not later_versions:
+            self._finder.set_head(head, began)
             self._known_version = root.version
             return head
         self._finder.doubt()
-        successor = self._finder.read(root.version + 1) if above[0] == root.version + 1 else None
+        successor = self._finder.read(root.version + 1) if later_versions[0] == root.version + 1 else None
         if successor is not None:
             if successor.root.parent_sha256 == head.sha256:
                 return head
             raise self._stale(root, f"version {root.version + 1} follows another root")
-        newest = self._finder.read(above[-1])
+        newest = self._finder.read(later_versions[-1])
         if newest is None:
             raise StoreTimeoutError(
-                "other writers commit roots faster than this one can read them", manifest_key(root.prefix, above[-1])
+                "other writers commit roots faster than this one can read them",
+                manifest_key(root.prefix, later_versions[-1]),
             )
         if root.commit_id in newest.root.recent_commits:
             return head

@@ -32,7 +32,7 @@ class SwapDecision:
     The commit leaves out a swap if the latest root no longer has exactly the ``old`` segments of the swap.
 
     Args:
-        wanted: the swaps, ascending.
+        swaps: the swaps, ascending.
         kind: kind of the change.
         reason: text for people.
         first_dirty_offset: first offset that is not compacted after the commit. The commit keeps the current value if
@@ -45,13 +45,13 @@ class SwapDecision:
 
     def __init__(
         self,
-        wanted: Sequence[SegmentSwap],
+        swaps: Sequence[SegmentSwap],
         kind: ChangeKind,
         reason: str,
         first_dirty_offset: int | None,
         pages: Pages,
     ) -> None:
-        self._wanted, self._kind, self._reason = wanted, kind, reason
+        self._swaps, self._kind, self._reason = swaps, kind, reason
         self._first_dirty_offset, self._pages = first_dirty_offset, pages
         self.placed: tuple[SegmentSwap, ...] = ()
 
@@ -63,42 +63,46 @@ class SwapDecision:
         self.placed = ()
         if root is None or not root.segments:
             return None
-        kept = dict(self._placeable(root))
-        self.placed = tuple(kept.values())
+        swap_by_offset = dict(self._find_placeable(root))
+        self.placed = tuple(swap_by_offset.values())
         dirty = self._dirty_offset(root)
-        is_said = self._kind is ChangeKind.ERASE and root.change == ChangeKind.ERASE
-        if not kept and dirty == root.first_dirty_offset and (self._kind is not ChangeKind.ERASE or is_said):
+        is_repeated = self._kind is ChangeKind.ERASE and root.change == ChangeKind.ERASE
+        if (
+            not swap_by_offset
+            and dirty == root.first_dirty_offset
+            and (self._kind is not ChangeKind.ERASE or is_repeated)
+        ):
             return None
         return replace(
             root.unchanged(self._kind, self._reason),
             first_dirty_offset=dirty,
-            added=tuple(self._spliced(root, kept)),
+            added=tuple(self._splice_entries(root, swap_by_offset)),
             replaced=self._bounds(),
         )
 
-    def _placeable(self, root: Root) -> Iterator[tuple[int, SegmentSwap]]:
+    def _find_placeable(self, root: Root) -> Iterator[tuple[int, SegmentSwap]]:
         """Yield the swaps whose old entries are exactly those of the root, each with its base offset."""
-        if not self._wanted:
+        if not self._swaps:
             return
-        there = walk(root, self._pages, self._wanted[0].old[0].info.base_offset)
-        entry = next(there, None)
-        for found in self._wanted:
-            start, end = found.old[0].info.base_offset, found.old[-1].info.end_offset
+        entries = walk(root, self._pages, self._swaps[0].old[0].info.base_offset)
+        entry = next(entries, None)
+        for swap in self._swaps:
+            start, end = swap.old[0].info.base_offset, swap.old[-1].info.end_offset
             while entry is not None and entry.info.base_offset < start:
-                entry = next(there, None)
-            held = list[StoredSegment]()
+                entry = next(entries, None)
+            current_entries = list[StoredSegment]()
             while entry is not None and entry.info.base_offset < end:
-                held.append(entry)
-                entry = next(there, None)
-            if tuple(held) == found.old:
-                yield start, found
+                current_entries.append(entry)
+                entry = next(entries, None)
+            if tuple(current_entries) == swap.old:
+                yield start, swap
 
     def _bounds(self) -> tuple[int, int] | None:
         if not self.placed:
             return None
         return self.placed[0].old[0].info.base_offset, self.placed[-1].old[-1].info.end_offset
 
-    def _spliced(self, root: Root, kept: dict[int, SegmentSwap]) -> Iterator[StoredSegment]:
+    def _splice_entries(self, root: Root, swap_by_offset: dict[int, SegmentSwap]) -> Iterator[StoredSegment]:
         """Yield all entries from the first to the last swap, with new entries in place of the swapped ones."""
         bounds = self._bounds()
         if bounds is None:
@@ -108,16 +112,16 @@ class SwapDecision:
             base = entry.info.base_offset
             if base >= end:
                 return
-            if base in kept:
-                yield kept[base].new
-                position = kept[base].new.info.end_offset
+            if base in swap_by_offset:
+                yield swap_by_offset[base].new
+                position = swap_by_offset[base].new.info.end_offset
             elif base >= position:
                 yield entry
 
     def _dirty_offset(self, root: Root) -> int:
-        overtaken = [found for found in self._wanted if found not in self.placed]
-        is_whole = all(found.old[-1].info.end_offset <= root.log_start for found in overtaken)
-        if self._first_dirty_offset is None or not is_whole:
+        left_out = [swap for swap in self._swaps if swap not in self.placed]
+        is_complete = all(swap.old[-1].info.end_offset <= root.log_start for swap in left_out)
+        if self._first_dirty_offset is None or not is_complete:
             return root.first_dirty_offset
         return max(min(self._first_dirty_offset, root.end_offset), root.first_dirty_offset)
 
@@ -144,40 +148,42 @@ class Replacing:
     mark: WriteMark | None = None
     reason: str
 
-    def change(self, root: Root | None, held: Sequence[StoredSegment]) -> Change:
+    def change(self, root: Root | None, current_entries: Sequence[StoredSegment]) -> Change:
         """Return the change to commit on top of ``root``, the latest root.
 
-        ``held`` are the segments of ``root`` in the span.
+        ``current_entries`` are the segments of ``root`` in the span.
 
         Raises:
-            StorageError: there is no root, or ``held`` differs from the segments of the plan.
+            StorageError: there is no root, or ``current_entries`` differ from the segments of the plan.
         """
-        if root is None or digest_of(held) != self.digest:
+        if root is None or digest_of(current_entries) != self.digest:
             raise StorageError(
                 f"the tier has other segments in [{self.span[0]}, {self.span[1]}) than at the time of the plan: plan "
                 "again"
             )
-        added, span = self._filled(held) if self.keeps_others else (self.entries, self.span)
+        new_entries, span = self._merge_kept(current_entries) if self.keeps_others else (self.entries, self.span)
         dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
         return replace(
             root.unchanged(ChangeKind.REPLACE, self.reason),
             first_dirty_offset=dirty,
-            added=added,
+            added=new_entries,
             replaced=span,
             mark=self.mark,
         )
 
-    def _filled(self, held: Sequence[StoredSegment]) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
+    def _merge_kept(
+        self, current_entries: Sequence[StoredSegment]
+    ) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
         """Return the new and the kept segments, and the offsets [start, end) from the first to the last new one."""
         start, end = self.entries[0].info.base_offset, self.entries[-1].info.end_offset
         bases = [entry.info.base_offset for entry in self.entries]
-        kept = [
+        kept_entries = [
             entry
-            for entry in held
+            for entry in current_entries
             if start <= entry.info.base_offset < end
             and self.entries[bisect_right(bases, entry.info.base_offset) - 1].info.end_offset <= entry.info.base_offset
         ]
-        return tuple(sorted((*self.entries, *kept), key=lambda entry: entry.info.base_offset)), (start, end)
+        return tuple(sorted((*self.entries, *kept_entries), key=lambda entry: entry.info.base_offset)), (start, end)
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:

@@ -40,7 +40,7 @@ class Authenticity:
 
     def __init__(self, layouts: LayoutTable) -> None:
         self._layouts = layouts
-        self._known: dict[str, ManifestAuthenticator | None] = {}  # by the layout's name
+        self._authenticators: dict[str, ManifestAuthenticator | None] = {}  # by the layout's name
         self._warned: set[tuple[TopicPartition, str]] = set()  # under _lock
         self._contents: dict[str, tuple[str, str]] = {}  # commit id and content hash of the latest root, by prefix
         self._lock = threading.Lock()
@@ -61,13 +61,13 @@ class Authenticity:
         if root.mac is None:
             self._check_without_mac(root, key)
             return
-        found = self._of(root.mac.layout)
-        if found is None:
+        authenticator = self._find_authenticator(root.mac.layout)
+        if authenticator is None:
             self._warn(
                 root.log,
                 f"the MAC of the manifest is not checked: layout {root.mac.layout} is not installed or has no keys",
             )
-        elif not hmac.compare_digest(_digest(found, root.mac, head.content_sha256, key), root.mac.digest):
+        elif not hmac.compare_digest(_digest(authenticator, root.mac, head.content_sha256, key), root.mac.digest):
             raise TamperedManifestError("the MAC of the root is wrong", key)
         else:
             self._contents[root.prefix] = root.commit_id, head.content_sha256
@@ -77,32 +77,32 @@ class Authenticity:
 
         The function raises TamperedManifestError if only a root with a MAC may have the entry.
         """
-        if root.mac is not None or all(self._of(name) is None for name in self._layouts.names()):
+        if root.mac is not None or all(self._find_authenticator(name) is None for name in self._layouts.names()):
             return None
-        expected = self._expected(root)
-        allows_all = expected is None or self._policy(expected) is not Unauthenticated.WARN
+        required = self._required_layout(root)
+        allows_all = required is None or self._policy(required) is not Unauthenticated.WARN
         allowed = set[str]()  # layouts that were checked; most entries have the same one
 
         def check(entry: StoredSegment) -> None:
             if entry.layout in allowed:
                 return
-            found = self._of(_name(entry.layout))
-            if found is not None and found.is_required(entry.layout):
+            authenticator = self._find_authenticator(_layout_name(entry.layout))
+            if authenticator is not None and authenticator.is_required(entry.layout):
                 raise TamperedManifestError(
                     f"an entry of layout {entry.layout} is in a root without a MAC", entry.log_key
                 )
-            if found is None and not allows_all:
+            if authenticator is None and not allows_all:
                 raise TamperedManifestError(
                     f"an entry of layout {entry.layout} is in a root without a MAC, but the layout of the log is "
-                    f"{expected}",
+                    f"{required}",
                     entry.log_key,
                 )
             allowed.add(entry.layout)
 
         return check
 
-    def signed(
-        self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added: Iterable[StoredSegment]
+    def add_mac(
+        self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added_entries: Iterable[StoredSegment]
     ) -> Root:
         """Return a new root with its MAC; ``root`` itself if no layout of the log authenticates roots.
 
@@ -110,7 +110,7 @@ class Authenticity:
             root: the root to be committed.
             before: the previous root, which was checked when it was read; None if ``root`` is the first one.
             entries: entries of the previous root; consumed only if that root has no MAC.
-            added: entries that the previous root does not have; some of them may be in pages.
+            added_entries: entries that the previous root does not have; some of them may be in pages.
 
         Raises:
             ConfigError: there is no key to authenticate with.
@@ -118,11 +118,15 @@ class Authenticity:
                 for two roots.
             TamperedManifestError: the previous root has no MAC, but an entry that only a root with a MAC may have.
         """
-        layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root, added)
+        layout = (
+            before.mac.layout
+            if before is not None and before.mac is not None
+            else self._required_layout(root, added_entries)
+        )
         if layout is None:
             return root
-        found = self._of(layout)
-        if found is None:
+        authenticator = self._find_authenticator(layout)
+        if authenticator is None:
             raise ConfigError(
                 f"the manifest of {root.log} is authenticated by layout {layout}: configure its keys to write to the log"
             )
@@ -130,11 +134,11 @@ class Authenticity:
         if check is not None:
             for entry in entries:
                 check(entry)
-        mac = RootMac(layout, found.key_id(), "")
+        mac = RootMac(layout, authenticator.key_id(), "")
         content = content_hash(replace(root, mac=mac))
-        digest = _digest(found, mac, content, manifest_key(root.prefix, root.version))
+        digest = _digest(authenticator, mac, content, manifest_key(root.prefix, root.version))
         if before is not None:
-            self._check_mac(found, before, digest)
+            self._check_mac(authenticator, before, digest)
         self._contents[root.prefix] = root.commit_id, content
         return replace(root, mac=replace(mac, digest=digest))
 
@@ -144,69 +148,69 @@ class Authenticity:
         That is so if ``root`` has no MAC but must have one, or has a MAC of another key.
         """
         if root.mac is None:
-            return self._expected(root) is not None
-        found = self._of(root.mac.layout)
-        return found is not None and found.key_id() != root.mac.key_id
+            return self._required_layout(root) is not None
+        authenticator = self._find_authenticator(root.mac.layout)
+        return authenticator is not None and authenticator.key_id() != root.mac.key_id
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _check_mac(self, found: ManifestAuthenticator, before: Root, digest: str) -> None:
+    def _check_mac(self, authenticator: ManifestAuthenticator, before: Root, digest: str) -> None:
         """Raise PluginError if a plugin's authenticator returns another MAC for ``before`` now, or ``digest``."""
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return
-        guard = guard_of(found)
+        guard = guard_of(authenticator)
         if guard is None or not guard.is_stranger:
             return
-        again = _digest(found, before.mac, content, manifest_key(before.prefix, before.version))
-        if again != before.mac.digest:
+        recomputed = _digest(authenticator, before.mac, content, manifest_key(before.prefix, before.version))
+        if recomputed != before.mac.digest:
             guard.refuse("mac", "returned another value for the previous manifest root than before")
-        if again == digest:
+        if recomputed == digest:
             guard.refuse("mac", "returned the same value for two manifest roots")
 
     def _check_without_mac(self, root: Root, key: str) -> None:
-        expected = self._expected(root)
-        for name in sorted({*self._layouts.names(), *([expected] if expected else [])}):
+        required = self._required_layout(root)
+        for name in sorted({*self._layouts.names(), *([required] if required else [])}):
             if self._policy(name) is Unauthenticated.REFUSE:
                 raise TamperedManifestError(
                     f"the root has no MAC, and the settings of layout {name} refuse such a root", key
                 ).advised(
                     f"if no key was in use when the root was written, set manifest.unauthenticated of layout {name} to warn"
                 )
-        if expected is None:
+        if required is None:
             return
         for entry in root.entries:
-            found = self._of(_name(entry.layout))
-            if found is not None and found.is_required(entry.layout):
+            authenticator = self._find_authenticator(_layout_name(entry.layout))
+            if authenticator is not None and authenticator.is_required(entry.layout):
                 raise TamperedManifestError(f"the root has no MAC, but names a segment of layout {entry.layout}", key)
         self._warn(
             root.log,
-            f"the manifest has no MAC, though layout {expected} authenticates manifests: an earlier release wrote it; the next "
+            f"the manifest has no MAC, though layout {required} authenticates manifests: an earlier release wrote it; the next "
             "commit, or stratalog tier rewrap, adds a MAC",
         )
 
-    def _expected(self, root: Root, added: Iterable[StoredSegment] = ()) -> str | None:
+    def _required_layout(self, root: Root, added_entries: Iterable[StoredSegment] = ()) -> str | None:
         """Return the name of the layout that must authenticate a root; None if none must.
 
-        It is a layout of the topic's settings, of the root's own entries, or of ``added``.
+        It is a layout of the topic's settings, of the root's own entries, or of ``added_entries``.
         """
-        names = {_name(label) for label in {entry.layout for entry in (*root.entries, *added)}}
+        names = {_layout_name(label) for label in {entry.layout for entry in (*root.entries, *added_entries)}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):
             names.add(layout)
-        return next((name for name in sorted(names) if self._of(name) is not None), None)
+        return next((name for name in sorted(names) if self._find_authenticator(name) is not None), None)
 
     def _policy(self, name: str) -> Unauthenticated:
-        found = self._of(name)
-        return Unauthenticated.ACCEPT if found is None else found.unauthenticated
+        authenticator = self._find_authenticator(name)
+        return Unauthenticated.ACCEPT if authenticator is None else authenticator.unauthenticated
 
-    def _of(self, name: str) -> ManifestAuthenticator | None:
+    def _find_authenticator(self, name: str) -> ManifestAuthenticator | None:
         """Return the authenticator of a layout; None if the layout is not installed, or has no authenticator or key."""
-        if name not in self._known:
-            self._known[name] = self._opened(name)
-        return self._known[name]
+        if name not in self._authenticators:
+            self._authenticators[name] = self._open_authenticator(name)
+        return self._authenticators[name]
 
-    def _opened(self, name: str) -> ManifestAuthenticator | None:
+    def _open_authenticator(self, name: str) -> ManifestAuthenticator | None:
         try:
             layout = self._layouts.by_name(name)
         except (ConfigError, PluginError):
@@ -225,12 +229,12 @@ class Authenticity:
         _LOGGER.warning("%s: log=%s", text, log)
 
 
-def _digest(found: ManifestAuthenticator, mac: RootMac, content_sha256: str, key: str) -> str:
+def _digest(authenticator: ManifestAuthenticator, mac: RootMac, content_sha256: str, key: str) -> str:
     try:
-        return found.mac(mac.key_id, _CONTEXT + bytes.fromhex(content_sha256)).hex()
+        return authenticator.mac(mac.key_id, _CONTEXT + bytes.fromhex(content_sha256)).hex()
     except ConfigError as error:
         raise ConfigError(f"the MAC of a manifest root cannot be checked or made: {error.reason} key={key}") from error
 
 
-def _name(label: str) -> str:
+def _layout_name(label: str) -> str:
     return label.partition("@")[0]

@@ -26,7 +26,7 @@ from stratalog.tier.manifest.root import (
     Head,
     PageRef,
     Root,
-    marked,
+    add_mark,
 )
 
 
@@ -67,7 +67,7 @@ def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[Pa
 
 
 def _walk_refs(refs: Sequence[PageRef], pages: Pages, start: int, since_ms: int | None) -> Iterator[StoredSegment]:
-    for ref in refs[bisect_right(refs, start, key=lambda found: found.end_offset) :]:
+    for ref in refs[bisect_right(refs, start, key=lambda page: page.end_offset) :]:
         if since_ms is not None and ref.newest_ms < since_ms:
             continue
         if ref.level:
@@ -107,7 +107,7 @@ def next_root(
     """
     before = head.root if head else None
     version = before.version + 1 if before else 1
-    refs, entries, epochs = _changed(before, change, pages, leader_epoch)
+    refs, entries, epochs = _apply_change(before, change, pages, leader_epoch)
     start_offset, segments, size_bytes = _totals(before, change, refs, entries, pages)
     root = Root(
         log=log,
@@ -130,16 +130,16 @@ def next_root(
         recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
         created_ms=created_ms,
         topic=change.topic or (before.topic if before else None),
-        marks=marked(before.marks if before else (), change.mark),
+        marks=add_mark(before.marks if before else (), change.mark),
         history_start=version if change.kind is ChangeKind.ERASE else before.history_start if before else 0,
     )
-    wrong = contradiction(root) or (regression(before, root) if before else "")
-    if wrong:
-        raise StorageError(f"the manifest root of {log} is not valid: {wrong}")
+    violation = contradiction(root) or (regression(before, root) if before else "")
+    if violation:
+        raise StorageError(f"the manifest root of {log} is not valid: {violation}")
     return root
 
 
-def _changed(
+def _apply_change(
     before: Root | None, change: Change, pages: Pages, leader_epoch: int
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...], tuple[EpochEntry, ...]]:
     """Return the page references, entries and leader epochs after a change of ``before``; store the new pages."""
@@ -161,7 +161,7 @@ def _changed(
     while len(entries) > PAGE_ITEMS:
         refs = (*refs, pages.write(entries[:PAGE_ITEMS], leader_epoch))
         entries = entries[PAGE_ITEMS:]
-    return _gathered(refs, pages, leader_epoch), entries, epochs
+    return _gather_refs(refs, pages, leader_epoch), entries, epochs
 
 
 def _totals(
@@ -176,28 +176,28 @@ def _totals(
     ):
         added_bytes = sum(entry.info.size_bytes for entry in change.added)
         return before.start_offset, before.segments + len(change.added), before.size_bytes + added_bytes
-    start, segments, size_bytes = _totals_of(refs, change.log_start, pages)
+    start, segments, size_bytes = _sum_refs(refs, change.log_start, pages)
     if start is None:
         start = entries[0].info.base_offset if entries else change.log_start
     return start, segments + len(entries), size_bytes + sum(entry.info.size_bytes for entry in entries)
 
 
-def _totals_of(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[int | None, int, int]:
+def _sum_refs(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[int | None, int, int]:
     if not refs:
         return None, 0, 0
-    first, rest = refs[0], refs[1:]
-    segments, size_bytes = sum(ref.segments for ref in rest), sum(ref.size_bytes for ref in rest)
-    if log_start <= first.base_offset:
-        return first.base_offset, segments + first.segments, size_bytes + first.size_bytes
-    if first.level:
-        below = [ref for ref in pages.refs(first) if ref.end_offset > log_start]
-        start, more, more_bytes = _totals_of(below, log_start, pages)
-        return start, segments + more, size_bytes + more_bytes
-    left = [entry for entry in pages.entries(first) if entry.info.end_offset > log_start]
+    first_ref, later_refs = refs[0], refs[1:]
+    segments, size_bytes = sum(ref.segments for ref in later_refs), sum(ref.size_bytes for ref in later_refs)
+    if log_start <= first_ref.base_offset:
+        return first_ref.base_offset, segments + first_ref.segments, size_bytes + first_ref.size_bytes
+    if first_ref.level:
+        child_refs = [ref for ref in pages.refs(first_ref) if ref.end_offset > log_start]
+        start, child_segments, child_bytes = _sum_refs(child_refs, log_start, pages)
+        return start, segments + child_segments, size_bytes + child_bytes
+    entries = [entry for entry in pages.entries(first_ref) if entry.info.end_offset > log_start]
     return (
-        left[0].info.base_offset,
-        segments + len(left),
-        size_bytes + sum(entry.info.size_bytes for entry in left),
+        entries[0].info.base_offset,
+        segments + len(entries),
+        size_bytes + sum(entry.info.size_bytes for entry in entries),
     )
 
 
@@ -209,7 +209,7 @@ def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, 
     return (EpochEntry(epochs[index].epoch, start), *epochs[index + 1 :])
 
 
-def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
+def _gather_refs(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
     """Return the references; move the oldest ones of a level that has too many to a new page of the next level."""
     level = 0
     while any(ref.level >= level for ref in refs):
@@ -231,20 +231,20 @@ def _cut(
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
     """Return the references and entries below ``end``; if all these entries are in pages, unpack the last page."""
     if entries and entries[0].info.base_offset < end:
-        kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
-        left = refs
+        kept_entries = tuple(entry for entry in entries if entry.info.end_offset <= end)
+        kept_refs = refs
     else:
         first = bisect_right(refs, end - 1, key=lambda ref: ref.end_offset)
-        held = list(leaves(refs[first : first + 1], pages))
-        last = bisect_right(held, end - 1, key=lambda ref: ref.end_offset)
-        kept = tuple(
-            entry for ref in held[last : last + 1] for entry in pages.entries(ref) if entry.info.end_offset <= end
+        leaf_refs = list(leaves(refs[first : first + 1], pages))
+        last = bisect_right(leaf_refs, end - 1, key=lambda ref: ref.end_offset)
+        kept_entries = tuple(
+            entry for ref in leaf_refs[last : last + 1] for entry in pages.entries(ref) if entry.info.end_offset <= end
         )
-        left = (*refs[:first], *held[:last])
+        kept_refs = (*refs[:first], *leaf_refs[:last])
     start = refs[0].base_offset if refs else entries[0].info.base_offset if entries else end
-    if (kept[-1].info.end_offset if kept else start) != end:
+    if (kept_entries[-1].info.end_offset if kept_entries else start) != end:
         raise StorageError(f"no segment in the tier ends at {end}, so the log cannot be truncated there")
-    return left, kept
+    return kept_refs, kept_entries
 
 
 # --- replacing ---------------------------------------------------------------------------------------------------
@@ -254,53 +254,62 @@ def _replace(
     refs: tuple[PageRef, ...],
     entries: tuple[StoredSegment, ...],
     replaced: tuple[int, int],
-    added: tuple[StoredSegment, ...],
+    new_entries: tuple[StoredSegment, ...],
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the references and entries after ``added`` has replaced the entries with the offsets ``replaced``."""
+    """Return the references and entries after ``new_entries`` have replaced the entries with the offsets ``replaced``."""
     start, end = replaced
-    bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
-    joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
-    if not joined or (bounds[:1], bounds[-1:]) != ([start], [end]):
+    bounds = (
+        [*(entry.info.base_offset for entry in new_entries), new_entries[-1].info.end_offset] if new_entries else []
+    )
+    is_gapless = all(
+        entry.info.end_offset == next_entry.info.base_offset for entry, next_entry in pairwise(new_entries)
+    )
+    if not is_gapless or (bounds[:1], bounds[-1:]) != ([start], [end]):
         raise StorageError(f"the replacement of [{start}, {end}) must cover exactly these offsets, without a gap")
     inline_start = entries[0].info.base_offset if entries else end
     if start >= inline_start:
-        return refs, _spliced(entries, start, end, added)
+        return refs, _splice_entries(entries, start, end, new_entries)
     first = bisect_right(refs, start, key=lambda ref: ref.end_offset)
     last = next((index for index, ref in enumerate(refs) if ref.base_offset >= end), len(refs))
-    touched, rest = refs[first:last], refs[last:]
-    held = list(leaves(touched, pages))
-    inside = [ref for ref in held if ref.end_offset > start and ref.base_offset < end]
-    older = tuple(entry for ref in inside for entry in pages.entries(ref))
+    touched_refs, later_refs = refs[first:last], refs[last:]
+    leaf_refs = list(leaves(touched_refs, pages))
+    replaced_refs = [ref for ref in leaf_refs if ref.end_offset > start and ref.base_offset < end]
+    page_entries = tuple(entry for ref in replaced_refs for entry in pages.entries(ref))
     if end > inline_start:  # the range ends in the root's own entries: the new entries are stored in the root
-        spliced = _spliced((*older, *entries), start, end, added)
-        kept = tuple(entry for entry in spliced if entry.info.end_offset <= start)
-        newer = spliced[len(kept) :]
+        spliced = _splice_entries((*page_entries, *entries), start, end, new_entries)
+        paged_entries = tuple(entry for entry in spliced if entry.info.end_offset <= start)
+        inline_entries = spliced[len(paged_entries) :]
     else:
-        kept, newer = _spliced(older, start, end, added), entries
-    fresh = [pages.write(kept[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(kept), PAGE_ITEMS)]
-    at = held.index(inside[0])
-    held[at : at + len(inside)] = fresh
-    level = touched[0].level
-    return (*refs[:first], *_lifted(held, level, pages, leader_epoch), *rest), newer
+        paged_entries, inline_entries = _splice_entries(page_entries, start, end, new_entries), entries
+    new_refs = [
+        pages.write(paged_entries[index : index + PAGE_ITEMS], leader_epoch)
+        for index in range(0, len(paged_entries), PAGE_ITEMS)
+    ]
+    index = leaf_refs.index(replaced_refs[0])
+    leaf_refs[index : index + len(replaced_refs)] = new_refs
+    level = touched_refs[0].level
+    return (*refs[:first], *_write_levels(leaf_refs, level, pages, leader_epoch), *later_refs), inline_entries
 
 
-def _spliced(
-    entries: tuple[StoredSegment, ...], start: int, end: int, added: tuple[StoredSegment, ...]
+def _splice_entries(
+    entries: tuple[StoredSegment, ...], start: int, end: int, new_entries: tuple[StoredSegment, ...]
 ) -> tuple[StoredSegment, ...]:
-    left = tuple(entry for entry in entries if entry.info.end_offset <= start)
-    right = tuple(entry for entry in entries if entry.info.base_offset >= end)
-    gone = entries[len(left) : len(entries) - len(right)]
-    if not gone or (gone[0].info.base_offset, gone[-1].info.end_offset) != (start, end):
+    earlier = tuple(entry for entry in entries if entry.info.end_offset <= start)
+    later = tuple(entry for entry in entries if entry.info.base_offset >= end)
+    removed = entries[len(earlier) : len(entries) - len(later)]
+    if not removed or (removed[0].info.base_offset, removed[-1].info.end_offset) != (start, end):
         raise StorageError(f"[{start}, {end}) are not the borders of segments in the tier")
-    return (*left, *added, *right)
+    return (*earlier, *new_entries, *later)
 
 
-def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
+def _write_levels(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
     """Return references of ``level`` to new pages that lead to the pages of ``refs``, which have level 0."""
     for _ in range(level if refs else 0):
-        refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
+        refs = [
+            pages.write(refs[index : index + PAGE_ITEMS], leader_epoch) for index in range(0, len(refs), PAGE_ITEMS)
+        ]
     return refs
 
 

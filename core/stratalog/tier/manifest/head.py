@@ -152,11 +152,11 @@ class HeadFinder:
 
     def read(self, version: int) -> Head | None:
         """Return the root of this version, None if there is none; send one request. Raise the errors of ``find``."""
-        found = self.read_unchecked(version)
-        if found is not None:
+        head = self.read_unchecked(version)
+        if head is not None:
             with self._store.guard.suspected():
-                self.authenticity.check(found)
-        return found
+                self.authenticity.check(head)
+        return head
 
     def read_unchecked(self, version: int) -> Head | None:
         """Return a root as ``read``, without a check of its MAC.
@@ -173,8 +173,8 @@ class HeadFinder:
 
     def roots_unchecked(self, versions: Iterable[int]) -> Iterator[Root]:
         """Yield the roots of these versions that exist, as ``read_unchecked`` reads them."""
-        found = (self.read_unchecked(version) for version in versions)
-        return (head.root for head in found if head is not None)
+        heads = (self.read_unchecked(version) for version in versions)
+        return (head.root for head in heads if head is not None)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
         """Yield the versions of the roots above ``version`` that exist, ascending, each with its object.
@@ -183,15 +183,15 @@ class HeadFinder:
         """
         after = manifest_key(self.prefix, version) if version else ""
         for info in self._store.list_all(manifest_prefix(self.prefix), after=after):
-            found = parse_manifest_key(self.prefix, info.key)
-            if found is not None:
-                yield found, info
+            later_version = parse_manifest_key(self.prefix, info.key)
+            if later_version is not None:
+                yield later_version, info
 
     def _find_by_listing(self) -> Head | None:
-        above = self._head.root.version - 1 if self._head else 0
+        known_version = self._head.root.version - 1 if self._head else 0
         for _ in range(_LIST_TRIES):
             began = ClockReading.of(self._clock)
-            newest = max((version for version, _ in self.roots_above(above)), default=0)
+            newest = max((version for version, _ in self.roots_above(known_version)), default=0)
             head = self.read(newest) if newest else None
             if head is not None:
                 self._advance(head, began)

@@ -42,13 +42,13 @@ class History:
         """
         newer: Head | None = None
         for version in reversed(self._versions()):
-            found = self._finder.read(version)
-            if found is None or (newer is not None and not may_continue(found, newer)):
+            head = self._finder.read(version)
+            if head is None or (newer is not None and not may_continue(head, newer)):
                 continue
-            newer = found
-            yield found
+            newer = head
+            yield head
 
-    def as_of(self, wanted: AsOf) -> Head | None:
+    def as_of(self, version_or_time: AsOf) -> Head | None:
         """Return the root of a version, or the latest root at or before a timestamp; None if the log has no root.
 
         Raises:
@@ -56,45 +56,45 @@ class History:
             TamperedManifestError: the latest root has a MAC, and the found root is not linked to a root with a MAC.
             CorruptManifestError, StoreError: as for ``newest_first``.
         """
-        if type(wanted) is not int and not isinstance(wanted, datetime):
-            raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {wanted!r}")
+        if type(version_or_time) is not int and not isinstance(version_or_time, datetime):
+            raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {version_or_time!r}")
         versions = self._versions()
         if not versions:
             return None
-        if isinstance(wanted, datetime):
-            found = self._at(versions, wanted)
+        if isinstance(version_or_time, datetime):
+            head = self._find_at(versions, version_or_time)
         else:
-            found = self._finder.read(wanted) if wanted in versions else None
-        if found is not None and not self._is_continued(versions, found):
-            found = None
-        head = self._finder.read(versions[-1])
-        if found is not None and found.root.mac is None and head is not None and head.root.mac is not None:
-            self._check_anchored(versions, found)
-        start = head.root.history_start if head is not None else 0
-        if found is not None and found.root.version < start:
+            head = self._finder.read(version_or_time) if version_or_time in versions else None
+        if head is not None and not self._is_continued(versions, head):
+            head = None
+        latest = self._finder.read(versions[-1])
+        if head is not None and head.root.mac is None and latest is not None and latest.root.mac is not None:
+            self._check_anchored(versions, head)
+        start = latest.root.history_start if latest is not None else 0
+        if head is not None and head.root.version < start:
             raise ConfigError(
-                f"{self._finder.log} cannot be read as of {wanted}: a key was erased later, so its history starts at "
+                f"{self._finder.log} cannot be read as of {version_or_time}: a key was erased later, so its history starts at "
                 f"version {start}"
             )
-        if found is None:
+        if head is None:
             oldest = self._finder.read(versions[0])
             began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""
             raise ConfigError(
-                f"{self._finder.log} cannot be read as of {wanted}: its history has version {versions[0]}{began} to "
+                f"{self._finder.log} cannot be read as of {version_or_time}: its history has version {versions[0]}{began} to "
                 f"version {versions[-1]} (tier.history.ms)"
             )
-        return found
+        return head
 
-    def _is_continued(self, versions: Sequence[int], found: Head) -> bool:
-        """Return True if the next root continues ``found``, or if there is none. Otherwise ``found`` is stale."""
-        after = versions.index(found.root.version) + 1
+    def _is_continued(self, versions: Sequence[int], head: Head) -> bool:
+        """Return True if the next root continues ``head``, or if there is none. Otherwise ``head`` is stale."""
+        after = versions.index(head.root.version) + 1
         newer = self._finder.read(versions[after]) if after < len(versions) else None
-        return newer is None or may_continue(found, newer)
+        return newer is None or may_continue(head, newer)
 
-    def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
-        """Raise TamperedManifestError unless a chain of hashes links ``found``, without a MAC, to a root with a MAC."""
-        last = found
-        for version in versions[versions.index(found.root.version) + 1 :]:
+    def _check_anchored(self, versions: Sequence[int], head: Head) -> None:
+        """Raise TamperedManifestError unless a chain of hashes links ``head``, without a MAC, to a root with a MAC."""
+        last = head
+        for version in versions[versions.index(head.root.version) + 1 :]:
             newer = self._finder.read(version)
             if newer is None or newer.root.parent_sha256 != last.sha256:
                 break
@@ -102,23 +102,23 @@ class History:
                 return
             last = newer
         raise TamperedManifestError(
-            f"version {found.root.version} has no MAC, and no later version with a MAC has its hash",
-            manifest_key(found.root.prefix, found.root.version),
+            f"version {head.root.version} has no MAC, and no later version with a MAC has its hash",
+            manifest_key(head.root.prefix, head.root.version),
         )
 
-    def _at(self, versions: Sequence[int], wanted: datetime) -> Head | None:
+    def _find_at(self, versions: Sequence[int], timestamp: datetime) -> Head | None:
         """Return the latest root created at or before a timestamp, by binary search: the writers' clocks must agree."""
-        wanted_ms = unix_ms(wanted)
+        timestamp_ms = unix_ms(timestamp)
         best: Head | None = None
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            found = self._finder.read(versions[middle])
-            if found is not None and found.root.created_ms > wanted_ms:
+            head = self._finder.read(versions[middle])
+            if head is not None and head.root.created_ms > timestamp_ms:
                 high = middle
             else:
                 low = middle + 1
-                best = found or best
+                best = head or best
         return best
 
     def _versions(self) -> list[int]:

@@ -50,14 +50,14 @@ class JsonFields:
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
 
-    def check_names(self, known: Collection[str]) -> None:
-        """Raise ValueError if the object has a field that is not in ``known``."""
+    def check_names(self, allowed: Collection[str]) -> None:
+        """Raise ValueError if the object has a field that is not in ``allowed``."""
         # An unknown field must not be ignored: the next root would not contain it.
-        unknown = sorted(set(self._value) - set(known))
+        unknown = sorted(set(self._value) - set(allowed))
         if unknown:
             raise ValueError(f"unknown field {unknown[0][:64]!r}")
 
-    def replaced(self, name: str, value: object) -> dict[str, Any]:
+    def replace(self, name: str, value: object) -> dict[str, Any]:
         """Return all fields, with ``value`` in place of the value of field ``name``."""
         return {**self._value, name: value}
 

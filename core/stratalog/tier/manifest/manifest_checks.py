@@ -98,18 +98,18 @@ def is_writer(text: str) -> bool:
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
     """Return the defect of a manifest entry as text, "" if it has none; ``prefix`` is the prefix of the log's keys."""
     info, places = entry.info, entry.slices.values()
-    wrong = ""
+    defect = ""
     if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
-        wrong = f"offsets [{info.base_offset}, {info.end_offset}), {info.size_bytes} bytes"
+        defect = f"offsets [{info.base_offset}, {info.end_offset}), {info.size_bytes} bytes"
     elif FileKind.LOG not in entry.slices:
-        wrong = "names no object for the .log file"
+        defect = "names no object for the .log file"
     elif not _LABEL.match(entry.layout) or not _HASH.match(entry.sha256):
-        wrong = "malformed layout or hash"
+        defect = "malformed layout or hash"
     strange = [key for key in {place.key for place in places} if not is_segment_key(prefix, key)]
     for place in places:
         if place.key in strange or place.position < 0 or place.size_bytes < 0:
-            wrong = f"slice key={place.key!r} position={place.position} size={place.size_bytes}"
-    return f"entry {info.base_offset}: {wrong}" if wrong else ""
+            defect = f"slice key={place.key!r} position={place.position} size={place.size_bytes}"
+    return f"entry {info.base_offset}: {defect}" if defect else ""
 
 
 def refs_contradiction(refs: Sequence[PageRef]) -> str:
@@ -126,9 +126,9 @@ def refs_contradiction(refs: Sequence[PageRef]) -> str:
             or not _HASH.match(ref.sha256)
         ):
             return f"reference to the page at {ref.base_offset} is malformed"
-    for left, right in pairwise(refs):
-        if left.end_offset != right.base_offset or left.level < right.level:
-            return f"a page ends at {left.end_offset}, the next one begins at {right.base_offset}"
+    for earlier, later in pairwise(refs):
+        if earlier.end_offset != later.base_offset or earlier.level < later.level:
+            return f"a page ends at {earlier.end_offset}, the next one begins at {later.base_offset}"
     return ""
 
 
@@ -139,33 +139,33 @@ def _entries_contradiction(root: Root) -> str:
     for entry in root.entries:
         if (entry.info.log, entry.info.topic_id) != log:
             return f"entry {entry.info.base_offset}: of another log, {entry.info.log} {entry.info.topic_id}"
-        wrong = entry_contradiction(prefix, entry)
-        if wrong:
-            return wrong
-    wrong = refs_contradiction(root.pages)
-    if wrong:
-        return wrong
+        defect = entry_contradiction(prefix, entry)
+        if defect:
+            return defect
+    defect = refs_contradiction(root.pages)
+    if defect:
+        return defect
     bounds = [(ref.base_offset, ref.end_offset) for ref in root.pages]
     bounds += [(entry.info.base_offset, entry.info.end_offset) for entry in root.entries]
     if bounds and min(bounds[0][1], root.entries[0].info.end_offset if root.entries else 0) <= root.log_start:
         return f"an entry is below the log start {root.log_start}, or there are pages without entries"
-    for left, right in pairwise(bounds):
-        if left[1] != right[0]:
-            return f"entries end at {left[1]}, but the next one starts at {right[0]}"
+    for earlier, later in pairwise(bounds):
+        if earlier[1] != later[0]:
+            return f"entries end at {earlier[1]}, but the next one starts at {later[0]}"
     return ""
 
 
 def _start_contradiction(root: Root) -> str:
     """Return how the totals or start offset of a root contradict its pages and entries, as text; "" if they do not."""
     inline_bytes = sum(entry.info.size_bytes for entry in root.entries)
-    most = sum(ref.segments for ref in root.pages) + len(root.entries)
+    most_segments = sum(ref.segments for ref in root.pages) + len(root.entries)
     most_bytes = sum(ref.size_bytes for ref in root.pages) + inline_bytes
     first = root.pages[0] if root.pages else None
-    least = most - (first.segments - 1 if first else 0)
+    least_segments = most_segments - (first.segments - 1 if first else 0)
     least_bytes = most_bytes - (first.size_bytes if first else 0)
-    if not least <= root.segments <= most or not least_bytes <= root.size_bytes <= most_bytes:
+    if not least_segments <= root.segments <= most_segments or not least_bytes <= root.size_bytes <= most_bytes:
         return (
-            f"{root.segments} segments of {root.size_bytes} bytes, but the entries have {least} to {most} of "
+            f"{root.segments} segments of {root.size_bytes} bytes, but the entries have {least_segments} to {most_segments} of "
             f"{most_bytes}"
         )
     low = first.base_offset if first else root.entries[0].info.base_offset if root.entries else root.log_start
@@ -179,7 +179,7 @@ def _epochs_contradiction(root: Root) -> str:
     for entry in root.leader_epochs:
         if not 0 <= entry.epoch <= MAX_EPOCH or not root.start_offset <= entry.start_offset <= root.end_offset:
             return f"leader epoch {entry.epoch} from {entry.start_offset} on"
-    for left, right in pairwise(root.leader_epochs):
-        if left.epoch >= right.epoch or left.start_offset > right.start_offset:
-            return f"leader epoch {right.epoch} from {right.start_offset} on after {left.epoch}"
+    for earlier, later in pairwise(root.leader_epochs):
+        if earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset:
+            return f"leader epoch {later.epoch} from {later.start_offset} on after {earlier.epoch}"
     return ""

@@ -49,10 +49,10 @@ def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
 
 def entry_to_text(entry: StoredSegment) -> str:
     """Return the JSON object of ``entry_to_json`` as one line of text."""
-    found: str | None = None
+    text: str | None = None
     if _twin is not None:
-        found = _twin.text_of(entry, log_prefix(entry.info.log, entry.info.topic_id))
-    return json.dumps(entry_to_json(entry), separators=(",", ":")) if found is None else found
+        text = _twin.text_of(entry, log_prefix(entry.info.log, entry.info.topic_id))
+    return json.dumps(entry_to_json(entry), separators=(",", ":")) if text is None else text
 
 
 def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
@@ -62,8 +62,8 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
         StorageError, TypeError, ValueError, KeyError: ``value`` is not an entry.
     """
     prefix = log_prefix(log, topic_id)
-    found: StoredSegment | None = None if _twin is None else _twin.entry_of(value, prefix, log, topic_id)
-    return _parsed_entry(value, prefix, log, topic_id) if found is None else found
+    entry: StoredSegment | None = None if _twin is None else _twin.entry_of(value, prefix, log, topic_id)
+    return _parsed_entry(value, prefix, log, topic_id) if entry is None else entry
 
 
 def _parsed_entry(value: object, prefix: str, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
@@ -128,10 +128,14 @@ def parse_page(
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
         raise CorruptManifestError("the page has another size or hash than the manifest names", key)
-    whose, whose_id, items = read_page(data, key)
-    wrong = "the page belongs to another log" if (whose, whose_id) != (log, topic_id) else _contradiction(ref, items)
-    if wrong:
-        raise CorruptManifestError(f"manifest page contradicts its reference: {wrong}", key)
+    page_log, page_topic_id, items = read_page(data, key)
+    defect = (
+        "the page belongs to another log"
+        if (page_log, page_topic_id) != (log, topic_id)
+        else _contradiction(ref, items)
+    )
+    if defect:
+        raise CorruptManifestError(f"manifest page contradicts its reference: {defect}", key)
     return items
 
 
@@ -168,18 +172,18 @@ def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> st
     """Return how the items of a page contradict the reference to the page, as text; "" if they do not."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
-    below = [item for item in items if isinstance(item, PageRef)]
+    child_refs = [item for item in items if isinstance(item, PageRef)]
     entries = [item for item in items if isinstance(item, StoredSegment)]
     prefix = log_prefix(entries[0].info.log, entries[0].info.topic_id) if entries else ""
-    wrong = refs_contradiction(below) or next(
-        filter(None, (entry_contradiction(prefix, found) for found in entries)), ""
+    defect = refs_contradiction(child_refs) or next(
+        filter(None, (entry_contradiction(prefix, entry) for entry in entries)), ""
     )
-    bounds = [(found.base_offset, found.end_offset) for found in below]
-    bounds += [(found.info.base_offset, found.info.end_offset) for found in entries]
-    if not wrong and (any(found.level != ref.level - 1 for found in below) or bool(below) != bool(ref.level)):
-        wrong = "pages of another level"
-    if not wrong and any(left[1] != right[0] for left, right in pairwise(bounds)):
-        wrong = "a gap or an overlap"
-    if not wrong and (bounds[0][0], bounds[-1][1]) != (ref.base_offset, ref.end_offset):
-        wrong = f"offsets [{bounds[0][0]}, {bounds[-1][1]})"
-    return wrong
+    bounds = [(item.base_offset, item.end_offset) for item in child_refs]
+    bounds += [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
+    if not defect and (any(item.level != ref.level - 1 for item in child_refs) or bool(child_refs) != bool(ref.level)):
+        defect = "pages of another level"
+    if not defect and any(earlier[1] != later[0] for earlier, later in pairwise(bounds)):
+        defect = "a gap or an overlap"
+    if not defect and (bounds[0][0], bounds[-1][1]) != (ref.base_offset, ref.end_offset):
+        defect = f"offsets [{bounds[0][0]}, {bounds[-1][1]})"
+    return defect

@@ -26,7 +26,7 @@ class PageCache:
     """Cache of at most ``pages`` parsed pages, by key. Evicts the least recently used page. Thread-safe."""
 
     def __init__(self, pages: int = CACHED_PAGES) -> None:
-        self._most = pages
+        self._capacity = pages
         self._lock = threading.Lock()
         self._pages: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
         ends_with_fork(self)
@@ -34,17 +34,17 @@ class PageCache:
     def get(self, key: str) -> tuple[Item, ...] | None:
         """Return the entries or references of the page with this key; None if the page is not cached."""
         with self._lock:
-            found = self._pages.get(key)
-            if found is not None:
+            items = self._pages.get(key)
+            if items is not None:
                 self._pages.move_to_end(key)
-            return found
+            return items
 
     def put(self, key: str, items: tuple[Item, ...]) -> None:
         """Cache the entries or references of a page; if the cache is full, evict the least recently used page."""
         with self._lock:
             self._pages[key] = items
             self._pages.move_to_end(key)
-            while len(self._pages) > self._most:
+            while len(self._pages) > self._capacity:
                 self._pages.popitem(last=False)
 
 
@@ -78,8 +78,8 @@ class Pages:
             StoreError: the store failed or refused.
         """
         key = ref.key(self.prefix)
-        found = self._cache.get(key)
-        if found is None:
+        items = self._cache.get(key)
+        if items is None:
             if ref.stored_bytes > self._limit_bytes:
                 raise CorruptManifestError(f"manifest page is larger than {self._limit_bytes} bytes", key)
             try:
@@ -87,9 +87,9 @@ class Pages:
             except ObjectNotFoundError as error:
                 raise ObjectNotFoundError("a page that the manifest names is missing", key) from error
             with self._store.guard.suspected():
-                found = parse_page(data, self._log, self._topic_id, ref)
-            self._cache.put(key, found)
-        return found
+                items = parse_page(data, self._log, self._topic_id, ref)
+            self._cache.put(key, items)
+        return items
 
     def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
         """Return the entries of a page of level 0; raise the errors of ``read``."""
@@ -108,7 +108,7 @@ class Pages:
             StoreError: the store failed or refused; the page may be stored.
             PluginError: ``tier.verify`` applies, and the store does not return the bytes that were written.
         """
-        ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
+        ref, data = build_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
         self._store.put(key, BytesSource(data))
         try:
@@ -119,7 +119,7 @@ class Pages:
         return ref
 
 
-def made_page(
+def build_page(
     log: TopicPartition, topic_id: TopicId, items: Sequence[Item], leader_epoch: int
 ) -> tuple[PageRef, bytes]:
     """Return the reference to a page, and the bytes of the page.
@@ -142,11 +142,11 @@ def made_page(
         sha256=sha256_of(data),
     )
     key = ref.key(log_prefix(log, topic_id))
-    return ref, readable(data, lambda made, _: parse_page(made, log, topic_id, ref), key)
+    return ref, readable(data, lambda page_data, _: parse_page(page_data, log, topic_id, ref), key)
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """Return the offsets, sizes and time of one entry as a PageRef of level -1, which ``made_page`` adds up."""
+    """Return the offsets, sizes and time of one entry as a PageRef of level -1, which ``build_page`` adds up."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

@@ -251,14 +251,14 @@ class Head:
     content_sha256: str = ""
 
 
-def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
+def add_mark(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
     """Return the marks with ``mark``, unless it is None, at the end; it replaces the writer's earlier mark.
 
     If there would be more than ``MAX_MARKS``, the first one is removed.
     """
     if mark is None:
         return tuple(marks)
-    return (*(found for found in marks if found.writer != mark.writer), mark)[-MAX_MARKS:]
+    return (*(earlier for earlier in marks if earlier.writer != mark.writer), mark)[-MAX_MARKS:]
 
 
 def segment_time_ms(entry: StoredSegment) -> int:
@@ -276,11 +276,13 @@ def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
     Args:
         topics: by topic id, the latest roots of the topic's logs; at least one topic, and one root for each.
     """
-    live = {found: roots for found, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)}
-    asked = live or topics
-    written_ms = {found: max(map(_written_ms, roots)) for found, roots in asked.items()}
+    live = {
+        topic_id: roots for topic_id, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)
+    }
+    candidates = live or topics
+    written_ms = {topic_id: max(map(_written_ms, roots)) for topic_id, roots in candidates.items()}
     if min(written_ms.values()) < 0:  # if one has no segment, the times of the commits decide
-        written_ms = {found: max(root.created_ms for root in roots) for found, roots in asked.items()}
+        written_ms = {topic_id: max(root.created_ms for root in roots) for topic_id, roots in candidates.items()}
     return max(written_ms, key=written_ms.__getitem__)
 
 
@@ -293,6 +295,6 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
     return {key for entry in entries for key in entry.keys}
 
 
-def stand_in(prefix: str, version: int) -> str:
+def stand_in_commit_id(prefix: str, version: int) -> str:
     """Return the commit id that a repair writes into ``recent_commits`` in place of that of a lost root."""
     return sha256_of(f"{prefix}{version}".encode())[:32]

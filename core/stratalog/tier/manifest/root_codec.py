@@ -38,7 +38,7 @@ _FIELDS: Final = frozenset({
 
 def encode_root(root: Root) -> bytes:
     """Return the canonical bytes of a root; the first field is the hash of the others."""
-    return sealed(_body(root))
+    return seal(_body(root))
 
 
 def content_hash(root: Root) -> str:
@@ -87,11 +87,13 @@ def new_root(root: Root) -> bytes:
     """Return the bytes of a new root, as ``encode_root``; raise StorageError if ``parse_root`` refuses them."""
     data, key = encode_root(root), manifest_key(root.prefix, root.version)
     return readable(
-        data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
+        data,
+        lambda root_data, _: parse_root(root_data, root.log, root.topic_id, root.version, limit_bytes=len(root_data)),
+        key,
     )
 
 
-def sealed(body: bytes) -> bytes:
+def seal(body: bytes) -> bytes:
     """Return ``body``, the canonical bytes of a root without its own hash, with the hash as the first field."""
     return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
 
@@ -114,7 +116,7 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     key = manifest_key(log_prefix(log, topic_id), version)
     if len(data) > limit_bytes:
         raise CorruptManifestError(f"manifest root is larger than {limit_bytes} bytes", key, limit_bytes)
-    body = _unsealed(data, key)
+    body = _unseal(data, key)
     fields = load_object(body or data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest root", key)
@@ -134,22 +136,22 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         raise CorruptManifestError(f"a root of format {format_version} must not have a MAC, or lacks it", key)
     if (root.log, root.topic_id, root.version) != (log, topic_id, version):
         raise CorruptManifestError(f"this is version {root.version} of {root.log} {root.topic_id}", key)
-    wrong = contradiction(root)
-    if wrong:
-        raise CorruptManifestError(f"manifest root contradicts itself: {wrong}", key)
+    violation = contradiction(root)
+    if violation:
+        raise CorruptManifestError(f"manifest root contradicts itself: {violation}", key)
     if root.mac is None:
         return Head(root, sha256_of(data))
-    blank = fields.replaced("mac", [root.mac.layout, root.mac.key_id, ""])
+    blank = fields.replace("mac", [root.mac.layout, root.mac.key_id, ""])
     return Head(root, sha256_of(data), sha256_of(canonical(blank)))
 
 
-def _unsealed(data: bytes, key: str) -> bytes | None:
+def _unseal(data: bytes, key: str) -> bytes | None:
     """Return the bytes that the hash in the first field of a root covers, after a check; None if it has no hash."""
     # The hash is checked for every format version: otherwise a damaged root could look like one of a newer release.
     if not data.startswith(_SEAL):
         return None
     body = b"{" + data[len(_SEAL) + _HASH_DIGITS + len(_SEAL_END) :]
-    if sealed(body) != data:
+    if seal(body) != data:
         raise CorruptManifestError("the manifest root has another hash than it states", key)
     return body
 

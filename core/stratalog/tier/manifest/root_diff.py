@@ -18,14 +18,14 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
     # Adjacent entries may name the same object: the entries next to removed entries are checked, too.
     later = (after, *heads)
     dead_pages = _page_keys(before, pages) - set[str]().union(*(_page_keys(root, pages) for root in later))
-    changed = _changed(before, after, pages)
+    changed = _changed_span(before, after, pages)
     if changed is None:
         return dead_pages
     start, end = changed
-    named = object_keys(entry for entry in walk(before, pages, start) if entry.info.base_offset < end)
+    keys = object_keys(entry for entry in walk(before, pages, start) if entry.info.base_offset < end)
     for root in later:
-        named -= object_keys(_around(root, pages, start, end))
-    return named | dead_pages
+        keys -= object_keys(_around(root, pages, start, end))
+    return keys | dead_pages
 
 
 def named_keys(roots: Iterable[Root], pages: Pages) -> set[str]:
@@ -33,16 +33,16 @@ def named_keys(roots: Iterable[Root], pages: Pages) -> set[str]:
 
     A page that several roots share is read once. The call raises the errors of ``Pages.read``.
     """
-    named = set[str]()
+    keys = set[str]()
     for root in roots:
-        named |= object_keys(root.entries)
+        keys |= object_keys(root.entries)
         for ref in _all_refs(root.pages, pages):
             key = ref.key(root.prefix)
-            if key not in named:
-                named.add(key)
+            if key not in keys:
+                keys.add(key)
                 if not ref.level:
-                    named |= object_keys(pages.entries(ref))
-    return named
+                    keys |= object_keys(pages.entries(ref))
+    return keys
 
 
 def _page_keys(root: Root, pages: Pages) -> set[str]:
@@ -57,19 +57,19 @@ def _all_refs(refs: Iterable[PageRef], pages: Pages) -> Iterable[PageRef]:
             yield from _all_refs(pages.refs(ref), pages)
 
 
-def _changed(before: Root, after: Root, pages: Pages) -> tuple[int, int] | None:
+def _changed_span(before: Root, after: Root, pages: Pages) -> tuple[int, int] | None:
     """Return the offsets [start, end) in which ``before`` may name objects that ``after`` does not; None if none."""
-    held = {ref.sha256 for ref in leaves(after.pages, pages)}
-    kept = {entry.info.base_offset: entry for entry in after.entries}
+    hashes_after = {ref.sha256 for ref in leaves(after.pages, pages)}
+    entries_after = {entry.info.base_offset: entry for entry in after.entries}
     bounds = [
         (ref.base_offset, ref.end_offset)
         for ref in leaves(before.pages, pages, before.log_start)
-        if ref.sha256 not in held
+        if ref.sha256 not in hashes_after
     ]
     bounds += [
         (entry.info.base_offset, entry.info.end_offset)
         for entry in before.entries
-        if kept.get(entry.info.base_offset) != entry
+        if entries_after.get(entry.info.base_offset) != entry
     ]
     if after.start_offset > before.start_offset:
         bounds.append((before.start_offset, after.start_offset))

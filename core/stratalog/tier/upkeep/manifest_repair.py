@@ -39,8 +39,8 @@ from stratalog.spi.objects import BytesSource, Created
 from stratalog.tier.manifest.entry_tree import next_root
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
-from stratalog.tier.manifest.pages import Item, made_page
-from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
+from stratalog.tier.manifest.pages import Item, build_page
+from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in_commit_id
 from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
@@ -167,7 +167,8 @@ class ManifestRepair:
         epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
         made = self._root(before, chain, log_start, high, epoch)
         left_out = [
-            stand_in(self._finder.prefix, one) for one in range(max(made.version, version - RECENT_COMMITS), version)
+            stand_in_commit_id(self._finder.prefix, one)
+            for one in range(max(made.version, version - RECENT_COMMITS), version)
         ]
         known = root.recent_commits if root is not None else ()
         made = replace(
@@ -176,7 +177,7 @@ class ManifestRepair:
             parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
             recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
         )
-        return self._finder.authenticity.signed(made, root, root.entries if root is not None else (), chain)
+        return self._finder.authenticity.add_mac(made, root, root.entries if root is not None else (), chain)
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
         """Return the root that adds the segments of ``chain`` to the root of ``before``; its new pages are stored."""
@@ -251,7 +252,7 @@ class ManifestRepair:
             marks=root.marks,
             history_start=root.history_start,
         )
-        made = self._finder.authenticity.signed(made, root, root.entries, chain)
+        made = self._finder.authenticity.add_mac(made, root, root.entries, chain)
         created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
         return (
             f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
@@ -261,7 +262,7 @@ class ManifestRepair:
         """Write a damaged page again if its items are found elsewhere; return True if the page was written."""
         log, topic_id = self._finder.log, self._finder.topic_id
         for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
-            made, data = made_page(log, topic_id, items, ref.leader_epoch)
+            made, data = build_page(log, topic_id, items, ref.leader_epoch)
             if made == ref:
                 self._store.put(ref.key(self._finder.prefix), BytesSource(data))
                 return True
@@ -288,7 +289,7 @@ class ManifestRepair:
                 continue
             try:
                 log, topic_id, items = read_page(self._store.read(info.key), info.key)
-                made, _ = made_page(log, topic_id, items, named.leader_epoch)
+                made, _ = build_page(log, topic_id, items, named.leader_epoch)
             except (CorruptionError, ObjectNotFoundError):
                 continue  # this page is damaged, too: the walk repairs it later
             if made.key(prefix) == info.key:

@@ -163,7 +163,7 @@ class SegmentUploader:
                 head = self._commit(at.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
             stored = self.upload(source, at.leader_epoch)
             try:
-                head = self._commit(at.leader_epoch, partial(offload_change, stored=stored, at=at))
+                head = self._commit(at.leader_epoch, partial(offload_change, entry=stored, bounds=at))
             except BaseException:
                 self.uploads.leave(stored.keys)
                 raise

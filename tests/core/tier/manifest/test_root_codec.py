@@ -30,7 +30,7 @@ from stratalog.tier.manifest.root_codec import (
     encode_root,
     new_root,
     parse_root,
-    sealed,
+    seal,
 )
 from tier_bed import TierBed
 
@@ -169,7 +169,7 @@ def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
     """Return a root that was changed before ``body_sha256`` was computed: the hash is right, the content is wrong."""
     value = body_of(after(None))
     change(value)
-    return sealed(canonical(value))
+    return seal(canonical(value))
 
 
 def older(root: Root) -> bytes:
@@ -275,8 +275,8 @@ def test_a_root_from_before_roots_had_a_hash_is_read_and_built_on() -> None:
     "data",
     [
         canonical(body_of(after(None))),
-        sealed(older(after(None))),
-        sealed(encode_root(after(None))),
+        seal(older(after(None))),
+        seal(encode_root(after(None))),
         json.dumps(json.loads(encode_root(after(None)))).encode(),
     ],
     ids=["none", "in the older format", "two of them", "of other bytes that mean the same"],

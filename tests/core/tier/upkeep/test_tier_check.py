@@ -25,7 +25,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.json_fields import canonical
-from stratalog.tier.manifest.root_codec import sealed
+from stratalog.tier.manifest.root_codec import seal
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from tier_bed import TierBed, made_segments
@@ -205,7 +205,7 @@ def test_a_root_that_was_rewritten_breaks_the_chain(single: Bucket) -> None:
     path = single.folder / manifest_key(single.prefix, 2)
     value = json.loads(path.read_bytes())
     del value["body_sha256"]
-    path.write_bytes(sealed(canonical({**value, "created_ms": value["created_ms"] + 1})))
+    path.write_bytes(seal(canonical({**value, "created_ms": value["created_ms"] + 1})))
     found = single.check()
     assert [finding.kind for finding in found] == [FindingKind.ROOT]
     assert "does not follow the stored version 2" in found[0].text
