@@ -17,7 +17,7 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
-_BESIDE_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
+_EXTRA_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 """Function that returns the segment after a given segment, or None if there is none yet.
@@ -26,30 +26,30 @@ It may send requests to the store.
 """
 
 
-def no_successor(stored: StoredSegment) -> None:
+def no_successor(entry: StoredSegment) -> None:
     """Return None: a ``Successor`` for reads without prefetching of the next segment."""
-    del stored
+    del entry
 
 
 class ReadPath:
     """The chunks that a sequential reader of a log reads: those of one segment, then those of the next segments.
 
     Args:
-        stored: the segment.
+        entry: the manifest entry of the segment.
         successor: returns the segment after a given segment.
         chunk_bytes: size of a chunk.
 
     Attributes:
-        stored: same as the argument.
+        entry: same as the argument.
         successor: same as the argument.
         ends: the least size of each object of the segment, by key (``object_ends``).
     """
 
-    __slots__ = ("_chunk_bytes", "_log_end", "_place", "ends", "stored", "successor")
+    __slots__ = ("_chunk_bytes", "_log_end", "_place", "ends", "entry", "successor")
 
-    def __init__(self, stored: StoredSegment, successor: Successor, chunk_bytes: int) -> None:
-        self.stored, self.successor, self.ends = stored, successor, object_ends(stored)
-        self._place, self._chunk_bytes = stored.slices[FileKind.LOG], chunk_bytes
+    def __init__(self, entry: StoredSegment, successor: Successor, chunk_bytes: int) -> None:
+        self.entry, self.successor, self.ends = entry, successor, object_ends(entry)
+        self._place, self._chunk_bytes = entry.slices[FileKind.LOG], chunk_bytes
         self._log_end = self._place.position + self._place.size_bytes
 
     def spans(self, key: str, start: int, end: int) -> Iterator[ObjectRange]:
@@ -62,23 +62,27 @@ class ReadPath:
         """Return True if a range of an object contains bytes of the segment's ``.log`` file."""
         return span.key == self._place.key and span.start < self._log_end and span.end > self._place.position
 
-    def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
-        """Return the ids of a chunk, one of which ``following`` returns for the previous chunk of a sequential reader.
+    def ids_of(self, span: ObjectRange) -> tuple[Hashable, ...]:
+        """Return the ids of a chunk, one of which ``next_id`` returns for the previous chunk of a sequential reader.
 
         One id consists of object and position. The first chunk of a segment also has an id of log and base offset.
         """
-        at, info = (span.key, span.start), self.stored.info
-        return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= self._place.position else (at,)
+        position_id, info = (span.key, span.start), self.entry.info
+        return (
+            (position_id, (info.topic_id.text, info.log, info.base_offset))
+            if span.start <= self._place.position
+            else (position_id,)
+        )
 
-    def following(self, span: ObjectRange) -> Hashable:
-        """Return an id (``here``) of the chunk after ``span``, which may be the first chunk of the next segment."""
-        next_start, info = span.start + self._chunk_bytes, self.stored.info
+    def next_id(self, span: ObjectRange) -> Hashable:
+        """Return an id (``ids_of``) of the chunk after ``span``, which may be the first chunk of the next segment."""
+        next_start, info = span.start + self._chunk_bytes, self.entry.info
         return (span.key, next_start) if next_start < self._log_end else (info.topic_id.text, info.log, info.end_offset)
 
-    def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
+    def spans_after(self, span: ObjectRange) -> Iterator[ObjectRange]:
         """Yield the chunks after ``span``, also those of later segments; raise the errors of ``successor``."""
         yield from self.spans(self._place.key, span.start + self._chunk_bytes, self._log_end)
-        following = self.successor(self.stored)
+        following = self.successor(self.entry)
         while following is not None:
             path = ReadPath(following, self.successor, self._chunk_bytes)
             yield from path.spans(path._place.key, path._place.position, path._log_end)
@@ -101,15 +105,15 @@ class ChunkReader:
         self.chunk_bytes = limits.fetch_chunk_bytes
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
-        self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
+        self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
         self._noted: ObjectRange | None = None  # last chunk that was read; without a lock: a wrong value costs a check
         self._is_near = disk is None and Capability.NEAR in store.capabilities
-        self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
+        self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
-        self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
+        self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
-    def read(self, path: ReadPath, key: str, start: int, end: int, into: memoryview | None) -> bytes | memoryview:
+    def read(self, path: ReadPath, key: str, start: int, end: int, buffer: memoryview | None) -> bytes | memoryview:
         """Return bytes [start, end) of an object.
 
         The method does not check bytes that it reads from files: the reader of a log must check the CRCs of batches.
@@ -119,10 +123,10 @@ class ChunkReader:
             key: key of an object of the segment.
             start: start position of the range.
             end: exclusive end position of the range; above ``start``, and at most ``path.ends[key]``.
-            into: memory that may be used for the result; None if there is none.
+            buffer: memory that may be used for the result; None if there is none.
 
         Returns:
-            The bytes, possibly as a view of a cached chunk or of ``into``.
+            The bytes, possibly as a view of a cached chunk or of ``buffer``.
 
         Raises:
             CorruptObjectError: the object is shorter.
@@ -131,19 +135,19 @@ class ChunkReader:
         spans = list(path.spans(key, start, end))
         self._note(spans, path)
         if self._is_near or self._disk is not None:
-            found = self._from_files(spans, start, end, into)
-            if found is not None:
-                return found
+            data = self._read_files(spans, start, end, buffer)
+            if data is not None:
+                return data
         parts: list[bytes | memoryview] = []
-        beside: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        until = max(end, min(start + self._look_bytes, path.ends[key]))
+        extra_chunks: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
+        fetch_end = max(end, min(start + self._read_ahead_bytes, path.ends[key]))
         for span in spans:
-            if self._is_near and self._is_beside(span, start, end):
+            if self._is_near and self._is_in_page_cache(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
                 continue
-            chunk = beside.pop(span, None)
+            chunk = extra_chunks.pop(span, None)
             if chunk is None:
-                chunk = self._chunk(span, partial(self._load_until, span, until, path, beside))
+                chunk = self._chunk(span, partial(self._load_until, span, fetch_end, path, extra_chunks))
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -162,7 +166,7 @@ class ChunkReader:
 
     def drop(self, keys: Collection[str], *, refuse: bool = False) -> None:
         """Remove all cached bytes of some objects, also on disk. With ``refuse``, do not cache them on disk again."""
-        self._ahead.drop(keys)
+        self._prefetcher.drop(keys)
         self._memory.drop(lambda cached: isinstance(cached, ObjectRange) and cached.key in keys)
         if self._disk is not None:
             for key in keys:
@@ -175,11 +179,11 @@ class ChunkReader:
     @property
     def held_bytes(self) -> int:
         """The number of bytes that are being prefetched, or were prefetched and not read yet."""
-        return self._ahead.held_bytes
+        return self._prefetcher.held_bytes
 
     def close(self) -> None:
         """Stop prefetching, and wait for the prefetches in progress. A second call does nothing."""
-        self._ahead.close()
+        self._prefetcher.close()
 
     def _note(self, spans: Sequence[ObjectRange], path: ReadPath) -> None:
         """Report a read of chunks to the prefetcher, unless it is in the same chunk as the read before."""
@@ -188,52 +192,54 @@ class ChunkReader:
         self._noted = spans[-1]
         covered = [span for span in spans if path.covers(span)]
         if covered:
-            here, current = [name for span in covered for name in path.here(span)], covered[-1]
-            self._ahead.passed(here, path.following(current), current, lambda: path.after(current))
+            span_ids, current = [name for span in covered for name in path.ids_of(span)], covered[-1]
+            self._prefetcher.note_read(span_ids, path.next_id(current), current, lambda: path.spans_after(current))
 
     def _chunk(self, span: ObjectRange, load: Callable[[], bytes]) -> bytes:
         """Return a chunk from memory, or its prefetched bytes, or else the result of ``load``."""
 
-        def missing() -> bytes:
-            found = self._ahead.take(span)
-            return load() if found is None else found
+        def load_missing() -> bytes:
+            prefetched = self._prefetcher.take(span)
+            return load() if prefetched is None else prefetched
 
-        return self._memory.get_or_load(span, missing)
+        return self._memory.get_or_load(span, load_missing)
 
-    def _from_files(
-        self, spans: Sequence[ObjectRange], start: int, end: int, into: memoryview | None
+    def _read_files(
+        self, spans: Sequence[ObjectRange], start: int, end: int, buffer: memoryview | None
     ) -> memoryview | None:
         """Return bytes [start, end) from files of the disk cache or of a NEAR store, without a check of checksums.
 
         Return None if all bytes are in memory, or if the files do not have all bytes: then read whole chunks.
         """
-        held = [self._is_held(span) for span in spans]
-        if all(held):
+        in_memory = [self._is_in_memory(span) for span in spans]
+        if all(in_memory):
             return None
-        room = into[: end - start] if into is not None else self._buffers.take(end - start)
-        if room is None or len(room) < end - start:  # a layout may read more bytes than it returns
+        output = buffer[: end - start] if buffer is not None else self._buffers.take(end - start)
+        if output is None or len(output) < end - start:  # a layout may read more bytes than it returns
             return None
-        if self._is_near and not any(held):
-            return room.toreadonly() if self._store.read_cached(spans[0].key, start, room) else None
-        done = 0
-        for span, is_held in zip(spans, held, strict=True):
+        if self._is_near and not any(in_memory):
+            return output.toreadonly() if self._store.read_cached(spans[0].key, start, output) else None
+        filled_bytes = 0
+        for span, is_in_memory in zip(spans, in_memory, strict=True):
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
-            if not self._fill(span, first, room[done : done + last - first], is_held=is_held):
+            if not self._fill(
+                span, first, output[filled_bytes : filled_bytes + last - first], is_in_memory=is_in_memory
+            ):
                 return None
-            done += last - first
-        return room.toreadonly()
+            filled_bytes += last - first
+        return output.toreadonly()
 
-    def _fill(self, span: ObjectRange, first: int, into: memoryview, *, is_held: bool) -> bool:
-        """Fill ``into`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk."""
-        if is_held:
+    def _fill(self, span: ObjectRange, first: int, buffer: memoryview, *, is_in_memory: bool) -> bool:
+        """Fill ``buffer`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk."""
+        if is_in_memory:
             chunk = self._chunk(span, partial(self._load, span))
-            into[:] = memoryview(chunk)[first : first + len(into)]
+            buffer[:] = memoryview(chunk)[first : first + len(buffer)]
             return True
         if self._disk is None:
-            return self._store.read_cached(span.key, span.start + first, into)
-        return self._disk.read_part(self._group(span.key), _item(span), first, into)
+            return self._store.read_cached(span.key, span.start + first, buffer)
+        return self._disk.read_part(self._group(span.key), _item(span), first, buffer)
 
-    def _is_there(self, span: ObjectRange) -> bool:
+    def _is_cached(self, span: ObjectRange) -> bool:
         """Return True if a chunk needs no prefetch, because it is cached by this reader or by the operating system."""
         if span in self._memory:
             return True
@@ -241,18 +247,20 @@ class ChunkReader:
             return self._disk.is_cached(self._group(span.key), _item(span))
         return self._is_near and self._store.is_cached(*span)
 
-    def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
+    def _is_in_page_cache(self, span: ObjectRange, start: int, end: int) -> bool:
         """Return True if the bytes of a chunk in [start, end) are in the system's page cache, and not in our cache."""
-        return not self._is_held(span) and self._store.is_cached(span.key, max(start, span.start), min(end, span.end))
+        return not self._is_in_memory(span) and self._store.is_cached(
+            span.key, max(start, span.start), min(end, span.end)
+        )
 
-    def _is_held(self, span: ObjectRange) -> bool:
+    def _is_in_memory(self, span: ObjectRange) -> bool:
         """Return True if a chunk is in our cache in memory, was prefetched, or is being fetched."""
-        return span in self._memory or self._ahead.holds(span)
+        return span in self._memory or self._prefetcher.holds(span)
 
-    def _need_not_ask(self, span: ObjectRange) -> bool:
+    def _needs_no_request(self, span: ObjectRange) -> bool:
         """Return True if no request is necessary for a chunk, because it is in memory, on disk, or being fetched."""
         on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
-        return on_disk or self._is_held(span)
+        return on_disk or self._is_in_memory(span)
 
     def _load(self, span: ObjectRange) -> bytes:
         if self._disk is None:
@@ -263,27 +271,29 @@ class ChunkReader:
             self._disk.put(self._group(span.key), _item(span), data)
         return data
 
-    def _load_until(self, span: ObjectRange, until: int, path: ReadPath, beside: dict[ObjectRange, bytes]) -> bytes:
-        """Return the chunk ``span``. If ``until`` is above its end, fetch the next chunk by the same request.
+    def _load_until(
+        self, span: ObjectRange, fetch_end: int, path: ReadPath, extra_chunks: dict[ObjectRange, bytes]
+    ) -> bytes:
+        """Return the chunk ``span``. If ``fetch_end`` is above its end, fetch the next chunk by the same request.
 
-        The next chunk is added to ``beside``. It is not fetched if it needs no request, or if ``span`` is on disk.
+        The next chunk is added to ``extra_chunks``. It is not fetched if it needs no request, or if ``span`` is on disk.
         """
-        if until <= span.end:
+        if fetch_end <= span.end:
             return self._load(span)
-        (following,) = path.spans(span.key, span.end, span.end + 1)
-        if self._need_not_ask(following):
+        (next_span,) = path.spans(span.key, span.end, span.end + 1)
+        if self._needs_no_request(next_span):
             return self._load(span)
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:
                 return data
-        both = self._store.read_exactly(span.key, span.start, following.end)
+        two_chunks = self._store.read_exactly(span.key, span.start, next_span.end)
         border = span.end - span.start
-        data, beside[following] = both[:border], both[border:]
+        data, extra_chunks[next_span] = two_chunks[:border], two_chunks[border:]
         if self._disk is not None:
             self._disk.put(self._group(span.key), _item(span), data)
-            self._disk.put(self._group(span.key), _item(following), beside[following])
-        self._memory.put(following, beside[following])
+            self._disk.put(self._group(span.key), _item(next_span), extra_chunks[next_span])
+        self._memory.put(next_span, extra_chunks[next_span])
         return data
 
     def _group(self, key: str) -> str:

@@ -82,31 +82,31 @@ class DiskCache:
     def get(self, group: str, item: str) -> bytes | None:
         """Return the bytes of an item; None if it is not cached, or if its file is damaged. Delete a damaged file."""
         name, key = _file_name(group, item), _key(group, item)
-        found = None
+        checked_data = None
         with self._lock:
-            known = name in self._order
-        if known:
+            is_listed = name in self._order
+        if is_listed:
             try:
-                found = self._read(name, key)
+                checked_data = self._read(name, key)
             except OSError as error:
-                known = error.errno not in TRANSIENT_ERRNOS  # after a transient error the file may be undamaged
+                is_listed = error.errno not in TRANSIENT_ERRNOS  # after a transient error the file may be undamaged
         with self._lock:
-            if found is not None:
+            if checked_data is not None:
                 self._hits += 1
                 if name in self._order:
                     self._order.touch(name)
-                    self._checked[name] = found[1]
-                return found[0]
+                    self._checked[name] = checked_data[1]
+                return checked_data[0]
             self._misses += 1
-            if known:
+            if is_listed:
                 self._forget([name])
         return None
 
-    def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item's bytes from ``start`` on, without a check; the caller must check the bytes.
+    def read_part(self, group: str, item: str, start: int, buffer: memoryview) -> bool:
+        """Fill ``buffer`` with an item's bytes from ``start`` on, without a check; the caller must check the bytes.
 
         Return False if the item is not cached or has too few bytes, after a disk error, or if ``get`` did not check the
-        whole file within the last hour. The contents of ``into`` are then undefined.
+        whole file within the last hour. The contents of ``buffer`` are then undefined.
         """
         name, begin = _place(group, item)
         stamp = self._stamp_of(name)
@@ -115,7 +115,7 @@ class DiskCache:
         opener = functools.partial(self._files.open, f"{self._folder}/{name}")
         with contextlib.suppress(OSError, ClosedError), self._handles.using(name, opener) as descriptor:
             if self._files.stamp(descriptor) == stamp:
-                return self._files.read_into(descriptor, begin + start, into) == len(into)
+                return self._files.read_into(descriptor, begin + start, buffer) == len(buffer)
             self._handles.drop(name)  # another file may have this name now
         return False
 
@@ -125,7 +125,7 @@ class DiskCache:
         with self._lock:
             if name not in self._checked:
                 return False
-        with contextlib.suppress(OSError), self._opened(name) as descriptor:
+        with contextlib.suppress(OSError), self._open_file(name) as descriptor:
             return self._files.is_cached(descriptor, self._files.size_bytes(descriptor) - 1)
         return False
 
@@ -150,7 +150,7 @@ class DiskCache:
             _write(self._files, temporary, [head, key, memoryview(data)])
             self._keep(name, temporary, len(head) + len(key) + len(data))
         except OSError as error:
-            self._failed(temporary, error)
+            self._handle_failure(temporary, error)
 
     def drop(self, group: str, *, refuse: bool = False) -> None:
         """Delete all items of a group. With ``refuse``, ``put`` writes no item of the group until the process ends."""
@@ -173,15 +173,15 @@ class DiskCache:
         """Add the files that an earlier process left; a file is checked only when it is requested."""
         if self._files.stat(self._folder) is None:
             self._files.make_folder(self._folder)
-        for found in sorted(self._files.list(self._folder), key=lambda found: found.modified_ms):
-            if found.name.endswith(_TEMPORARY):
-                self._remove(found.name)
-            elif not found.is_folder:
-                for gone in self._order.add(found.name, found.size_bytes):
-                    self._remove(str(gone))
+        for info in sorted(self._files.list(self._folder), key=lambda info: info.modified_ms):
+            if info.name.endswith(_TEMPORARY):
+                self._remove(info.name)
+            elif not info.is_folder:
+                for evicted in self._order.add(info.name, info.size_bytes):
+                    self._remove(str(evicted))
 
     def _read(self, name: str, key: bytes) -> tuple[bytes, _Checked] | None:
-        with self._opened(name) as descriptor:
+        with self._open_file(name) as descriptor:
             checked = _Checked(self._clock.monotonic_ns(), self._files.stamp(descriptor))
             size_bytes = self._files.size_bytes(descriptor)
             begin = _HEAD.size + len(key)
@@ -196,7 +196,7 @@ class DiskCache:
         return (data, checked) if is_sound else None
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
+    def _open_file(self, name: str) -> Iterator[int]:
         descriptor = self._files.open(f"{self._folder}/{name}")
         try:
             yield descriptor
@@ -219,13 +219,13 @@ class DiskCache:
                 self._files.remove(temporary)  # another thread has put or dropped it
                 return
             self._files.rename(temporary, f"{self._folder}/{name}")
-            for gone in self._order.add(name, size_bytes):
-                self._remove(str(gone))
+            for evicted in self._order.add(name, size_bytes):
+                self._remove(str(evicted))
 
     def _is_unwanted(self, name: str) -> bool:
         return name in self._order or name[: _GROUP_DIGITS + 1] in self._refused
 
-    def _failed(self, temporary: str, error: OSError) -> None:
+    def _handle_failure(self, temporary: str, error: OSError) -> None:
         with contextlib.suppress(OSError):
             self._files.remove(temporary)
         if isinstance(error, IsADirectoryError):  # a folder has the name of this one item
@@ -269,13 +269,13 @@ class CacheFolder:
         lock_descriptor = files.lock(f"{folder}/{_LOCK_FILE}")
         if lock_descriptor is None:
             raise BlockingIOError(f"another process uses {folder}")
-        with contextlib.ExitStack() as opened:
-            opened.callback(files.close, lock_descriptor)
+        with contextlib.ExitStack() as resources:
+            resources.callback(files.close, lock_descriptor)
             self.chunks = DiskCache(f"{folder}/chunks", chunk_bytes, env)
-            opened.callback(self.chunks.close)
+            resources.callback(self.chunks.close)
             self.indexes = DiskCache(f"{folder}/indexes", index_bytes, env)
-            opened.callback(self.indexes.close)
-            self._opened = opened.pop_all()
+            resources.callback(self.indexes.close)
+            self._resources = resources.pop_all()
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
@@ -290,7 +290,7 @@ class CacheFolder:
 
     def close(self) -> None:
         """Close the caches, and release the folder for other processes. A second call does nothing."""
-        self._opened.close()
+        self._resources.close()
 
 
 def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
@@ -307,10 +307,10 @@ def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedIt
     if magic != _MAGIC or _HEAD.size + key_bytes + data_bytes != size_bytes or key_bytes > _MAX_KEY_BYTES:
         return None
     key = bytes(read(_HEAD.size, key_bytes))
-    begin, found = _HEAD.size + len(key), crc32c(key)
+    begin, computed_crc = _HEAD.size + len(key), crc32c(key)
     for position in range(begin, size_bytes, _PIECE_BYTES):
-        found = crc32c(read(position, min(_PIECE_BYTES, size_bytes - position)), found)
-    if found != crc:
+        computed_crc = crc32c(read(position, min(_PIECE_BYTES, size_bytes - position)), computed_crc)
+    if computed_crc != crc:
         return None
     group, _, item = key.decode("utf-8", "replace").rpartition("\n")
     return CachedItem(group, item, begin, data_bytes)

@@ -17,7 +17,7 @@ from stratalog.model.segment_info import SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 
 
-def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
+def drop_empty_epochs(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
     """Return the leader epochs without those that have no records, because the next epoch begins at the same offset."""
     kept: list[EpochEntry] = []
     for entry in epochs:
@@ -41,50 +41,52 @@ class EpochIndex:
         highest: dict[int, int] = {}
         for segment in segments:
             for epoch, start, end in _parts(segment.info):
-                listed = self._by_epoch.setdefault(epoch, [])
-                while listed and listed[-1][0] >= start and highest[epoch] <= end:
-                    listed.pop()
-                listed.insert(bisect_right(listed, start, key=lambda found: found[0]), (start, segment))
+                segments_by_start = self._by_epoch.setdefault(epoch, [])
+                while segments_by_start and segments_by_start[-1][0] >= start and highest[epoch] <= end:
+                    segments_by_start.pop()
+                segments_by_start.insert(
+                    bisect_right(segments_by_start, start, key=lambda item: item[0]), (start, segment)
+                )
                 highest[epoch] = max(highest.get(epoch, end), end)
 
     def lookup(self, epoch: int, offset: int) -> StoredSegment | None:
         """Return the segment with the record at ``offset`` of leader epoch ``epoch``; None if there is none."""
-        listed = self._by_epoch.get(epoch, [])
-        at = bisect_right(listed, offset, key=lambda found: found[0]) - 1
-        if at < 0:
+        segments_by_start = self._by_epoch.get(epoch, [])
+        index = bisect_right(segments_by_start, offset, key=lambda item: item[0]) - 1
+        if index < 0:
             return None
-        segment = listed[at][1]
+        segment = segments_by_start[index][1]
         return segment if any(part[0] == epoch and offset < part[2] for part in _parts(segment.info)) else None
 
-    def chosen(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
+    def select_segments(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
         """Return the segments that hold the records of a log below ``log_end``, ascending; missing ones leave gaps.
 
         Args:
             lineage: the leader epochs of the log and their start offsets, ascending.
             log_end: exclusive end offset.
         """
-        found: list[StoredSegment] = []
+        selected: list[StoredSegment] = []
         for entry, following in pairwise((*lineage, None)):
             assert entry is not None  # only the right-hand item of a pair can be None
             end = log_end if following is None else min(following.start_offset, log_end)
-            offset = max(entry.start_offset, found[-1].info.end_offset if found else 0)
+            offset = max(entry.start_offset, selected[-1].info.end_offset if selected else 0)
             while offset < end:
                 segment = self.lookup(entry.epoch, offset) or self._next(entry.epoch, offset, end)
                 if segment is None:
                     break
-                if not found or found[-1] is not segment:
-                    found.append(segment)
+                if not selected or selected[-1] is not segment:
+                    selected.append(segment)
                 offset = max(offset + 1, segment.info.end_offset)
-        return tuple(found)
+        return tuple(selected)
 
     def _next(self, epoch: int, offset: int, end: int) -> StoredSegment | None:
-        listed = self._by_epoch.get(epoch, [])
-        return next((segment for start, segment in listed if offset < start < end), None)
+        segments_by_start = self._by_epoch.get(epoch, [])
+        return next((segment for start, segment in segments_by_start if offset < start < end), None)
 
 
 def _parts(info: SegmentInfo) -> list[tuple[int, int, int]]:
     """Return epoch, start offset and exclusive end offset of each leader epoch that has offsets of a segment."""
-    epochs = with_records(info.leader_epochs)
+    epochs = drop_empty_epochs(info.leader_epochs)
     ends = [*(entry.start_offset for entry in epochs[1:]), info.end_offset]
     return [
         (entry.epoch, max(entry.start_offset, info.base_offset), end)

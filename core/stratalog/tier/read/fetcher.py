@@ -51,25 +51,25 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._last: ReadPath | None = None  # of the segment that was read last; without a lock: it may be made again
+        self._last_path: ReadPath | None = None  # of the last segment; without a lock: it may be made again
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
         self,
-        stored: StoredSegment,
+        entry: StoredSegment,
         start: int,
         end: int,
         successor: Successor = no_successor,
-        into: memoryview | None = None,
+        buffer: memoryview | None = None,
     ) -> memoryview:
         """Return exactly the bytes [start, end) of the ``.log`` file; prefetch chunks if reads are sequential.
 
         Args:
-            stored: the manifest entry of the segment.
+            entry: the manifest entry of the segment.
             start: start position of the range.
             end: exclusive end position of the range.
             successor: returns the next segment, for prefetching.
-            into: memory with room for all bytes that the result may use; None if there is none.
+            buffer: memory with room for all bytes that the result may use; None if there is none.
 
         Raises:
             CorruptObjectError: the object is shorter than the manifest states, or its layout detected damage.
@@ -77,52 +77,52 @@ class Fetcher:
             PluginError: the layout failed. It is an UnknownComponentError if the layout is not installed.
             StorageError: another error of the layout, such as ConfigError if a key is missing.
         """
-        fetch = self._range_reader(stored, successor, into)
-        pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
+        fetch = self._range_reader(entry, successor, buffer)
+        pieces = list(self.layouts.by_label(entry.layout).read(entry, start, end, fetch))
         size_bytes = sum(len(piece) for piece in pieces)
         if size_bytes != end - start:
             raise CorruptObjectError(
-                f"{stored.layout} returned {size_bytes} of {end - start} bytes", stored.log_key, start
+                f"{entry.layout} returned {size_bytes} of {end - start} bytes", entry.log_key, start
             )
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def read_arrow(
-        self, stored: StoredSegment, start: int, end: int, columns: Sequence[str] | None, successor: Successor
+        self, entry: StoredSegment, start: int, end: int, columns: Sequence[str] | None, successor: Successor
     ) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the records with offsets in [start, end) as Arrow batches; None if the layout does not support that.
 
         ``columns`` are the names of the columns to return; None returns all. The call, and the iteration over the
         result, raise the errors of ``read_log``.
         """
-        fetch = self._range_reader(stored, successor, None)
-        return self.layouts.by_label(stored.layout).read_arrow(stored, start, end, columns, fetch)
+        fetch = self._range_reader(entry, successor, None)
+        return self.layouts.by_label(entry.layout).read_arrow(entry, start, end, columns, fetch)
 
-    def _range_reader(self, stored: StoredSegment, successor: Successor, into: memoryview | None) -> RangeReader:
-        """Return a function that reads ranges through the caches and prefetches; its first range may use ``into``."""
-        path, room = self._path(stored, successor), into
+    def _range_reader(self, entry: StoredSegment, successor: Successor, buffer: memoryview | None) -> RangeReader:
+        """Return a function that reads ranges through the caches and prefetches; its first range may use ``buffer``."""
+        path, unused_buffer = self._path(entry, successor), buffer
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
-            nonlocal room
-            mine, room = room, None  # used once: the layout may still use the earlier bytes
+            nonlocal unused_buffer
+            target, unused_buffer = unused_buffer, None  # used once: the layout may still use the earlier bytes
             if not position < end_position <= path.ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
-            return self._chunks.read(path, key, position, end_position, mine)
+            return self._chunks.read(path, key, position, end_position, target)
 
         return fetch
 
-    def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
+    def read_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
         """Return a small file of the segment, ``b""`` if the segment has none; raise the errors of ``read_log``."""
-        if kind not in stored.slices:
+        if kind not in entry.slices:
             return b""
-        return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
+        return self._indexes.get_or_load(_index_key(entry, kind), lambda: self._load_index(entry, kind))
 
-    def forget(self, stored: StoredSegment) -> None:
+    def forget(self, entry: StoredSegment) -> None:
         """Drop the cached bytes of a segment, after damage was found. The next read requests them from the store."""
-        keys = stored.keys
+        keys = entry.keys
         self._chunks.drop(keys)
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
         if self._folder is not None:
-            self._folder.indexes.drop(self._group(stored))
+            self._folder.indexes.drop(self._group(entry))
 
     def forget_objects(self, keys: Collection[str]) -> None:
         """Drop the cached chunks of the objects with these keys, in memory and on disk.
@@ -147,56 +147,56 @@ class Fetcher:
         """The metrics of the cache of indexes in memory."""
         return self._indexes.metrics()
 
-    def _path(self, stored: StoredSegment, successor: Successor) -> ReadPath:
+    def _path(self, entry: StoredSegment, successor: Successor) -> ReadPath:
         """Return the read path of a segment, kept for the next read of the segment."""
-        path = self._last
-        if path is None or path.stored is not stored or path.successor != successor:
-            self._last = path = ReadPath(stored, successor, self._chunks.chunk_bytes)
+        path = self._last_path
+        if path is None or path.entry is not entry or path.successor != successor:
+            self._last_path = path = ReadPath(entry, successor, self._chunks.chunk_bytes)
         return path
 
-    def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
-        found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None
-        if found is not None:
-            return found
-        layout, key = self.layouts.by_label(stored.layout), stored.slices[kind].key
-        beside = [
-            other
-            for other in INDEX_KINDS.values()
+    def _load_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
+        cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
+        if cached is not None:
+            return cached
+        layout, key = self.layouts.by_label(entry.layout), entry.slices[kind].key
+        other_kinds = [
+            other_kind
+            for other_kind in INDEX_KINDS.values()
             if kind in INDEX_KINDS.values()
-            and other is not kind
-            and other in stored.slices
-            and stored.slices[other].key == key
-            and _index_key(stored, other) not in self._indexes
+            and other_kind is not kind
+            and other_kind in entry.slices
+            and entry.slices[other_kind].key == key
+            and _index_key(entry, other_kind) not in self._indexes
         ]
-        read = partial(self._read_small, ReadPath(stored, no_successor, self._chunks.chunk_bytes))
-        together = CombinedRead(stored, [kind, *beside], read, self._limits.index_cache_bytes)
-        data = layout.read_index(stored, kind, together.fetch) or b""
-        self._keep_index(stored, kind, data)
-        for other in beside if together.came else ():
+        read = partial(self._read_small, ReadPath(entry, no_successor, self._chunks.chunk_bytes))
+        combined = CombinedRead(entry, [kind, *other_kinds], read, self._limits.index_cache_bytes)
+        data = layout.read_index(entry, kind, combined.fetch) or b""
+        self._keep_index(entry, kind, data)
+        for other_kind in other_kinds if combined.has_data else ():
             with contextlib.suppress(CorruptObjectError):  # a read of that index raises the error
-                more = layout.read_index(stored, other, together.fetch) or b""
-                self._keep_index(stored, other, more)
-                self._indexes.put(_index_key(stored, other), more)
+                other_data = layout.read_index(entry, other_kind, combined.fetch) or b""
+                self._keep_index(entry, other_kind, other_data)
+                self._indexes.put(_index_key(entry, other_kind), other_data)
         return data
 
-    def _keep_index(self, stored: StoredSegment, kind: FileKind, data: bytes) -> None:
+    def _keep_index(self, entry: StoredSegment, kind: FileKind, data: bytes) -> None:
         if self._folder is not None:
-            self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
+            self._folder.indexes.put(self._group(entry), _index_item(entry, kind), data)
 
     def _read_small(self, path: ReadPath, key: str, start: int, end: int) -> bytes:
         """Return bytes [start, end) of an object: from chunks in memory if they are there, otherwise by a request."""
-        found = self._chunks.peek(path, key, start, end)
-        return self._store.read_exactly(key, start, end) if found is None else found
+        cached = self._chunks.peek(path, key, start, end)
+        return self._store.read_exactly(key, start, end) if cached is None else cached
 
-    def _group(self, stored: StoredSegment) -> str:
-        return f"{self._store.uri}\n{stored.log_key}"
+    def _group(self, entry: StoredSegment) -> str:
+        return f"{self._store.uri}\n{entry.log_key}"
 
 
 class CombinedRead:
     """Reads several files of a segment by one request, if they are close to each other in one object.
 
     Args:
-        stored: the segment.
+        entry: the manifest entry of the segment.
         kinds: the files to read together, all in one object; not empty.
         read: called with a key, start and exclusive end; returns these bytes of the object.
         limit_bytes: largest size of the range to read by one request.
@@ -204,21 +204,21 @@ class CombinedRead:
 
     def __init__(
         self,
-        stored: StoredSegment,
+        entry: StoredSegment,
         kinds: Sequence[FileKind],
         read: Callable[[str, int, int], bytes],
         limit_bytes: int,
     ) -> None:
-        places = [stored.slices[kind] for kind in kinds]
+        places = [entry.slices[kind] for kind in kinds]
         self._read, self._key = read, places[0].key
         self._start = min(place.position for place in places)
         self._end = max(place.position + place.size_bytes for place in places)
-        asked_bytes = sum(place.size_bytes for place in places)
-        self._is_worth = self._end - self._start <= min(asked_bytes + _GAP_BYTES, limit_bytes)
+        file_bytes = sum(place.size_bytes for place in places)
+        self._is_worth = self._end - self._start <= min(file_bytes + _GAP_BYTES, limit_bytes)
         self._data: bytes | None = None
 
     @property
-    def came(self) -> bool:
+    def has_data(self) -> bool:
         """True if ``fetch`` has read all files by one request."""
         return self._data is not None
 
@@ -234,9 +234,9 @@ class CombinedRead:
         return self._data[start - self._start : end - self._start]
 
 
-def _index_key(stored: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
-    return stored.log_key, stored.info.base_offset, kind
+def _index_key(entry: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
+    return entry.log_key, entry.info.base_offset, kind
 
 
-def _index_item(stored: StoredSegment, kind: FileKind) -> str:
-    return f"{stored.info.base_offset} {kind}"
+def _index_item(entry: StoredSegment, kind: FileKind) -> str:
+    return f"{entry.info.base_offset} {kind}"

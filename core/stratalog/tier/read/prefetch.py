@@ -84,15 +84,15 @@ class _Stream:
     step: int
     ahead: Iterator[ObjectRange] | None = None
     window: int = 1
-    asked: deque[ObjectRange] = field(default_factory=deque)  # prefetched and not yet passed
+    requested: deque[ObjectRange] = field(default_factory=deque)  # prefetched and not yet passed
 
 
 @dataclass(slots=True)
-class _Held:
+class _Prefetch:
     """A span that is being fetched, or that was fetched and not used yet."""
 
     stream: _Stream
-    found: Future[bytes] = field(default_factory=Future)
+    future: Future[bytes] = field(default_factory=Future)
 
 
 class Prefetcher:
@@ -101,7 +101,7 @@ class Prefetcher:
     Args:
         load: fetches one span, on a thread of the prefetcher. Its errors are dropped: the reader's own request raises
             them.
-        is_there: returns True if a span is already cached; called without a lock.
+        is_cached: returns True if a span is already cached; called without a lock.
         limit_bytes: largest size of all prefetched and unused spans; 0 disables prefetching.
         threads: the largest number of spans to fetch at the same time.
     """
@@ -109,24 +109,24 @@ class Prefetcher:
     def __init__(
         self,
         load: Callable[[ObjectRange], bytes],
-        is_there: Callable[[ObjectRange], bool],
+        is_cached: Callable[[ObjectRange], bool],
         limit_bytes: int,
         threads: int,
     ) -> None:
-        self._load, self._is_there = load, is_there
-        self._limit_bytes, self._most = limit_bytes, 2 * threads
+        self._load, self._is_cached = load, is_cached
+        self._limit_bytes, self._max_window = limit_bytes, 2 * threads
         self._pool = Pool(threads, "stratalog-tier-read")
         self._lock = threading.Lock()
-        self._held: OrderedDict[ObjectRange, _Held] = OrderedDict()  # oldest first; under _lock
+        self._prefetches: OrderedDict[ObjectRange, _Prefetch] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
         self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the id of the next span, oldest first
         self._steps = 0
         self._closed = False
         ends_with_fork(self)
 
-    def passed(
+    def note_read(
         self,
-        here: Collection[Hashable],
+        span_ids: Collection[Hashable],
         following: Hashable,
         current: ObjectRange,
         ahead: Callable[[], Iterator[ObjectRange]],
@@ -134,7 +134,7 @@ class Prefetcher:
         """Record that a reader has reached a range of an object (a span), and prefetch if it reads sequentially.
 
         Args:
-            here: ids of this span; if one of them was ``following`` in an earlier call, the reader is sequential.
+            span_ids: ids of this span; if one of them was ``following`` in an earlier call, the reader is sequential.
             following: an id of the reader's next span; no earlier span of the reader has this id.
             current: this span.
             ahead: returns the spans after this one; called and consumed only if the reader is sequential.
@@ -142,10 +142,10 @@ class Prefetcher:
         if not self._limit_bytes:
             return
         with self._lock:
-            if following in self._expected and not any(name in self._expected for name in here):
+            if following in self._expected and not any(name in self._expected for name in span_ids):
                 return  # the same span again
             self._steps += 1
-            stream = next((self._expected.pop(name) for name in here if name in self._expected), None)
+            stream = next((self._expected.pop(name) for name in span_ids if name in self._expected), None)
             is_new = stream is None
             stream = stream or _Stream(self._steps)
             stream.step = self._steps
@@ -153,7 +153,7 @@ class Prefetcher:
             while len(self._expected) > _STREAMS:
                 self._forget_stream(self._expected.popitem(last=False)[1])
         if not is_new:
-            self._read_on(stream, current, ahead)
+            self._prefetch_more(stream, current, ahead)
 
     def take(self, span: ObjectRange) -> bytes | None:
         """Return the prefetched bytes of ``span`` and drop them; wait if the span is being fetched.
@@ -162,18 +162,18 @@ class Prefetcher:
         cancelled.
         """
         with self._lock:
-            held = self._held.get(span)
-            if held is None or held.found.cancel():  # the fetch has not started: the reader's own request is as fast
-                if held is not None:
+            prefetch = self._prefetches.get(span)
+            if prefetch is None or prefetch.future.cancel():  # not started: the reader's own request is as fast
+                if prefetch is not None:
                     self._release(span)
                 return None
         try:
-            return held.found.result()
+            return prefetch.future.result()
         except Exception:  # noqa: BLE001 - the reader's own request raises the error
             return None
         finally:
             with self._lock:
-                if self._held.get(span) is held:
+                if self._prefetches.get(span) is prefetch:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
@@ -182,7 +182,7 @@ class Prefetcher:
         The prefetch may be in progress, or may have failed.
         """
         with self._lock:
-            return span in self._held
+            return span in self._prefetches
 
     @property
     def held_bytes(self) -> int:
@@ -193,7 +193,7 @@ class Prefetcher:
     def drop(self, keys: Collection[str]) -> None:
         """Drop the prefetched bytes of the objects with these keys."""
         with self._lock:
-            for span in [span for span in self._held if span.key in keys]:
+            for span in [span for span in self._prefetches if span.key in keys]:
                 self._release(span)
 
     def close(self) -> None:
@@ -201,30 +201,30 @@ class Prefetcher:
         with self._lock:
             self._closed = True
             self._expected.clear()
-            for span in list(self._held):
+            for span in list(self._prefetches):
                 self._release(span)
         self._pool.close()
 
-    def _read_on(self, stream: _Stream, current: ObjectRange, ahead: Callable[[], Iterator[ObjectRange]]) -> None:
+    def _prefetch_more(self, stream: _Stream, current: ObjectRange, ahead: Callable[[], Iterator[ObjectRange]]) -> None:
         """Prefetch as many spans as the stream's window allows. Only the stream's reader calls this method."""
         with self._lock:
-            if current in stream.asked:
-                while stream.asked.popleft() != current:
+            if current in stream.requested:
+                while stream.requested.popleft() != current:
                     pass
             else:
                 stream.ahead = None
-                stream.asked.clear()
+                stream.requested.clear()
             spans, stream.ahead = stream.ahead, None
-            stream.window = min(2 * stream.window, self._most)
-            wanted = stream.window - len(stream.asked)
+            stream.window = min(2 * stream.window, self._max_window)
+            span_count = stream.window - len(stream.requested)
         try:
             if spans is None:
                 spans = ahead()
-            for _ in range(wanted):
+            for _ in range(span_count):
                 span = next(spans, None)
                 if span is None:
                     break
-                if not self._ask(stream, span):
+                if not self._request(stream, span):
                     spans = itertools.chain((span,), spans)
                     break
         except (StorageError, OSError) as error:  # the list of segments cannot be read: the reader's own request raises
@@ -233,48 +233,48 @@ class Prefetcher:
         with self._lock:
             stream.ahead = spans
 
-    def _ask(self, stream: _Stream, span: ObjectRange) -> bool:
+    def _request(self, stream: _Stream, span: ObjectRange) -> bool:
         size_bytes = span.end - span.start
-        is_there = self._is_there(span)
+        is_cached = self._is_cached(span)
         with self._lock:
             if self._closed or size_bytes > self._limit_bytes:
                 return False
-            if span in self._held or is_there:
-                stream.asked.append(span)
+            if span in self._prefetches or is_cached:
+                stream.requested.append(span)
                 return True
             if not self._make_room(size_bytes):
                 return False
-            held = self._held[span] = _Held(stream)
+            prefetch = self._prefetches[span] = _Prefetch(stream)
             self._held_bytes += size_bytes
-            stream.asked.append(span)
-        self._pool.submit(lambda: self._fetch(span, held))
+            stream.requested.append(span)
+        self._pool.submit(lambda: self._fetch(span, prefetch))
         return True
 
-    def _fetch(self, span: ObjectRange, held: _Held) -> None:
-        if not held.found.set_running_or_notify_cancel():
+    def _fetch(self, span: ObjectRange, prefetch: _Prefetch) -> None:
+        if not prefetch.future.set_running_or_notify_cancel():
             return
         try:
-            held.found.set_result(self._load(span))
+            prefetch.future.set_result(self._load(span))
         except BaseException as error:  # noqa: BLE001 - the waiting reader must get every error
-            held.found.set_exception(error)
+            prefetch.future.set_exception(error)
 
     # --- all under _lock ---------------------------------------------------------------------------------------------
 
     def _make_room(self, size_bytes: int) -> bool:
         """Drop prefetched spans of streams that are no longer read; return True if there is room."""
         if self._held_bytes + size_bytes > self._limit_bytes:
-            for span, held in list(self._held.items()):
-                if self._steps - held.stream.step > _STALE_STEPS:
+            for span, prefetch in list(self._prefetches.items()):
+                if self._steps - prefetch.stream.step > _STALE_STEPS:
                     self._release(span)
         return self._held_bytes + size_bytes <= self._limit_bytes
 
     def _forget_stream(self, stream: _Stream) -> None:
-        for span in stream.asked:
-            held = self._held.get(span)
-            if held is not None and held.stream is stream:
+        for span in stream.requested:
+            prefetch = self._prefetches.get(span)
+            if prefetch is not None and prefetch.stream is stream:
                 self._release(span)
 
     def _release(self, span: ObjectRange) -> None:
-        held = self._held.pop(span)
-        held.found.cancel()
+        prefetch = self._prefetches.pop(span)
+        prefetch.future.cancel()
         self._held_bytes -= span.end - span.start

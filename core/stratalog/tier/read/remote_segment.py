@@ -73,16 +73,16 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
     """A ``ReadableSegment`` whose bytes are in the tier. A reader of it must check the CRCs of batches.
 
     Args:
-        stored: the manifest entry of the segment.
+        entry: the manifest entry of the segment.
         fetcher: reads the bytes.
         successor: returns the segment after a given segment, for prefetching.
     """
 
     __slots__ = ("_fetcher", "_successor", "stored")
 
-    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
+    def __init__(self, entry: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
         self.left_at: OffsetPosition | None = None
-        self.stored, self._fetcher, self._successor = stored, fetcher, successor
+        self.stored, self._fetcher, self._successor = entry, fetcher, successor
 
     @property
     def info(self) -> SegmentInfo:
@@ -101,15 +101,15 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
             return memoryview(b"")
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
-    def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Return up to ``len(into)`` bytes from ``position``, fewer at the end; they may be in the memory of ``into``.
+    def read_over(self, position: int, buffer: memoryview) -> memoryview:
+        """Return up to ``len(buffer)`` bytes from ``position``, fewer at the end; they may be in the memory of ``buffer``.
 
         Raises the errors of ``Fetcher.read_log``.
         """
-        end = min(position + len(into), self.size_bytes)
+        end = min(position + len(buffer), self.size_bytes)
         if position >= end:
-            return into[:0]
-        return self._fetcher.read_log(self.stored, position, end, self._successor, into)
+            return buffer[:0]
+        return self._fetcher.read_log(self.stored, position, end, self._successor, buffer)
 
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches, from a layout that stores columns.
@@ -142,10 +142,10 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         def read(position: int, size_bytes: int) -> memoryview:
             return data[position : position + size_bytes]
 
-        found = unpack_extras(read, len(data))
-        if found is None or found.identity != Identity.in_tier(self.stored.info):
+        extras = unpack_extras(read, len(data))
+        if extras is None or extras.identity != Identity.in_tier(self.stored.info):
             return b""
-        return found.index(label, read) or b""
+        return extras.index(label, read) or b""
 
     def read_file(self, kind: FileKind) -> bytes:
         """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none.
@@ -170,12 +170,14 @@ class PagedSegments(RemoteSegments):
         check: raises TamperedManifestError if the root must not have an entry; None if no check is necessary.
     """
 
-    __slots__ = ("_after", "_check", "_fetcher", "_last", "_pages", "_root")
+    __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root", "_successor")
 
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
-        self._after = partial(_after, root, pages)  # no reference to self, which would be a cycle through _last
+        self._successor = partial(
+            _next_entry, root, pages
+        )  # no reference to self, which would be a cycle through _last
         self._last: RemoteSegment | None = None  # the segment returned last, which most readers need again
 
     def __len__(self) -> int:
@@ -227,15 +229,15 @@ class PagedSegments(RemoteSegments):
             yield last
             offset = last.end_offset
         for entry in walk(self._root, self._pages, offset, since_ms=since_ms):
-            self._last = found = self._readable(entry)
-            yield found
+            self._last = segment = self._readable(entry)
+            yield segment
 
     def _readable(self, entry: StoredSegment) -> RemoteSegment:
         if self._check is not None:
             self._check(entry)
-        return RemoteSegment(entry, self._fetcher, self._after)
+        return RemoteSegment(entry, self._fetcher, self._successor)
 
 
-def _after(root: Root, pages: Pages, entry: StoredSegment) -> StoredSegment | None:
+def _next_entry(root: Root, pages: Pages, entry: StoredSegment) -> StoredSegment | None:
     """Return the segment of a root that follows ``entry``; None if ``entry`` is the last one."""
     return next(walk(root, pages, entry.info.end_offset), None)

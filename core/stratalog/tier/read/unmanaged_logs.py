@@ -20,13 +20,13 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
         StorageError: two segments leave a gap, or overlap and neither has all offsets of the other.
     """
     chain: list[StoredSegment] = []
-    for stored in sorted(segments, key=lambda each: (each.info.base_offset, -each.info.end_offset)):
-        info, end = stored.info, chain[-1].info.end_offset if chain else stored.info.base_offset
+    for entry in sorted(segments, key=lambda entry: (entry.info.base_offset, -entry.info.end_offset)):
+        info, end = entry.info, chain[-1].info.end_offset if chain else entry.info.base_offset
         if info.end_offset <= end and chain:
             continue  # the chain already has all offsets of this segment
         if info.base_offset != end:
             raise StorageError(f"segments of {info.log} leave a gap: one ends at {end}, the next is {info}")
-        chain.append(stored)
+        chain.append(entry)
     return _view(chain, fetcher)
 
 
@@ -50,13 +50,13 @@ def foreign_part(
     """
     if not epochs:
         return foreign_view(segments, fetcher)
-    oldest_first = sorted(segments, key=lambda each: (each.info.modified_ms, each.info.end_offset, min(each.keys)))
-    chain = EpochIndex(oldest_first).chosen(epochs, local_start)
+    oldest_first = sorted(segments, key=lambda entry: (entry.info.modified_ms, entry.info.end_offset, min(entry.keys)))
+    chain = EpochIndex(oldest_first).select_segments(epochs, local_start)
     end = log_start
-    for stored in chain:
-        if stored.info.base_offset > end:
+    for entry in chain:
+        if entry.info.base_offset > end:
             break
-        end = max(end, stored.info.end_offset)
+        end = max(end, entry.info.end_offset)
     if end < local_start:
         log = segments[0].info.log
         raise StorageError(f"the tier of {log} ends at offset {end}, but local disk starts at {local_start}")
@@ -67,5 +67,5 @@ def _view(chain: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
     if not chain:
         return RemoteView()
     start, end = chain[0].info.base_offset, chain[-1].info.end_offset
-    epochs = merged_epochs(stored.info.leader_epochs for stored in chain)
-    return RemoteView(0, start, end, RemoteSegments(RemoteSegment(stored, fetcher) for stored in chain), epochs)
+    epochs = merged_epochs(entry.info.leader_epochs for entry in chain)
+    return RemoteView(0, start, end, RemoteSegments(RemoteSegment(entry, fetcher) for entry in chain), epochs)

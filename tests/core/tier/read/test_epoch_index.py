@@ -9,7 +9,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
-from stratalog.tier.read.epoch_index import EpochIndex, with_records
+from stratalog.tier.read.epoch_index import EpochIndex, drop_empty_epochs
 
 
 def epochs(**starts: int) -> tuple[EpochEntry, ...]:
@@ -28,7 +28,7 @@ L = epochs(e3=0, e4=40, e6=100)
 
 
 def test_epochs_without_records_are_left_out() -> None:
-    assert with_records(epochs(e1=0, e2=10, e3=10, e5=10, e6=20)) == epochs(e1=0, e5=10, e6=20)
+    assert drop_empty_epochs(epochs(e1=0, e2=10, e3=10, e5=10, e6=20)) == epochs(e1=0, e5=10, e6=20)
 
 
 def test_a_later_upload_that_covers_earlier_ones_takes_their_place() -> None:
@@ -58,13 +58,13 @@ def test_a_history_is_read_from_the_segments_of_its_own_epochs() -> None:
     """A fenced leader uploaded [50, 100) of epoch 1. The log continued with epoch 2 from offset 50."""
     common, lost, ours = segment(0, 49, e0=0), segment(50, 99, e1=50), segment(50, 149, e2=50)
     index = EpochIndex([common, lost, ours])
-    assert index.chosen(epochs(e0=0, e2=50), 150) == (common, ours)
-    assert index.chosen(epochs(e0=0, e1=50), 100) == (common, lost)
-    assert index.chosen(epochs(e0=0, e2=50), 50) == (common,)
-    assert index.chosen((), 100) == ()
+    assert index.select_segments(epochs(e0=0, e2=50), 150) == (common, ours)
+    assert index.select_segments(epochs(e0=0, e1=50), 100) == (common, lost)
+    assert index.select_segments(epochs(e0=0, e2=50), 50) == (common,)
+    assert index.select_segments((), 100) == ()
 
 
 def test_overlaps_and_gaps_in_a_history() -> None:
-    assert EpochIndex([X, Y]).chosen(L, 131) == (X, Y)
+    assert EpochIndex([X, Y]).select_segments(L, 131) == (X, Y)
     early, late = segment(0, 9, e0=0), segment(20, 29, e0=20)
-    assert EpochIndex([early, late]).chosen(epochs(e0=0), 30) == (early, late)
+    assert EpochIndex([early, late]).select_segments(epochs(e0=0), 30) == (early, late)

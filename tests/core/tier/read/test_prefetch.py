@@ -51,7 +51,7 @@ class Bed:
         def rest() -> Iterator[ObjectRange]:
             return iter([span(later, key) for later in range(number + 1, self.spans)])
 
-        self.ahead.passed([(key, number)], (key, number + 1), span(number, key), rest)
+        self.ahead.note_read([(key, number)], (key, number + 1), span(number, key), rest)
         return self.ahead.take(span(number, key))
 
 
@@ -83,9 +83,9 @@ def test_the_window_doubles_up_to_twice_the_threads(bed: Bed) -> None:
     bed.open.clear()
     bed.step(0)
     assert bed.ahead.held_bytes == 0
-    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(later) for later in range(2, 100)]))
+    bed.ahead.note_read([("a", 1)], ("a", 2), span(1), lambda: iter([span(later) for later in range(2, 100)]))
     assert bed.ahead.held_bytes == 2 * SIZE
-    bed.ahead.passed([("a", 2)], ("a", 3), span(2), lambda: iter(()))
+    bed.ahead.note_read([("a", 2)], ("a", 3), span(2), lambda: iter(()))
     assert [bed.ahead.holds(span(number)) for number in range(2, 8)] == [True] * 5 + [False]
     assert bed.ahead.held_bytes == 5 * SIZE
 
@@ -105,7 +105,7 @@ def test_a_span_without_a_prefetch_is_read_by_the_reader() -> None:
     bed = Bed(threads=1)
     bed.open.clear()
     bed.step(0)
-    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3)]))
+    bed.ahead.note_read([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3)]))
     bed.wait_for(1)
     assert bed.ahead.take(span(3)) is None  # the only thread is busy with the previous span
     bed.open.set()
@@ -134,7 +134,7 @@ def test_a_list_that_cannot_be_read_ends_reading_ahead_and_not_the_reader(bed: B
         raise StoreError("no page", "page")
 
     bed.step(0)
-    bed.ahead.passed([("a", 1)], ("a", 2), span(1), broken)
+    bed.ahead.note_read([("a", 1)], ("a", 2), span(1), broken)
     bed.wait_for(1)
     assert bed.ahead.take(span(2)) == b"x" * SIZE
 
@@ -143,7 +143,7 @@ def test_two_readers_of_one_log_share_what_is_fetched(bed: Bed) -> None:
     """Both readers are at the same span. The second one must not replace the first one's stream, nor begin another."""
     for number in range(3):
         for _ in range(2):
-            bed.ahead.passed(
+            bed.ahead.note_read(
                 [("a", number)], ("a", number + 1), span(number), lambda: iter([span(2), span(3), span(4)])
             )
     bed.wait_for(3)
@@ -187,7 +187,7 @@ def test_closing_waits_for_what_runs_and_leaves_no_thread() -> None:
     bed = Bed()
     bed.open.clear()
     bed.step(0)
-    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3), span(4), span(5)]))
+    bed.ahead.note_read([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3), span(4), span(5)]))
     bed.wait_for(2)
     closing = threading.Thread(target=bed.ahead.close)
     closing.start()
