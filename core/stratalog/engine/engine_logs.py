@@ -194,7 +194,7 @@ class EngineLogs:
             open_files=self._host.handles.open_count,
             listener_failures=self._host.registry.listener_failures,
             tier=None if tier is None else tier.metrics(),
-            tier_away=tier is not None and tier.availability.away is not None,
+            tier_away=tier is not None and tier.availability.error is not None,
             tier_failing=frozenset() if tiering is None else tiering.failing(),
             throttled_ms=0 if tiering is None else tiering.throttled_ms,
         )
@@ -356,7 +356,7 @@ class EngineLogs:
         settings = self._host.settings.engine
         attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
         if settings.tier_outage_open == "serve":
-            tier.availability.serve_without()
+            tier.availability.allow_offline()
         return attached
 
     def _open_logs_of(self, directory: LogDir, inventory: Inventory | None) -> None:

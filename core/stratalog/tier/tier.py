@@ -119,7 +119,7 @@ class Tier(CheckedArguments, Closeable):
             limits: sizes of caches, and the largest sizes of objects that are read.
             config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
-            allow_offline: open the tier even if the test fails with a retriable error. Then ``availability.away`` is
+            allow_offline: open the tier even if the test fails with a retriable error. Then ``availability.error`` is
                 the error, and the tier is not used until ``availability.reach`` succeeds.
 
         Raises:

@@ -211,7 +211,7 @@ class TierLogReader(CheckedArguments):
     @property
     def is_here(self) -> bool:
         """True if the store is available and the log is not in the assumed state."""
-        return self._assumed is None and self.availability.away is None
+        return self._assumed is None and self.availability.error is None
 
     def when_wanted(self, again: Callable[[], None]) -> None:
         """Set the function that ``wanted`` calls to make the log rejoin its tier."""

@@ -39,7 +39,7 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
         LogDirError: the store is unavailable, and a note cannot be read. If the store is available, a note that cannot
             be written is only logged.
     """
-    away = tier.availability.away
+    away = tier.availability.error
     if away is None:
         for directory in directories:
             _note(tier, directory)

@@ -47,8 +47,8 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.spi.segment_store import LogFiles
-from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
-from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_folder
+from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, plan_copy, write_epochs
+from stratalog.tier.takeover.take_over import has_log, is_empty_folder, select_logs
 from stratalog.tier.tier import Tier, TierLogName
 
 
@@ -178,7 +178,7 @@ class _Restore:
 
     def _plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
         names = [name for name in self._tier.logs() if has_log(self._tier.log(*name))]
-        chosen = chosen_logs(names, self._wanted.topics, self._tier.uri)
+        chosen = select_logs(names, self._wanted.topics, self._tier.uri)
         unknown = set(self._wanted.to_offsets or ()) - {name.log for name in chosen}
         if unknown:
             raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
@@ -220,7 +220,7 @@ class _Restore:
             found = log.offset_for_timestamp(unix_ms(self._wanted.to_time), "log_end")
             end = end if found is None else min(end, found)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
-        return planned(remote, self._target(name.log), view, end, chunk_bytes)
+        return plan_copy(remote, self._target(name.log), view, end, chunk_bytes)
 
     # --- copying -------------------------------------------------------------------------------------------------
 
@@ -303,14 +303,14 @@ class _Restore:
             files = directory.store.open_log(directory.folders[plan.target])
             only_epoch = FIRST_EPOCH if gets_new_id(plan, files) else None
             count = copy_segments(plan, files, on_bytes[plan.target], only_epoch)
-            write_epochs_of(plan, files, only_epoch)
+            write_epochs(plan, files, only_epoch)
             return count
 
         threads = self._host.settings.engine.copier_threads
         return all_results(outcomes(plans, work, threads, "stratalog-restore"))
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open a copied log, truncate it after its last whole batch below the planned end, and return its result.
+        """Open a copied log, truncate it after its last whole batch below the plan_copy end, and return its result.
 
         The log continues in a new leader epoch. By this epoch, a consumer that has read further detects the truncation.
         """

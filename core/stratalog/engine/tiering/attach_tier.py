@@ -26,11 +26,11 @@ from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_table import KEEP_EVERYTHING, TopicEntry, TopicTable
 from stratalog.tier.takeover.take_over import (
     AttachedLog,
-    chosen_logs,
     has_log,
     is_empty_folder,
+    missing_partitions,
+    select_logs,
     take_over,
-    untiered,
     write_folder,
 )
 from stratalog.tier.tier import Tier
@@ -109,7 +109,7 @@ class Attacher:
             ATTACH_NOTE_FILE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode()
         )
         found = self._take_over(remotes)
-        found += untiered(found)
+        found += missing_partitions(found)
         self._topics.put_all(self._entries(found))
         placed = self._write_folders(found)
         opened = list[tuple[LogDir, Log]]()
@@ -169,7 +169,7 @@ class Attacher:
         there = self._in_parallel(list(remotes.values()), has_log)
         self._check_rebuilt()
         kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
-        chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
+        chosen = [remotes[name] for name in select_logs(kept, self._wanted.topics, self._tier.uri)]
         for remote in chosen:  # before the engine of any log is fenced
             if remote.root is not None and remote.root.topic is not None:
                 self._host.settings.limits.check_partitions(remote.name.topic, remote.root.topic.partitions)

@@ -29,7 +29,7 @@ class TierAvailability:
         clock: clock for the time between two probes.
         probe: tests the store with a few requests.
         probed: result of the probe when the tier was opened; None if the store was unavailable.
-        away: the error of that probe; None if the store was available.
+        error: the error of that probe; None if the store was available.
         allow_offline: True if logs may be opened without the store.
 
     Attributes:
@@ -43,62 +43,62 @@ class TierAvailability:
         clock: Clock,
         probe: Callable[[], ProbeResult],
         probed: ProbeResult | None,
-        away: StoreError | None = None,
+        error: StoreError | None = None,
         *,
         allow_offline: bool = False,
     ) -> None:
         self._uri, self._clock, self._probe, self._allow_offline = uri, clock, probe, allow_offline
         self.shared = probed is not None and probed.shared
         self.reason = probed.reason if probed is not None else "the store was unavailable and was not tested"
-        self._away: StoreError | None = away  # read without the lock
-        self._trying = threading.Lock()
-        self._tried_ns = clock.monotonic_ns()
-        self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
+        self._error: StoreError | None = error  # read without the lock
+        self._testing = threading.Lock()
+        self._tested_ns = clock.monotonic_ns()
+        self._on_event: Callable[[TierUnavailable | TierAvailable], None] | None = None
         ends_with_fork(self)
-        if away is not None:
-            _LOGGER.warning("the tier is not in use: uri=%s error=%s", uri, away)
+        if error is not None:
+            _LOGGER.warning("the tier is not in use: uri=%s error=%s", uri, error)
 
     @property
-    def away(self) -> StoreError | None:
+    def error(self) -> StoreError | None:
         """The error because of which the tier is not used; None while the tier is used.
 
         It is a StoreUntrustedError if the store declares that it creates objects atomically, but does not.
         """
-        return self._away
+        return self._error
 
     @property
     def is_trying(self) -> bool:
         """True if a thread is testing the store now; that takes long if the store does not answer."""
-        return self._trying.locked()
+        return self._testing.locked()
 
-    def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
+    def listen(self, on_event: Callable[[TierUnavailable | TierAvailable], None]) -> None:
         """Set the function that receives an event at each later change of availability.
 
-        If the tier is not in use now, ``tell`` is also called at once.
+        If the tier is not in use now, ``on_event`` is also called at once.
         """
-        self._tell = tell
-        if self._away is not None:
-            tell(TierUnavailable(uri=self._uri, reason=str(self._away)))
+        self._on_event = on_event
+        if self._error is not None:
+            on_event(TierUnavailable(uri=self._uri, reason=str(self._error)))
 
     def check(self) -> None:
         """Raise the error of ``unavailable`` if the tier cannot be used; send no request."""
-        if self._away is not None:
+        if self._error is not None:
             raise self.unavailable()
 
     def unavailable(self) -> StoreError:
         """Return the TierUnavailableError or StoreUntrustedError to raise for an operation that needs the tier."""
-        away = self._away
-        if isinstance(away, StoreUntrustedError):
-            return StoreUntrustedError(away.reason, away.key)
-        if away is None:
+        error = self._error
+        if isinstance(error, StoreUntrustedError):
+            return StoreUntrustedError(error.reason, error.key)
+        if error is None:
             return TierUnavailableError(
                 "the store of the tier is available again, but the log has not reopened it yet", self._uri
             )
         return TierUnavailableError(
-            f"the store of the tier has been unavailable since the engine opened: {away.reason}", self._uri
+            f"the store of the tier has been unavailable since the engine opened: {error.reason}", self._uri
         )
 
-    def serve_without(self) -> None:
+    def allow_offline(self) -> None:
         """Allow logs to be opened without the store."""
         self._allow_offline = True
 
@@ -111,7 +111,7 @@ class TierAvailability:
             return self._allow_offline
         if not self._allow_offline or not error.retriable:
             return False
-        with self._trying:
+        with self._testing:
             self._lose(error)
         return True
 
@@ -122,36 +122,36 @@ class TierAvailability:
             TierUnavailableError: the store is still unavailable, or the last test failed less than 5 seconds ago.
             StoreUntrustedError: the store declares that it creates objects atomically, but does not.
         """
-        if self._away is not None:
-            with self._trying:
-                self._try()
+        if self._error is not None:
+            with self._testing:
+                self._test_again()
 
-    def _try(self) -> None:
-        if self._away is None:  # another thread has tested the store
+    def _test_again(self) -> None:
+        if self._error is None:  # another thread has tested the store
             return
-        waited_ms = (self._clock.monotonic_ns() - self._tried_ns) // 1_000_000
-        if isinstance(self._away, StoreUntrustedError) or waited_ms < RETRY_MS:
+        elapsed_ms = (self._clock.monotonic_ns() - self._tested_ns) // 1_000_000
+        if isinstance(self._error, StoreUntrustedError) or elapsed_ms < RETRY_MS:
             raise self.unavailable()
         try:
-            found = self._probe()
+            result = self._probe()
         except StoreError as error:
-            self._away = error
+            self._error = error
             raise self.unavailable() from error
         finally:
-            self._tried_ns = self._clock.monotonic_ns()
-        if found.breaks_promise:
-            self._lose(StoreUntrustedError(f"the store is available again, but {found.reason}", self._uri))
+            self._tested_ns = self._clock.monotonic_ns()
+        if result.breaks_promise:
+            self._lose(StoreUntrustedError(f"the store is available again, but {result.reason}", self._uri))
             raise self.unavailable()
-        self.shared, self.reason, self._away = found.shared, found.reason, None
+        self.shared, self.reason, self._error = result.shared, result.reason, None
         _LOGGER.warning("the tier is in use again: uri=%s", self._uri)
-        if self._tell is not None:
-            self._tell(TierAvailable(uri=self._uri))
+        if self._on_event is not None:
+            self._on_event(TierAvailable(uri=self._uri))
 
     def _lose(self, error: StoreError) -> None:
-        was_away, self._away = self._away, error
-        self._tried_ns = self._clock.monotonic_ns()
-        if was_away is not None and not isinstance(error, StoreUntrustedError):
+        old_error, self._error = self._error, error
+        self._tested_ns = self._clock.monotonic_ns()
+        if old_error is not None and not isinstance(error, StoreUntrustedError):
             return
         _LOGGER.warning("the tier is not in use: uri=%s error=%s", self._uri, error)
-        if self._tell is not None:
-            self._tell(TierUnavailable(uri=self._uri, reason=str(error)))
+        if self._on_event is not None:
+            self._on_event(TierUnavailable(uri=self._uri, reason=str(error)))

@@ -50,14 +50,14 @@ class GuardedLayout(TierLayout):
     def takes_uncompressed(self) -> bool:
         """Return the checked result of ``TierLayout.takes_uncompressed``."""
         with self.guard.calling("takes_uncompressed"):
-            found = self._layout.takes_uncompressed
-        return self.guard.typed("takes_uncompressed", found, bool)
+            takes_uncompressed = self._layout.takes_uncompressed
+        return self.guard.typed("takes_uncompressed", takes_uncompressed, bool)
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Return the checked result of ``TierLayout.write``; the deadline of the call grows with the segment's size."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
-        stored = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
-        return self.guard.typed("write", stored, StoredSegment)
+        entry = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
+        return self.guard.typed("write", entry, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield the bytes that ``TierLayout.read`` returns, in its pieces, after a check of their type."""
@@ -77,10 +77,10 @@ class GuardedLayout(TierLayout):
     ) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the batches of ``TierLayout.read_arrow``, after a check of their schema; None if it returns None."""
         with self.guard.calling("read_arrow"):
-            found = self._layout.read_arrow(segment, start, end, columns, fetch)
-        return None if found is None else self._checked_batches(found, columns)
+            batches = self._layout.read_arrow(segment, start, end, columns, fetch)
+        return None if batches is None else self._check_batches(batches, columns)
 
-    def _checked_batches(
+    def _check_batches(
         self, batches: Iterator[pyarrow.RecordBatch], columns: Sequence[str] | None
     ) -> Iterator[pyarrow.RecordBatch]:
         schema = arrow_schema(columns)
@@ -92,18 +92,18 @@ class GuardedLayout(TierLayout):
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Call ``TierLayout.check`` with a deadline."""
-        found = self.guard.call("check", lambda: self._layout.check(segment, fetch))
-        self.guard.check_none("check", found)
+        result = self.guard.call("check", lambda: self._layout.check(segment, fetch))
+        self.guard.check_none("check", result)
 
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the authenticator of the layout with checks of its results; None if the layout has none."""
         with self.guard.calling("authenticator"):
-            found = self._layout.authenticator()
-        if found is None:
+            authenticator = self._layout.authenticator()
+        if authenticator is None:
             return None
-        self.guard.check_type("authenticator", found, ManifestAuthenticator)
-        self.guard.check_type("authenticator", found.unauthenticated, Unauthenticated)
-        return guarded_part(found, ManifestAuthenticator, self.guard)
+        self.guard.check_type("authenticator", authenticator, ManifestAuthenticator)
+        self.guard.check_type("authenticator", authenticator.unauthenticated, Unauthenticated)
+        return guarded_part(authenticator, ManifestAuthenticator, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return ``TierLayout.rewrapped`` of a segment; raise PluginError if another field than ``extra`` differs."""
@@ -117,8 +117,8 @@ class GuardedLayout(TierLayout):
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the checked results of ``TierLayout.discover``."""
-        for stored in self.guard.items("discover", lambda: self._layout.discover(objects, fetch)):
-            yield self.guard.typed("discover", stored, StoredSegment)
+        for entry in self.guard.items("discover", lambda: self._layout.discover(objects, fetch)):
+            yield self.guard.typed("discover", entry, StoredSegment)
 
 
 class LayoutTable:
@@ -152,18 +152,18 @@ class LayoutTable:
 
     def by_label(self, label: str) -> GuardedLayout:
         """Return the layout that reads segments with this ``label`` (``name@version``)."""
-        found = self._labelled.get(label)
-        if found is None:
-            found = self._labelled[label] = self._open(self._catalogue.by_label(label))
-        return found
+        layout = self._labelled.get(label)
+        if layout is None:
+            layout = self._labelled[label] = self._open(self._catalogue.by_label(label))
+        return layout
 
     def all(self) -> tuple[GuardedLayout, ...]:
         """Return all installed layouts, except layouts that cannot be opened with the current settings."""
-        found = list[GuardedLayout]()
+        layouts = list[GuardedLayout]()
         for offer in self._catalogue:
             with contextlib.suppress(ConfigError, PluginError):
-                found.append(self._open(offer.provider))
-        return tuple(found)
+                layouts.append(self._open(offer.provider))
+        return tuple(layouts)
 
     def _open(self, provider: Provider[TierLayout]) -> GuardedLayout:
         with self._lock:

@@ -21,7 +21,7 @@ class RequestMetrics:
 
     def __sub__(self, earlier: Self) -> RequestMetrics:
         return RequestMetrics(
-            *(getattr(self, found.name) - getattr(earlier, found.name) for found in fields(RequestMetrics))
+            *(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(RequestMetrics))
         )
 
 
@@ -41,7 +41,7 @@ class StoreMetrics:
     @property
     def requests(self) -> int:
         """The number of requests of all kinds."""
-        return sum(getattr(self, found.name).requests for found in fields(self))
+        return sum(getattr(self, field.name).requests for field in fields(self))
 
     def __sub__(self, earlier: Self) -> StoreMetrics:
-        return StoreMetrics(*(getattr(self, found.name) - getattr(earlier, found.name) for found in fields(self)))
+        return StoreMetrics(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))

@@ -37,21 +37,21 @@ class RetryBudget:
     """
 
     def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
-        self._most = self._left = retries
+        self._retries = self._limit = retries
         self._lock = threading.Lock()
 
     def take(self) -> bool:
         """Subtract one retry and return True; return False if less than one is left."""
         with self._lock:
-            if self._left < 1:
+            if self._retries < 1:
                 return False
-            self._left -= 1
+            self._retries -= 1
             return True
 
-    def succeeded(self) -> None:
+    def refill(self) -> None:
         """Add a tenth of a retry, up to the initial value."""
         with self._lock:
-            self._left = min(self._most, self._left + _BUDGET_REFILL)
+            self._retries = min(self._limit, self._retries + _BUDGET_REFILL)
 
 
 class RequestCounter:
@@ -61,20 +61,20 @@ class RequestCounter:
         self._lock = threading.Lock()
         self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
 
-    def succeeded(self, moved_bytes: int) -> None:
+    def count_success(self, moved_bytes: int) -> None:
         """Count a successful try that uploaded or returned ``moved_bytes`` bytes."""
         with self._lock:
             self._requests += 1
             self._moved_bytes += moved_bytes
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a failed try."""
         with self._lock:
             self._requests += 1
             self._failures += 1
 
-    def repeated(self) -> None:
-        """Count a retry; call ``succeeded`` or ``failed`` after it, as for each try."""
+    def count_retry(self) -> None:
+        """Count a retry; call ``count_success`` or ``count_failure`` after it, as for each try."""
         with self._lock:
             self._retries += 1
 
@@ -117,7 +117,7 @@ class Requests:
 
     def count(self, kind: str, moved_bytes: int) -> None:
         """Count a successful request that was not made by ``send``; ``kind`` is one of ``REQUEST_KINDS``."""
-        self._counters[kind].succeeded(moved_bytes)
+        self._counters[kind].count_success(moved_bytes)
 
     def send(
         self,
@@ -125,7 +125,7 @@ class Requests:
         method: str,
         key: str,
         request: Callable[[int], T],
-        moved: Callable[[T], int],
+        count_bytes: Callable[[T], int],
         *,
         deadlines: int = 1,
         overdue: T | None = None,
@@ -137,7 +137,7 @@ class Requests:
             method: name of the method of the store, for errors and traces.
             key: key of the object, or prefix of the listed keys, for traces.
             request: makes one try; called with the deadline of the try, in nanoseconds of the monotonic clock.
-            moved: called with the result; returns the number of bytes that were uploaded or read.
+            count_bytes: called with the result; returns the number of bytes that were uploaded or read.
             deadlines: factor by which ``store.deadline.ms`` is multiplied for this request.
             overdue: the result if the store does not return by its deadline; None raises StoreTimeoutError.
 
@@ -150,38 +150,38 @@ class Requests:
         call = _Call(self._env.clock.monotonic_ns() + deadlines * self.deadline_ms * 1_000_000)
         while True:
             try:
-                with self._observed(kind, method, key):
-                    answer = self._asked(kind, method, call, request, overdue)
+                with self._observe(kind, method, key):
+                    answer = self._try_once(kind, method, call, request, overdue)
             except StoreError as error:
-                counter.failed()
+                counter.count_failure()
                 if not error.retriable or not self._may_repeat(call, error):
                     raise
                 call.retries += 1
-                counter.repeated()
+                counter.count_retry()
             else:
-                counter.succeeded(moved(answer))
-                self._budget.succeeded()
+                counter.count_success(count_bytes(answer))
+                self._budget.refill()
                 return answer
 
-    def _observed(self, kind: str, method: str, key: str) -> AbstractContextManager[object]:
+    def _observe(self, kind: str, method: str, key: str) -> AbstractContextManager[object]:
         watch = self._env.watch
         if watch.latencies is None and watch.begin_span is None:  # the usual case: nothing observes requests
             return _UNOBSERVED
         attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
         return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
-    def _asked(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
+    def _try_once(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
         """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError.
 
         A try gets half of the time left, or all of it if it is an upload or the last retry.
         """
         now_ns = self._env.clock.monotonic_ns()
-        left_ns = call.end_ns - now_ns
+        remaining_ns = call.end_ns - now_ns
         if kind != "puts" and call.retries < self._retries:
-            left_ns = max(0, left_ns) // 2
-        wait_ms = left_ns / 1_000_000 + _GRACE_MS
+            remaining_ns = max(0, remaining_ns) // 2
+        wait_ms = remaining_ns / 1_000_000 + _GRACE_MS
         try:
-            return self._guard.call(method, lambda: request(now_ns + left_ns), wait_ms=wait_ms)
+            return self._guard.call(method, lambda: request(now_ns + remaining_ns), wait_ms=wait_ms)
         except PluginError as error:
             if not isinstance(error.__cause__, OverdueError):
                 raise

@@ -36,7 +36,7 @@ class _ShortReadError(StoreError):
     retriable: ClassVar[bool] = True
 
 
-class _Taken:
+class _CountedSource:
     """Bytes to upload; ``most_bytes`` is the largest number of bytes that one iteration over ``chunks`` has yielded."""
 
     def __init__(self, source: ByteSource) -> None:
@@ -50,10 +50,10 @@ class _Taken:
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield all bytes from the start, in chunks of at most ``chunk_bytes``, and count them."""
-        taken = 0
+        yielded_bytes = 0
         for chunk in self._source.chunks(chunk_bytes):
-            taken += len(chunk)
-            self.most_bytes = max(self.most_bytes, taken)
+            yielded_bytes += len(chunk)
+            self.most_bytes = max(self.most_bytes, yielded_bytes)
             yield chunk
 
 
@@ -89,7 +89,7 @@ class Verification:
         with self._lock:
             return kind not in self._verified
 
-    def passed(self, kind: str) -> None:
+    def record_success(self, kind: str) -> None:
         """Record that an object of this kind was read back and was correct; ``first`` then reads back no other one."""
         with self._lock:
             self._verified.add(kind)
@@ -131,7 +131,7 @@ class TierStore:
         index_bytes = self.limits.index_bytes
         self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
         self.guard = guard or Guard(f"object store {store.uri}", "")
-        self.uri, self.capabilities = self._asked_once("uri", str), self._asked_once("capabilities", Capability)
+        self.uri, self.capabilities = self._read_attribute("uri", str), self._read_attribute("capabilities", Capability)
         keeps = Capability.CHECKSUM | Capability.NEAR  # a new file is read from the page cache
         trusts_store = self.guard.is_bundled and bool(self.capabilities & keeps)
         self.verification = Verification(
@@ -149,9 +149,9 @@ class TierStore:
     def sent(self) -> Mapping[str, int]:
         """Return the numbers of requests that the store has sent, by the store's own names, as ``ObjectStore.sent``."""
         with self.guard.calling("sent"):
-            found = self._store.sent()
-        self.guard.check_type("sent", found, Mapping)
-        return found
+            counts = self._store.sent()
+        self.guard.check_type("sent", counts, Mapping)
+        return counts
 
     def put(self, key: str, source: ByteSource) -> ObjectInfo:
         """Upload an object under a new key.
@@ -160,10 +160,10 @@ class TierStore:
             CorruptObjectError: the store read or stored another number of bytes than ``source`` has.
             StoreError: the store failed or refused, also after retries; the object may be stored.
         """
-        taken = _Taken(source)
+        counted = _CountedSource(source)
 
         def request(deadline_ns: int) -> ObjectInfo:
-            return self.guard.typed("put_file", self._store.put_file(key, taken, deadline_ns=deadline_ns), ObjectInfo)
+            return self.guard.typed("put_file", self._store.put_file(key, counted, deadline_ns=deadline_ns), ObjectInfo)
 
         deadlines = 1 + source.size_bytes // UPLOAD_STEP_BYTES
         info = self._requests.send("puts", "put_file", key, request, lambda _: source.size_bytes, deadlines=deadlines)
@@ -171,9 +171,9 @@ class TierStore:
             self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
             raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, {self.guard} has {info.size_bytes}", key)
-        if taken.most_bytes != source.size_bytes:
+        if counted.most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"{self.guard} read {taken.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
+                f"{self.guard} read {counted.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
             )
         return info
 
@@ -195,7 +195,7 @@ class TierStore:
             return
         if self.read(key, 0, len(data) + 1) != data:
             self.guard.refuse(method, f"stored other bytes under {key!r} than it was given, or read returns others")
-        self.verification.passed(kind)
+        self.verification.record_success(kind)
 
     def refuse_lost(self, method: str, key: str) -> NoReturn:
         """Raise a PluginError: the store does not have the object ``key``, although ``method`` reported success."""
@@ -259,16 +259,16 @@ class TierStore:
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return the result of ``ObjectStore.is_cached``; after an error, log it once and return False."""
-        return self._is_done("is_cached", lambda: self._store.is_cached(key, start, end))
+        return self._call_optional("is_cached", lambda: self._store.is_cached(key, start, end))
 
-    def read_cached(self, key: str, start: int, into: memoryview) -> bool:
+    def read_cached(self, key: str, start: int, buffer: memoryview) -> bool:
         """Return the result of ``ObjectStore.read_cached``; after an error, log it once and return False.
 
         A successful read is counted as a request.
         """
-        if not self._is_done("read_cached", lambda: self._store.read_cached(key, start, into)):
+        if not self._call_optional("read_cached", lambda: self._store.read_cached(key, start, buffer)):
             return False
-        self._requests.count("reads", len(into))
+        self._requests.count("reads", len(buffer))
         return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
@@ -282,16 +282,16 @@ class TierStore:
 
         def request(deadline_ns: int) -> Sequence[ObjectInfo]:
             page = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
-            return self._checked_items("list", page, ObjectInfo)
+            return self._check_items("list", page, ObjectInfo)
 
-        found = self._requests.send("lists", "list", prefix, request, lambda _: 0)
-        if found and found[-1].key <= after:
-            wrong = (
-                f"the store lists {found[-1].key!r} for a request of keys above {after!r}: use another store, or "
+        objects = self._requests.send("lists", "list", prefix, request, lambda _: 0)
+        if objects and objects[-1].key <= after:
+            reason = (
+                f"the store lists {objects[-1].key!r} for a request of keys above {after!r}: use another store, or "
                 "correct this one"
             )
-            raise StoreError(wrong, prefix)
-        return found
+            raise StoreError(reason, prefix)
+        return objects
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield all objects with this prefix and keys above ``after``, ascending; raise the errors of ``list``.
@@ -319,8 +319,8 @@ class TierStore:
         """Return the uploads under this prefix that were neither completed nor aborted; may raise StoreError."""
 
         def request(deadline_ns: int) -> Sequence[UnfinishedUpload]:
-            found = self._store.unfinished(prefix, deadline_ns=deadline_ns)
-            return self._checked_items("unfinished", found, UnfinishedUpload)
+            uploads = self._store.unfinished(prefix, deadline_ns=deadline_ns)
+            return self._check_items("unfinished", uploads, UnfinishedUpload)
 
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
@@ -337,46 +337,46 @@ class TierStore:
         """Close the store. A second call does nothing."""
         self.guard.check_none("close", self.guard.call("close", self._store.close, wait_ms=self.deadline_ms))
 
-    def _is_done(self, method: str, work: Callable[[], bool]) -> bool:
+    def _call_optional(self, method: str, work: Callable[[], bool]) -> bool:
         """Return the result of ``work``, a call of an optional method; after an error, log it once and return False."""
         try:
             with self.guard.calling(method):
-                found = work()
-            return self.guard.typed(method, found, bool)
+                result = work()
+            return self.guard.typed(method, result, bool)
         except PluginError as error:
             if method not in self._reported:
                 self._reported.add(method)
                 _LOGGER.warning("objects are read without it: %s", error)
             return False
 
-    def _asked_once(self, name: str, wanted: type[T]) -> T:
+    def _read_attribute(self, name: str, expected_type: type[T]) -> T:
         with self.guard.calling(name):
-            found = getattr(self._store, name)
-        return self.guard.typed(name, found, wanted)
+            value = getattr(self._store, name)
+        return self.guard.typed(name, value, expected_type)
 
-    def _checked_items(self, method: str, found: Sequence[T], wanted: type[T]) -> Sequence[T]:
-        self.guard.check_type(method, found, Sequence)
-        for item in found:
-            self.guard.check_type(method, item, wanted)
-        return found
+    def _check_items(self, method: str, items: Sequence[T], item_type: type[T]) -> Sequence[T]:
+        self.guard.check_type(method, items, Sequence)
+        for item in items:
+            self.guard.check_type(method, item, item_type)
+        return items
 
     def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
-        left = list(keys)
+        remaining_keys = list(keys)
         failed: dict[str, StoreError] = {}
 
         def request(deadline_ns: int) -> None:
-            answer = self._store.delete(left, deadline_ns=deadline_ns)
+            answer = self._store.delete(remaining_keys, deadline_ns=deadline_ns)
             self.guard.check_type("delete", answer, Mapping)
             failed.update({key: error for key, error in answer.items() if not error.retriable})
-            again = {key: error for key, error in answer.items() if error.retriable}
-            left[:] = again
-            if again:
-                raise next(iter(again.values()))
+            retriable_errors = {key: error for key, error in answer.items() if error.retriable}
+            remaining_keys[:] = retriable_errors
+            if retriable_errors:
+                raise next(iter(retriable_errors.values()))
 
         try:
             self._requests.send("deletes", "delete", keys[0], request, lambda _: 0)
         except StoreError as error:
-            failed.update(dict.fromkeys(left, error))
+            failed.update(dict.fromkeys(remaining_keys, error))
         return failed
 
 

@@ -126,18 +126,20 @@ class Archiver:
             LogDirError: a log directory is missing (LogDirNotFoundError), or cannot be read.
             CorruptCheckpointError: the checkpoint of the high watermarks or of the log starts is damaged or too large.
         """
-        found = list(self._found())
-        counted = counters(self._plan.progress, found, self._waiting_bytes)
-        seen: dict[TopicPartition, str] = {}
-        for one, on_bytes in zip(found, counted, strict=True):
-            if one.log in seen:
-                error = StorageError(f"{one.log} is also in {seen[one.log]}: archive only one of them")
-                yield ArchivedLog(one.log, one.store.path(), error=error)
+        broker_logs = list(self._list_logs())
+        byte_counters = counters(self._plan.progress, broker_logs, self._waiting_bytes)
+        directory_by_log: dict[TopicPartition, str] = {}
+        for broker_log, on_bytes in zip(broker_logs, byte_counters, strict=True):
+            if broker_log.log in directory_by_log:
+                error = StorageError(
+                    f"{broker_log.log} is also in {directory_by_log[broker_log.log]}: archive only one of them"
+                )
+                yield ArchivedLog(broker_log.log, broker_log.store.path(), error=error)
                 continue
-            seen[one.log] = one.store.path()
-            yield from self._archive(one, on_bytes)
+            directory_by_log[broker_log.log] = broker_log.store.path()
+            yield from self._archive(broker_log, on_bytes)
 
-    def _found(self) -> Iterator[_Found]:
+    def _list_logs(self) -> Iterator[_BrokerLog]:
         """Yield the logs in the directories that the plan selects, except Kafka's cluster metadata."""
         for store in self._stores:
             is_live = store.is_acquired_elsewhere()  # before the read: a broker that stops meanwhile writes the file
@@ -148,19 +150,21 @@ class Archiver:
                 if log.topic == CLUSTER_METADATA_TOPIC or not self._plan.wants(log.topic):
                     continue
                 bound = (watermarks or {}).get(log, unknown)
-                yield _Found(store, log, folder, log_starts.get(log, 0), bound)
+                yield _BrokerLog(store, log, folder, log_starts.get(log, 0), bound)
 
-    def _waiting_bytes(self, found: _Found) -> int:
+    def _waiting_bytes(self, broker_log: _BrokerLog) -> int:
         """Return the bytes of the closed segments that are not archived yet, by the list of files; 0 after an error."""
         try:
-            files = found.store.open_log(found.folder)
-            remote = self._tier.log(found.log, read_topic_id(files) or derived_topic_id(found.log.topic))
+            files = broker_log.store.open_log(broker_log.folder)
+            remote = self._tier.log(broker_log.log, read_topic_id(files) or derived_topic_id(broker_log.log.topic))
             tier_end = remote.view().end_offset
-            named = ((file, parse_segment_file(file.name)) for file in files.list())
-            sizes = {name.base_offset: file.size_bytes for file, name in named if name and name.suffix == LOG_SUFFIX}
+            parsed_files = ((file, parse_segment_file(file.name)) for file in files.list())
+            sizes = {
+                name.base_offset: file.size_bytes for file, name in parsed_files if name and name.suffix == LOG_SUFFIX
+            }
         except StorageError:  # the pass over the log reports it
             return 0
-        return sum(sizes[base] for base, end in pairwise(sorted(sizes)) if tier_end < end <= found.bound)
+        return sum(sizes[base] for base, end in pairwise(sorted(sizes)) if tier_end < end <= broker_log.bound)
 
     def collect(self, collection: TierCollection) -> CollectReport:
         """Call ``TierCollection.collect_all`` for the logs to which this archiver has committed, and return its result.
@@ -172,10 +176,10 @@ class Archiver:
             self._written.clear()
         return total
 
-    def _archive(self, found: _Found, on_bytes: OnBytes) -> Iterator[ArchivedLog]:
-        store, log, bound = found.store, found.log, found.bound
+    def _archive(self, broker_log: _BrokerLog, on_bytes: OnBytes) -> Iterator[ArchivedLog]:
+        store, log, bound = broker_log.store, broker_log.log, broker_log.bound
         try:
-            files = store.open_log(found.folder)
+            files = store.open_log(broker_log.folder)
             topic_id = read_topic_id(files) or derived_topic_id(log.topic)
         except LogDirNotFoundError:
             return  # the topic was deleted, or the log moved, since the directory was listed
@@ -185,17 +189,17 @@ class Archiver:
         if self._settled.get((store.path(), log)) == (topic_id, bound):
             return
         remote = self._tier.log(log, topic_id)
-        one = _OneLog(files, remote, self._components, self._plan, found, on_bytes)
-        result = one.run()
-        if one.leader_epoch is not None:
-            self._written[TierLogName(log, topic_id)] = one.leader_epoch
+        log_pass = _LogPass(files, remote, self._components, self._plan, broker_log, on_bytes)
+        result = log_pass.run()
+        if log_pass.leader_epoch is not None:
+            self._written[TierLogName(log, topic_id)] = log_pass.leader_epoch
         if result.error is None:
             self._settled[store.path(), log] = topic_id, bound
         yield result
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _BrokerLog:
     """A log in a directory, with its log start and, as ``bound``, its high watermark in the checkpoints."""
 
     store: SegmentStore
@@ -205,7 +209,7 @@ class _Found:
     bound: int
 
 
-class _OneLog:
+class _LogPass:
     """One pass over one log."""
 
     def __init__(
@@ -214,12 +218,12 @@ class _OneLog:
         remote: TierLog,
         components: Components,
         plan: ArchivePlan,
-        found: _Found,
+        broker_log: _BrokerLog,
         on_bytes: OnBytes,
     ) -> None:
         self._files, self._remote, self._components, self._plan = files, remote, components, plan
-        self._directory = found.store.path()
-        self._bound, self._log_start, self._on_bytes = found.bound, found.log_start, on_bytes
+        self._directory = broker_log.store.path()
+        self._bound, self._log_start, self._on_bytes = broker_log.bound, broker_log.log_start, on_bytes
         self._skipped_offsets = 0
         self.leader_epoch: int | None = None  # the epoch that this pass writes in
 
@@ -253,11 +257,11 @@ class _OneLog:
         names = file_names(self._files)
         if not _may_wait(names, tiered.end_offset, self._bound):
             return
-        with ExitStack() as opened:
-            segments = open_pieces(self._files, self._components, opened, names=names)
+        with ExitStack() as resources:
+            segments = open_pieces(self._files, self._components, resources, names=names)
             epochs = read_epochs(self._files)  # read after the names: it is complete for closed segments
             start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
-            waiting = [found for found in segments[:-1] if start < found.end_offset <= self._bound]
+            waiting = [segment for segment in segments[:-1] if start < segment.end_offset <= self._bound]
             if waiting:
                 self._check_lineage(tiered, epochs)
                 self._offload(tiered, start, waiting, epochs)
@@ -286,7 +290,7 @@ class _OneLog:
         """Yield the waiting segments, after an empty segment for offsets before them that the broker has deleted."""
         log, topic_id = self._remote.name, self._remote.topic_id
         if waiting[0].base_offset > start:
-            yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
+            yield _empty_source(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
         reader = CheckedSources(self._files, log, topic_id, epochs, self._components)
         for segment in waiting:
             self._plan.wait_for(segment.size_bytes)
@@ -297,11 +301,11 @@ class _OneLog:
         """Raise StorageError if archive and broker have different leader epochs at the archive's last offset."""
         # One offset is enough: two logs that have diverged never become equal again.
         last = tiered.end_offset - 1
-        ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
-        if tiered.version and NO_EPOCH not in (ours, theirs) and ours != theirs:
+        local_epoch, archive_epoch = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
+        if tiered.version and NO_EPOCH not in (local_epoch, archive_epoch) and local_epoch != archive_epoch:
             raise StorageError(
-                f"{self._remote.name} and its archive have different records at offset {last}: leader epoch {ours} in "
-                f"the log, {theirs} in the archive: the broker lost archived records; archive to another URI"
+                f"{self._remote.name} and its archive have different records at offset {last}: leader epoch {local_epoch} in "
+                f"the log, {archive_epoch} in the archive: the broker lost archived records; archive to another URI"
             )
 
 
@@ -312,15 +316,15 @@ def derived_topic_id(topic: str) -> TopicId:
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
     """Return True if, by the file names, a closed segment may end above ``tier_end``, and at or below ``bound``."""
-    found = (parse_segment_file(name) for name in names)
-    bases = sorted({name.base_offset for name in found if name and name.suffix == LOG_SUFFIX})
+    parsed_names = (parse_segment_file(name) for name in names)
+    bases = sorted({name.base_offset for name in parsed_names if name and name.suffix == LOG_SUFFIX})
     return any(tier_end < end <= bound for _, end in pairwise(bases))
 
 
-def _nothing(
+def _empty_source(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
     """Return a segment without records for the offsets [start, end), which the broker has deleted."""
-    here = epochs.between(start, end)
-    info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
-    return SegmentSource(info, BytesSource(b""), {FileKind.LEADER_EPOCHS: format_epochs(here)})
+    leader_epochs = epochs.between(start, end)
+    info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), leader_epochs)
+    return SegmentSource(info, BytesSource(b""), {FileKind.LEADER_EPOCHS: format_epochs(leader_epochs)})

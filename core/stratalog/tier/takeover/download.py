@@ -75,7 +75,7 @@ class RestorePlan:
         return _segments_below(self.view, self.log_end)
 
 
-def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
+def plan_copy(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
     """Return the plan of a copy. The call reads the list of segments, but no segment.
 
     Args:
@@ -109,13 +109,13 @@ def _segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
         yield segment
 
 
-def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
+def write_epochs(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
     """Write the leader epoch checkpoint of a copy: all leader epochs of the tier, or only ``only_epoch``.
 
     Epochs from ``log_end`` on are written, too; the caller truncates them.
     """
-    one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
-    store_epochs(files, LEADER_EPOCHS_FILE, one or plan.view.leader_epochs)
+    replacement = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
+    store_epochs(files, LEADER_EPOCHS_FILE, replacement or plan.view.leader_epochs)
 
 
 def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:
@@ -135,30 +135,30 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
         LogDirError: the folder cannot be written. It is a DiskFullError if the disk is full.
     """
     bases = {segment.base_offset for segment in plan.parts()}
-    there = dict[str, int]()
+    size_by_name = dict[str, int]()
     for file in files.list():
-        named = parse_segment_file(file.name)
-        if named is not None and named.base_offset not in bases and named.suffix != SNAPSHOT_SUFFIX:
+        parsed_name = parse_segment_file(file.name)
+        if parsed_name is not None and parsed_name.base_offset not in bases and parsed_name.suffix != SNAPSHOT_SUFFIX:
             files.remove(file.name)  # an unfinished copy left it; the segment is copied again
         else:
-            there[file.name] = file.size_bytes
-    return sum(_copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
+            size_by_name[file.name] = file.size_bytes
+    return sum(_copy_segment(segment, files, size_by_name, on_bytes, only_epoch) for segment in plan.parts())
 
 
 def _copy_segment(
     segment: RemoteSegment,
     files: LogFiles,
-    there: Mapping[str, int],
+    size_by_name: Mapping[str, int],
     on_bytes: Callable[[int], None],
     only_epoch: int | None,
 ) -> bool:
-    """Copy one segment into a folder, durable on return; return False if ``there`` has its complete ``.log`` file.
+    """Copy one segment into a folder, durable on return; return False if ``size_by_name`` has its complete ``.log`` file.
 
-    ``there`` has the sizes (bytes) of the files in the folder, by name. Arguments and errors are those of
+    ``size_by_name`` has the sizes (bytes) of the files in the folder, by name. Arguments and errors are those of
     ``copy_segments``.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
-    if there.get(name) == segment.size_bytes:
+    if size_by_name.get(name) == segment.size_bytes:
         on_bytes(segment.size_bytes)
         return False
     for kind, suffix in _INDEXES:  # also empty indexes: Kafka logs an error if a segment has none
@@ -178,15 +178,15 @@ def _copy_log(
     segment: RemoteSegment, files: LogFiles, name: str, on_bytes: Callable[[int], None], only_epoch: int | None
 ) -> None:
     files.remove(name + UNFINISHED)
-    digest, changed = hashlib.sha256(), None if only_epoch is None else EpochSetter(only_epoch)
+    digest, epoch_setter = hashlib.sha256(), None if only_epoch is None else EpochSetter(only_epoch)
     with closing(files.open_segment(name + UNFINISHED, create=True)) as file:
         for position in range(0, segment.size_bytes, PIECE_BYTES):
             piece = segment.read(position, PIECE_BYTES)
             digest.update(piece)
-            file.append(piece if changed is None else changed.feed(piece))
+            file.append(piece if epoch_setter is None else epoch_setter.feed(piece))
             on_bytes(len(piece))
-        if changed is not None:
-            file.append(changed.rest())
+        if epoch_setter is not None:
+            file.append(epoch_setter.rest())
         file.sync()
     if digest.hexdigest() != segment.stored.sha256:
         segment.forget()

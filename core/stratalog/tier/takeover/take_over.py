@@ -42,7 +42,7 @@ It is above the epoch in which the first engine of a topic writes.
 
 @dataclass(frozen=True, slots=True)
 class AttachedLog:
-    """State of a log that was taken over from its tier, or of a partition that the tier lacks (``untiered``).
+    """State of a log that was taken over from its tier, or of a partition that the tier lacks (``missing_partitions``).
 
     Attributes:
         log: name of the log.
@@ -80,7 +80,7 @@ class AttachedLog:
     @property
     def open_transactions(self) -> int:
         """The number of transactions that have records in the tier, but no marker that ends them."""
-        return sum(found.transaction_first_offset >= 0 for found in self.producers)
+        return sum(producer.transaction_first_offset >= 0 for producer in self.producers)
 
     @property
     def offsets(self) -> LogOffsets:
@@ -95,35 +95,35 @@ class AttachedLog:
         )
 
 
-def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, uri: str) -> list[TierLogName]:
-    """Return the logs of the tier that ``wanted`` names, sorted.
+def select_logs(names: Iterable[TierLogName], topics: Collection[str] | None, uri: str) -> list[TierLogName]:
+    """Return the logs of the tier that ``topics`` names, sorted.
 
     Args:
         names: all logs of the tier that are not deleted.
-        wanted: names of topics, or ``NAME-ID`` for one of several topics with the same name; None selects all logs.
+        topics: names of topics, or ``NAME-ID`` for one of several topics with the same name; None selects all logs.
         uri: URI of the tier, for error texts.
 
     Raises:
         AttachError: a topic does not exist, or several selected topics have the same name.
     """
-    listed = sorted(names)
-    left = set(wanted or ())
-    found, ids = list[TierLogName](), dict[str, set[TopicId]]()
-    for name in listed:
+    sorted_names = sorted(names)
+    unknown = set(topics or ())
+    selected, ids_by_topic = list[TierLogName](), dict[str, set[TopicId]]()
+    for name in sorted_names:
         spellings = {name.log.topic, f"{name.log.topic}-{name.topic_id}"}
-        if wanted is None or not spellings.isdisjoint(wanted):
-            found.append(name)
-            ids.setdefault(name.log.topic, set()).add(name.topic_id)
-        left -= spellings
-    if left:
-        raise AttachError(str(unknown_topic(min(left), (name.log for name in listed), uri)))
-    for topic, known in ids.items():
-        if len(known) > 1:
-            choices = ", ".join(f"{topic}-{topic_id}" for topic_id in sorted(known))
+        if topics is None or not spellings.isdisjoint(topics):
+            selected.append(name)
+            ids_by_topic.setdefault(name.log.topic, set()).add(name.topic_id)
+        unknown -= spellings
+    if unknown:
+        raise AttachError(str(unknown_topic(min(unknown), (name.log for name in sorted_names), uri)))
+    for topic, topic_ids in ids_by_topic.items():
+        if len(topic_ids) > 1:
+            choices = ", ".join(f"{topic}-{topic_id}" for topic_id in sorted(topic_ids))
             raise AttachError(
                 f"topic {topic} is in {uri} under several ids: select it by id, and name all other topics: {choices}"
             )
-    return found
+    return selected
 
 
 def has_log(remote: TierLog) -> bool:
@@ -164,36 +164,36 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
     )
 
 
-def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
-    """Yield the partitions of the topics in ``found`` that ``found`` lacks, as empty logs from offset 0 on.
+def missing_partitions(attached_logs: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
+    """Yield the partitions of the topics in ``attached_logs`` that ``attached_logs`` lacks, as empty logs from offset 0 on.
 
     The number of partitions is that in ``topic`` of the logs; if all are None, nothing is yielded. The caller must
     create these partitions: with fewer partitions, a producer would assign keys to other partitions than before.
     """
     topics = dict[str, list[AttachedLog]]()
-    for log in found:
+    for log in attached_logs:
         topics.setdefault(log.log.topic, []).append(log)
     for topic, logs in topics.items():
-        there = {log.log.partition for log in logs}
+        partitions = {log.log.partition for log in logs}
         notes = [log.topic for log in logs if log.topic is not None]
         for partition in range(max((note.partitions for note in notes), default=0)):
-            if partition not in there:
-                begun = EpochCache().assign(FIRST_OWN_EPOCH, 0).entries
+            if partition not in partitions:
+                epochs = EpochCache().assign(FIRST_OWN_EPOCH, 0).entries
                 name = TopicPartition(topic, partition)
-                yield AttachedLog(name, logs[0].topic_id, FIRST_OWN_EPOCH, 0, 0, 0, begun, (), notes[0])
+                yield AttachedLog(name, logs[0].topic_id, FIRST_OWN_EPOCH, 0, 0, 0, epochs, (), notes[0])
 
 
-def write_folder(files: LogFiles, found: AttachedLog) -> None:
+def write_folder(files: LogFiles, log: AttachedLog) -> None:
     """Write the files of a log without local records into its folder; durable on return.
 
     Raises:
         LogDirError: a file could not be written; the folder may be incomplete.
     """
-    store_topic_id(files, found.topic_id)
-    store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)
-    if found.log_end:
-        store_snapshot(files, found.log_end, found.producers)
-    files.open_segment(segment_file(found.log_end, LOG_SUFFIX), create=True).close()
+    store_topic_id(files, log.topic_id)
+    store_epochs(files, LEADER_EPOCHS_FILE, log.epochs)
+    if log.log_end:
+        store_snapshot(files, log.log_end, log.producers)
+    files.open_segment(segment_file(log.log_end, LOG_SUFFIX), create=True).close()
     files.sync()
 
 

@@ -98,5 +98,5 @@ class Rewrapping:
         renewed, kind = layout.rewrapped(entry), f"rewrapped {entry.layout}"
         if renewed is not entry and verification.is_due(kind, is_bundled=layout.guard.is_bundled):
             check_renewed(entry, renewed, self._store, layout)
-            verification.passed(kind)
+            verification.record_success(kind)
         return renewed

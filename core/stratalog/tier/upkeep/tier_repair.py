@@ -144,7 +144,7 @@ class TierRepair:
                 return False
             if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
                 read_back(stored, given.sha256, given.source.files, store, layout)
-                store.verification.passed(stored.layout)
+                store.verification.record_success(stored.layout)
         except CorruptObjectError:
             return False
         return True

@@ -216,4 +216,4 @@ class SegmentUploader:
         except PluginError:
             put_objects.check()  # raises a PluginError of the store if the store is the cause
             raise
-        self._store.verification.passed(self._label)
+        self._store.verification.record_success(self._label)

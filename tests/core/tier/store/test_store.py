@@ -143,7 +143,7 @@ def test_the_budget_stops_repetitions_for_all_calls_and_fills_up_again() -> None
     budget = RetryBudget(2)
     assert [budget.take() for _ in range(3)] == [True, True, False]
     for _ in range(11):
-        budget.succeeded()
+        budget.refill()
     assert [budget.take() for _ in range(2)] == [True, False]
 
 

@@ -229,7 +229,7 @@ def test_our_layouts_are_read_back_only_if_the_store_has_no_checksums() -> None:
 @pytest.mark.parametrize(("store", "layout"), [(False, True), (True, False), (False, False)])
 def test_each_object_is_read_back_if_the_store_or_its_writer_is_a_strangers(store: bool, layout: bool) -> None:  # noqa: FBT001 - a parameter
     verification = Verification("auto", is_bundled=store, trusts_store=store)
-    verification.passed("a@1")
+    verification.record_success("a@1")
     assert verification.is_due("a@1", is_bundled=layout)
 
 
@@ -237,7 +237,7 @@ def test_the_first_of_each_kind_is_read_back_until_one_has_passed() -> None:
     verification = Verification("first", is_bundled=False, trusts_store=False)
     assert verification.is_due("a@1", is_bundled=False)
     assert verification.is_due("a@1", is_bundled=False), "it has not passed yet"
-    verification.passed("a@1")
+    verification.record_success("a@1")
     assert not verification.is_due("a@1", is_bundled=False)
     assert verification.is_due("b@1", is_bundled=False)
 
