@@ -127,20 +127,20 @@ class Tier(CheckedArguments, Closeable):
             StorePermissionError: the credentials do not suffice.
             StoreError: the store failed.
         """
-        tried = partial(_listed, store) if read_only else partial(probe, store, env)
-        probed, away = None, None
+        test = partial(_probe_by_listing, store) if read_only else partial(probe, store, env)
+        probed, failure = None, None
         try:
-            probed = tried()
+            probed = test()
         except BaseException as error:
             if not (allow_offline and isinstance(error, StoreError) and error.retriable):
                 store.close()
                 raise
-            away = error
+            failure = error
         if probed is not None and not probed.shared:
             _LOGGER.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads, folder=folder)
-        availability = TierAvailability(store.uri, env.clock, tried, probed, away, allow_offline=allow_offline)
+        availability = TierAvailability(store.uri, env.clock, test, probed, failure, allow_offline=allow_offline)
         authenticity = Authenticity(layouts)
         return cls(TierComponents(store, fetcher, PageCache(), env, limits, availability, read_only, authenticity))
 
@@ -187,10 +187,10 @@ class Tier(CheckedArguments, Closeable):
         The log of a deleted topic has a root until ``TierLog.collect`` deletes it. One log costs at most one request,
         even if it has many objects.
         """
-        return tuple(name for name, version in self._listed() if version is not None)
+        return tuple(name for name, version in self._list_logs() if version is not None)
 
     def listing(
-        self, topics: Collection[str] | None = None, known: Mapping[TierLogName, int] = NOTHING_KNOWN
+        self, topics: Collection[str] | None = None, known_versions: Mapping[TierLogName, int] = NOTHING_KNOWN
     ) -> TierListing:
         """Return all logs that have a manifest root, each with the version of its newest root; may raise StoreError.
 
@@ -198,19 +198,19 @@ class Tier(CheckedArguments, Closeable):
 
         Args:
             topics: names of the topics to list; None lists all.
-            known: ``versions`` of an earlier listing, which save requests.
+            known_versions: ``versions`` of an earlier listing, which save requests.
         """
-        began, found = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
+        began, versions = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
-            for name, version in self._listed(start, known):
+            for name, version in self._list_logs(start, known_versions):
                 if version is not None and (topics is None or name.log.topic in topics):
-                    found[name] = version
-        return TierListing(found, began)
+                    versions[name] = version
+        return TierListing(versions, began)
 
     def was_collected(self, topic: str, topic_id: TopicId) -> bool:
         """Return True if a topic with this computed id was deleted, and its objects were collected."""
         key = deleted_topic_key(topic, topic_id)
-        return any(found.key == key for found in self._store.list(key, limit=1))
+        return any(info.key == key for info in self._store.list(key, limit=1))
 
     def lost(self) -> tuple[TierLogName, ...]:
         """Return the logs that need ``rebuild``: logs with segments but no manifest, or with an unfinished rebuild.
@@ -223,7 +223,7 @@ class Tier(CheckedArguments, Closeable):
         """
         return tuple(
             name
-            for name, version in self._listed()
+            for name, version in self._list_logs()
             if (self._has_segments(log_prefix(*name)) if version is None else self._lacks_segments(name))
         )
 
@@ -281,13 +281,13 @@ class Tier(CheckedArguments, Closeable):
         if not first or is_own_key(first[0].key):
             return {}
         try:
-            reading = self.fetcher.layouts.by_name(layout)
+            foreign_layout = self.fetcher.layouts.by_name(layout)
         except UnknownComponentError:
             return {}
-        found = dict[TierLogName, list[StoredSegment]]()
-        for stored in reading.discover(list(self._store.list_all("")), self._store.read_exactly):
-            found.setdefault(TierLogName(stored.info.log, stored.info.topic_id), []).append(stored)
-        return found
+        segments_by_log = dict[TierLogName, list[StoredSegment]]()
+        for entry in foreign_layout.discover(list(self._store.list_all("")), self._store.read_exactly):
+            segments_by_log.setdefault(TierLogName(entry.info.log, entry.info.topic_id), []).append(entry)
+        return segments_by_log
 
     def _has_segments(self, prefix: str, start: int = 0) -> bool:
         """Return True if the log with this prefix has objects of segments at or above an offset; send one request.
@@ -305,38 +305,38 @@ class Tier(CheckedArguments, Closeable):
             return False
         return root is not None and self.is_half_rebuilt(root)
 
-    def _listed(
-        self, start: str = "", known: Mapping[TierLogName, int] | None = None
+    def _list_logs(
+        self, start: str = "", known_versions: Mapping[TierLogName, int] | None = None
     ) -> Iterator[tuple[TierLogName, int | None]]:
         """Yield the logs whose keys begin with ``start``, each with the version of a root; None if it has no root.
 
-        With ``known``, it is the newest version. Otherwise it can be any: pages skip the rest of a log.
+        With ``known_versions``, it is the newest version. Otherwise it can be any: pages skip the rest of a log.
         """
-        seen = after = ""
+        prefix = after = ""
         name: TierLogName | None = None
         newest: int | None = None
         while True:
             page = self._store.list(start, after=after)
             for info in page:
-                if not seen or not info.key.startswith(seen):
+                if not prefix or not info.key.startswith(prefix):
                     if name is not None:
                         yield name, newest
-                    seen = _prefix_of(info.key)
-                    named = parse_log_prefix(info.key) if seen else None
-                    name, newest = TierLogName(*named) if named is not None else None, None
-                version = parse_manifest_key(seen, info.key) if name is not None else None
+                    prefix = _prefix_of(info.key)
+                    parsed_prefix = parse_log_prefix(info.key) if prefix else None
+                    name, newest = TierLogName(*parsed_prefix) if parsed_prefix is not None else None, None
+                version = parse_manifest_key(prefix, info.key) if name is not None else None
                 newest = newest if version is None else version  # keys ascend, and so do versions
             if len(page) < LIST_LIMIT:
                 break
             after = page[-1].key
-            if name is not None and (known is None or not after.startswith(manifest_prefix(seen))):
-                after = after_log_prefix(seen)
-            elif name is not None and known is not None:
-                after = max(after, manifest_key(seen, max(known.get(name, 0) - 1, 0)))
+            if name is not None and (known_versions is None or not after.startswith(manifest_prefix(prefix))):
+                after = after_log_prefix(prefix)
+            elif name is not None and known_versions is not None:
+                after = max(after, manifest_key(prefix, max(known_versions.get(name, 0) - 1, 0)))
         if name is not None:
             yield name, newest
 
-    def opened(self) -> tuple[TierLog, ...]:
+    def open_logs(self) -> tuple[TierLog, ...]:
         """Return the objects that ``log`` has returned, except those that were released."""
         with self._lock:
             return tuple(self._logs.values())
@@ -353,7 +353,7 @@ class Tier(CheckedArguments, Closeable):
         self._store.close()
 
 
-def _listed(store: TierStore) -> ProbeResult:
+def _probe_by_listing(store: TierStore) -> ProbeResult:
     """List one key, for a tier that is only read; return its ProbeResult."""
     store.list("", limit=1)
     return ProbeResult(shared=True)
@@ -361,6 +361,6 @@ def _listed(store: TierStore) -> ProbeResult:
 
 def _prefix_of(key: str) -> str:
     """Return the key prefix of the log that ``key`` belongs to; "" if ``key`` is not that of a log of stratalog."""
-    named = parse_log_prefix(key)
-    prefix = log_prefix(*named) if named else ""
+    parsed_prefix = parse_log_prefix(key)
+    prefix = log_prefix(*parsed_prefix) if parsed_prefix else ""
     return prefix if key.startswith(prefix) else ""

@@ -26,7 +26,7 @@ from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.tier_log_reader import TierComponents, TierLogReader
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
-from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
+from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, mac_change, spans
 from stratalog.tier.upkeep.manifest_rebuild import rebuild_change
 from stratalog.tier.upkeep.orphans import Owner
 from stratalog.tier.upload.uploader import OffloadReport, SegmentUploader
@@ -80,16 +80,18 @@ class TierLog(TierLogReader):
     def duty(self) -> Iterator[None]:
         """Return a context in which no other thread offloads, collects, claims, truncates or appends to the log.
 
-        Such operations wait until the ``with`` block ends. ``commit``, ``expire``, ``clear`` and ``delete`` do not
-        wait.
+        Such operations wait until the ``with`` block ends. ``commit``, ``expire``, ``recompact``, ``clear`` and
+        ``delete`` do not wait.
         """
         with self._duty:
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
-        label, found = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(self.objects, self.env, self.prefix, label, found, section, self.commit, self.uploads)
+        label, guarded_layout = self.layouts.label(layout), self.layouts.by_name(layout)
+        return SegmentUploader(
+            self.objects, self.env, self.prefix, label, guarded_layout, section, self.commit, self.uploads
+        )
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
@@ -112,27 +114,27 @@ class TierLog(TierLogReader):
         entries = list(entries)
         if not entries:
             return
-        named = self._named_among(entries)
+        named_keys = self._find_named_keys(entries)
         for entry in entries:
-            self.uploads.deleted(entry.keys, self.objects.delete(sorted(entry.keys - named)))
+            self.uploads.end_deleted(entry.keys, self.objects.delete(sorted(entry.keys - named_keys)))
 
-    def _named_among(self, entries: Sequence[StoredSegment]) -> set[str]:
+    def _find_named_keys(self, entries: Sequence[StoredSegment]) -> set[str]:
         """Return the keys of the objects of ``entries`` that existing roots name, and keys of other named objects.
 
         A segment may have been committed although its writer got an error, and a merge may have replaced it since.
         """
         start, end = min(entry.info.base_offset for entry in entries), max(entry.info.end_offset for entry in entries)
-        wanted, named, read = object_keys(entries), set[str](), set[str]()
-        since_ms = min(upload_time_ms(key) or 0 for key in wanted) - GRACE_MS  # clocks of writers differ by less
+        own_keys, named_keys, read_pages = object_keys(entries), set[str](), set[str]()
+        since_ms = min(upload_time_ms(key) or 0 for key in own_keys) - GRACE_MS  # clocks of writers differ by less
         for root in self.history():
-            if wanted <= named or root.end_offset <= start or root.created_ms < since_ms:
+            if own_keys <= named_keys or root.end_offset <= start or root.created_ms < since_ms:
                 break  # an older root names no other object of the segments
-            named |= object_keys(root.entries)
+            named_keys |= object_keys(root.entries)
             for ref in leaves(root.pages, self.pages, start):
-                if ref.base_offset < end and ref.sha256 not in read:  # adjacent roots share most pages
-                    named |= object_keys(self.pages.entries(ref))
-                    read.add(ref.sha256)
-        return named
+                if ref.base_offset < end and ref.sha256 not in read_pages:  # adjacent roots share most pages
+                    named_keys |= object_keys(self.pages.entries(ref))
+                    read_pages.add(ref.sha256)
+        return named_keys
 
     # --- offload and trims -------------------------------------------------------------------------------------------
 
@@ -168,12 +170,12 @@ class TierLog(TierLogReader):
             The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
         """
         self.check_writable()
-        at = LogBounds(leader_epoch, log_start, high_watermark, topic)
+        bounds = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
             self.check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
-            return self.uploader(layout, section).offload(head, sources, at)
+            return self.uploader(layout, section).offload(head, sources, bounds)
 
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
@@ -188,8 +190,8 @@ class TierLog(TierLogReader):
             return self.root
         self.check_not_lost(log_start)
         with self._duty:
-            at = LogBounds(leader_epoch, log_start, high_watermark, topic)
-            return self.commit(leader_epoch, lambda root: create_change(root, at))
+            bounds = LogBounds(leader_epoch, log_start, high_watermark, topic)
+            return self.commit(leader_epoch, lambda root: create_change(root, bounds))
 
     def rewrap(self) -> RewrapReport:
         """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed ones.
@@ -206,10 +208,10 @@ class TierLog(TierLogReader):
             for start, end in spans(root, self.pages):
                 rewrapping = Rewrapping(self.layouts, self.objects, partial(self.entries, start, end))
                 self.commit(root.leader_epoch, rewrapping.decide, set(ChangeKind))
-                done = rewrapping.report
-                total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
+                report = rewrapping.report
+                total = RewrapReport(total.segments + report.segments, total.rewrapped + report.rewrapped)
             if self.root is not None and self._tier.authenticity.is_due(self.root):
-                self.commit(root.leader_epoch, authenticated, set(ChangeKind))
+                self.commit(root.leader_epoch, mac_change, set(ChangeKind))
             return total
 
     def cancel_pending_commits(self, *, leader_epoch: int) -> None:
@@ -319,7 +321,7 @@ class TierLog(TierLogReader):
                 with contextlib.suppress(FencedEpochError):  # the next commit raises it
                     self.commit(leader_epoch, lambda _: None)
             if with_orphans:
-                self.uploads.looked()
+                self.uploads.begin_search()
             finder = self.new_finder()  # its own finder: a collection begins with a listing, and must not block commits
             return Collector(
                 self.objects,
@@ -329,7 +331,7 @@ class TierLog(TierLogReader):
                 grace_ms=grace_ms,
                 history_ms=history_ms,
                 with_orphans=with_orphans,
-                owner=None if leader_epoch is None else Owner(leader_epoch, self.uploads, self._fenced),
+                owner=None if leader_epoch is None else Owner(leader_epoch, self.uploads, self._fence),
             ).collect()
 
     @property
@@ -338,8 +340,8 @@ class TierLog(TierLogReader):
         return self.uploads.has_left
 
     @contextlib.contextmanager
-    def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
-        """Commit a root, and block other commits of this process until the ``with`` block ends (``Owner.fenced``)."""
+    def _fence(self, leader_epoch: int) -> Iterator[Root | None]:
+        """Commit a root, and block other commits of this process until the ``with`` block ends (``Owner.fence``)."""
         with self._lock:
             yield self.commit(
                 leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")
@@ -353,8 +355,8 @@ class TierLog(TierLogReader):
         """
         if self.root is not None or log_start == 0:
             return
-        stored = self.objects.list(segments_prefix(self.prefix), limit=1)
-        lowest = parse_segment_key(self.prefix, stored[0].key) if stored else None
+        infos = self.objects.list(segments_prefix(self.prefix), limit=1)
+        lowest = parse_segment_key(self.prefix, infos[0].key) if infos else None
         if lowest is None or (log_start is not None and lowest.base_offset >= log_start):
             return
         self.refresh()  # another writer may have created the log since the root was read

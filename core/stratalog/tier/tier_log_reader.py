@@ -69,13 +69,13 @@ class TierLogReader(CheckedArguments):
         self.objects, self.fetcher, self.env = components.store, components.fetcher, components.env
         self.layouts, self.availability = components.fetcher.layouts, components.availability
         self._tier = components
-        self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
+        self._lock = threading.RLock()  # guards the finder, the committer, and every change of _adopted and _assumed
         self._finder = self.new_finder()
-        self.pages = self._pages_in(components.page_cache)
-        self._seen: tuple[Root | None, RemoteView] | None = None  # never changed in place: reads need no lock
+        self.pages = self._new_pages(components.page_cache)
+        self._adopted: tuple[Root | None, RemoteView] | None = None  # never changed in place: reads need no lock
         self._assumed: RemoteView | None = None
-        self._again: Callable[[], None] | None = None
-        self._noted: tuple[int, str] | None = None  # version and identity that the head must continue
+        self._rejoin: Callable[[], None] | None = None
+        self._expected: tuple[int, str] | None = None  # version and identity that the head must continue
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
@@ -98,7 +98,7 @@ class TierLogReader(CheckedArguments):
             ConfigError: the key of the head's MAC is missing.
             UnknownComponentError: a newer stratalog wrote the head.
         """
-        self._check_here()
+        self._check_available()
         with self._lock:
             head = self._finder.find()
             return self._adopt(head.root if head else None)[1]
@@ -109,14 +109,14 @@ class TierLogReader(CheckedArguments):
         ``version`` is the version of the log's newest root in the listing. The call usually sends no request if that
         root was read before, and one otherwise.
         """
-        self._check_here()
+        self._check_available()
         with self._lock:
             head = self._finder.find_listed(version, began)
             return self._adopt(head.root if head else None)[1]
 
-    def view_as_of(self, wanted: AsOf) -> RemoteView:
+    def view_as_of(self, version_or_time: AsOf) -> RemoteView:
         """Return the state of the log in the tier at an earlier version or time; raise errors as ``History.as_of``."""
-        head = History(self.new_finder()).as_of(wanted)
+        head = History(self.new_finder()).as_of(version_or_time)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
@@ -136,7 +136,7 @@ class TierLogReader(CheckedArguments):
 
     def new_pages(self) -> Pages:
         """Return a reader of the log's manifest pages with its own, empty cache."""
-        return self._pages_in(PageCache())
+        return self._new_pages(PageCache())
 
     def check_writable(self) -> None:
         """Raise unless the tier can be used and was opened for writing.
@@ -147,7 +147,7 @@ class TierLogReader(CheckedArguments):
         """
         if self._tier.read_only:
             raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self.objects.uri)
-        self._check_here()
+        self._check_available()
 
     @property
     def root(self) -> Root | None:
@@ -190,7 +190,7 @@ class TierLogReader(CheckedArguments):
 
         Otherwise the next read of the head raises TamperedManifestError. Nothing is compared if ``identity`` is "".
         """
-        self._noted = (version, identity) if identity else None
+        self._expected = (version, identity) if identity else None
 
     # --- while the store is unavailable ------------------------------------------------------------------------------
 
@@ -213,9 +213,9 @@ class TierLogReader(CheckedArguments):
         """True if the store is available and the log is not in the assumed state."""
         return self._assumed is None and self.availability.error is None
 
-    def when_wanted(self, again: Callable[[], None]) -> None:
+    def when_wanted(self, rejoin: Callable[[], None]) -> None:
         """Set the function that ``wanted`` calls to make the log rejoin its tier."""
-        self._again = again
+        self._rejoin = rejoin
 
     def wanted(self) -> StoreError:
         """Try to rejoin the tier by the function of ``when_wanted``; return the error that a read must raise.
@@ -223,9 +223,9 @@ class TierLogReader(CheckedArguments):
         The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is
         not called while another thread tests the store.
         """
-        if self._again is not None and not self.availability.is_trying:
+        if self._rejoin is not None and not self.availability.is_trying:
             with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error
-                self._again()
+                self._rejoin()
         return self.availability.unavailable()
 
     def rejoin(self) -> Root | None:
@@ -247,44 +247,44 @@ class TierLogReader(CheckedArguments):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _pages_in(self, cache: PageCache) -> Pages:
+    def _new_pages(self, cache: PageCache) -> Pages:
         limit_bytes = self._tier.limits.manifest_bytes
         return Pages(self.objects, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
-        if self._seen is None or self._assumed is not None:
+        if self._adopted is None or self._assumed is not None:
             self.refresh()
-        assert self._seen is not None
-        return self._seen
+        assert self._adopted is not None
+        return self._adopted
 
     def _adopt(self, root: Root | None) -> tuple[Root | None, RemoteView]:
         """Let ``view`` and ``root`` return this root, which was read or committed, from now on. The caller holds _lock."""
-        if self._noted is not None:
-            self._check_noted(root, *self._noted)
-            self._noted = None
-        if self._seen is None or root is not self._seen[0]:
-            self._seen = root, self._view_of(root)
-        return self._seen
+        if self._expected is not None:
+            self._check_expected(root, *self._expected)
+            self._expected = None
+        if self._adopted is None or root is not self._adopted[0]:
+            self._adopted = root, self._view_of(root)
+        return self._adopted
 
-    def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
+    def _check_expected(self, root: Root | None, version: int, identity: str) -> None:
         """Raise TamperedManifestError unless ``root`` is or continues the root that was set by ``expect``."""
-        wrong = ""
-        # A repair may have replaced the noted root; then later roots have its stand-in id.
-        known = {identity.partition(" ")[0], stand_in_commit_id(self.prefix, version)}
+        defect = ""
+        # A repair may have replaced the expected root; then later roots have its stand-in id.
+        known_ids = {identity.partition(" ")[0], stand_in_commit_id(self.prefix, version)}
         if root is None:
-            wrong = "the manifest is gone"
+            defect = "the manifest is gone"
         elif root.mac is None:
-            wrong = "the newest root has no MAC, but an earlier root had one"
+            defect = "the newest root has no MAC, but an earlier root had one"
         elif root.version < version:
-            wrong = f"the newest root is version {root.version}"
+            defect = f"the newest root is version {root.version}"
         elif root.version == version and root.identity != identity:
-            wrong = f"version {version} is another root"
-        elif root.version < version + RECENT_COMMITS and known.isdisjoint(root.recent_commits):
-            wrong = f"version {root.version} does not continue it"
-        if wrong:
+            defect = f"version {version} is another root"
+        elif root.version < version + RECENT_COMMITS and known_ids.isdisjoint(root.recent_commits):
+            defect = f"version {root.version} does not continue it"
+        if defect:
             key = manifest_key(self.prefix, root.version if root is not None else version)
             raise TamperedManifestError(
-                f"{wrong}: the note on local disk is about version {version} of {self.name}", key
+                f"{defect}: the note on local disk is about version {version} of {self.name}", key
             )
 
     def _view_of(self, root: Root | None) -> RemoteView:
@@ -301,7 +301,7 @@ class TierLogReader(CheckedArguments):
             root.change == ChangeKind.DELETE,
         )
 
-    def _check_here(self) -> None:
+    def _check_available(self) -> None:
         """Raise the error of ``availability.unavailable`` if the tier is offline, or the log is in the assumed state."""
         self.availability.check()
         if self._assumed is not None:

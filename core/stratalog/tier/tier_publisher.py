@@ -70,17 +70,17 @@ class TierPublisher:
         layout = self._config.tier_layout
         return self.log.uploader(layout, self._config.sections.get(layout)).upload(source, self.leader_epoch)
 
-    def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
+    def upload_built(self, segment: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
         """Store a built segment as ``upload``, and remove its local files, also after an error."""
         try:
-            return self.upload(built_source(built, self.log.name, self.log.topic_id, facts, self._config))
+            return self.upload(built_source(segment, self.log.name, self.log.topic_id, facts, self._config))
         finally:
-            built.discard()
+            segment.discard()
 
-    def add(self, wanted: Appending) -> Root | None:
+    def add(self, appending: Appending) -> Root | None:
         """Append stored segments at the log's end in one commit; return the latest root afterwards.
 
-        If an earlier call with the same ``wanted.mark`` or a higher one succeeded, commit nothing.
+        If an earlier call with the same ``appending.mark`` or a higher one succeeded, commit nothing.
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
@@ -88,11 +88,11 @@ class TierPublisher:
             StoreError: the store failed; call again.
         """
         with self.log.duty():
-            head = self.log.commit(self.leader_epoch, wanted.decide, BULK)
-        self._named(wanted.entries)
+            head = self.log.commit(self.leader_epoch, appending.decide, BULK)
+        self._end_uploads(appending.entries)
         return head
 
-    def replace_planned(self, wanted: Replacing) -> Root | None:
+    def replace_planned(self, replacing: Replacing) -> Root | None:
         """Replace segments by others that are stored, in one commit; return the latest root afterwards.
 
         Raises:
@@ -103,11 +103,11 @@ class TierPublisher:
         """
 
         def decide(root: Root | None) -> Change | None:
-            return wanted.change(root, self.log.entries(*wanted.span, root))
+            return replacing.change(root, self.log.entries(*replacing.span, root))
 
         with self.log.duty():
             head = self.log.commit(self.leader_epoch, decide, BULK)
-        self._named(wanted.entries)
+        self._end_uploads(replacing.entries)
         return head
 
     def swap(
@@ -132,10 +132,10 @@ class TierPublisher:
         try:
             self.log.commit(self.leader_epoch, decision.decide)
         except BaseException:
-            self.log.uploads.leave(key for found in swaps for key in found.new.keys)
+            self.log.uploads.leave(key for swap in swaps for key in swap.new.keys)
             raise
-        self._named(found.new for found in decision.placed)
-        self.discard([found.new for found in swaps if found not in decision.placed])
+        self._end_uploads(swap.new for swap in decision.placed)
+        self.discard([swap.new for swap in swaps if swap not in decision.placed])
         return decision.placed
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
@@ -144,7 +144,7 @@ class TierPublisher:
         If an object cannot be deleted now, the collector deletes it later.
         """
         keys = {key for entry in entries for key in entry.keys}
-        self.log.uploads.deleted(keys, self.log.objects.delete(sorted(keys)))
+        self.log.uploads.end_deleted(keys, self.log.objects.delete(sorted(keys)))
 
-    def _named(self, entries: Iterable[StoredSegment]) -> None:
+    def _end_uploads(self, entries: Iterable[StoredSegment]) -> None:
         self.log.uploads.end(key for entry in entries for key in entry.keys)

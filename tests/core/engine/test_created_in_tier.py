@@ -221,7 +221,7 @@ def test_an_engine_that_finds_its_log_taken_over_while_it_creates_it_takes_no_ap
             if request.kind == "create":
                 place.fault_of = None
                 assert engine.tier is not None
-                topic_id = engine.tier.opened()[0].topic_id
+                topic_id = engine.tier.open_logs()[0].topic_id
                 with place.rival().engine("rival") as other:
                     assert other.tier is not None
                     other.tier.log(T0, topic_id).create(leader_epoch=3, log_start=0, high_watermark=0)

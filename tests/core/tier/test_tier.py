@@ -198,7 +198,7 @@ def test_a_listing_has_the_newest_versions_and_skips_those_that_are_known() -> N
     assert found.versions == dict(zip(names, (5 * LIST_LIMIT, 7, 3), strict=True))
     assert store.counts["list"] == 6
     store.counts.clear()
-    assert tier.listing(known=found.versions).versions == found.versions
+    assert tier.listing(known_versions=found.versions).versions == found.versions
     assert store.counts["list"] == 2
     assert tier.listing(["orders"], found.versions).versions == {names[0]: 5 * LIST_LIMIT}
     assert tier.listing([]).versions == {}

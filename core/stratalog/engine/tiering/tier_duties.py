@@ -234,7 +234,7 @@ class TierDuties:
                 if name not in known:
                     self._tier.log(*name)
             self._looked_for_emptied = True
-        opened = [found for found in self._tier.opened() if TierLogName(found.name, found.topic_id) not in known]
+        opened = [found for found in self._tier.open_logs() if TierLogName(found.name, found.topic_id) not in known]
         return [found for found in opened if _is_emptied(found)]
 
     def _note(self, name: TopicPartition, error: str) -> None:

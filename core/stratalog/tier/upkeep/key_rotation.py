@@ -37,7 +37,7 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
         yield root.entries[0].info.base_offset, root.end_offset
 
 
-def authenticated(root: Root | None) -> Change | None:
+def mac_change(root: Root | None) -> Change | None:
     """Return a change that keeps all entries, and whose commit adds a MAC of the active key; None without a root."""
     return None if root is None else root.unchanged(_kind_after(root), "the root is authenticated by the active key")
 

@@ -40,13 +40,13 @@ class Owner:
     Attributes:
         leader_epoch: leader epoch of the log.
         uploads: the uploads of this process.
-        fenced: returns a context that commits a root in the given leader epoch, and blocks other commits of this
+        fence: returns a context that commits a root in the given leader epoch, and blocks other commits of this
             process until the ``with`` block ends. The value of the context is that root, None if the log has no root.
     """
 
     leader_epoch: int
     uploads: Uploads
-    fenced: Callable[[int], AbstractContextManager[Root | None]]
+    fence: Callable[[int], AbstractContextManager[Root | None]]
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class OrphanCollector:
         owner = self._owner if self._owner is not None and self._owner.leader_epoch == head_epoch else None
         newest = head_epoch if owner is not None else head_epoch - 1
         # Read before the store is listed: uploads that begin later are younger.
-        own: Collection[str] = owner.uploads.under_way() if owner is not None else ()
+        own: Collection[str] = owner.uploads.registered_keys() if owner is not None else ()
         fenced, ours, young = _Leftovers(), _Leftovers(), _Leftovers()
         for found in self._all():
             epoch = self._epoch_of(found.key)
@@ -146,10 +146,10 @@ class OrphanCollector:
 
     def _collect_ours(self, ours: _Leftovers, owner: Owner) -> int:
         try:
-            with owner.fenced(owner.leader_epoch) as root:
+            with owner.fence(owner.leader_epoch) as root:
                 if root is None:
                     return 0
-                named = named_keys((root,), self._pages).union(owner.uploads.under_way())
+                named = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
                 dead = ours.without(named)
                 self._delete(dead)
                 return len(dead)

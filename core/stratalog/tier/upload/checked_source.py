@@ -86,7 +86,7 @@ class CheckedSources:
         )
         self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
 
-    def source(self, whole: Segment, base_offset: int) -> SegmentSource:
+    def source(self, segment: Segment, base_offset: int) -> SegmentSource:
         """Check a segment from ``base_offset`` on, and return it as the source of an upload.
 
         Raises:
@@ -94,60 +94,60 @@ class CheckedSources:
             CorruptBatchError: a batch is damaged, or its leader epoch differs from the checkpoint.
             StorageError: ``base_offset`` is inside a batch.
         """
-        segment = SegmentPart(whole, base_offset)
+        part = SegmentPart(segment, base_offset)
         try:
-            found = self._checked(segment)
+            valid_part = self._check_batches(part)
         except CorruptBatchError:
-            segment.check_unchanged()
+            part.check_unchanged()
             raise
-        epochs = self._epochs.between(segment.base_offset, segment.end_offset)
+        epochs = self._epochs.between(part.base_offset, part.end_offset)
         info = SegmentInfo(
             log=self._log,
             topic_id=self._topic_id,
-            base_offset=segment.base_offset,
-            end_offset=segment.end_offset,
-            size_bytes=segment.size_bytes,
-            max_timestamp_ms=found.largest.timestamp_ms,
-            modified_ms=segment.modified_ms,
+            base_offset=part.base_offset,
+            end_offset=part.end_offset,
+            size_bytes=part.size_bytes,
+            max_timestamp_ms=valid_part.largest.timestamp_ms,
+            modified_ms=part.modified_ms,
             leader_epochs=epochs,
         )
-        info = with_record_facts(info, segment, self._components)
-        extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
+        info = with_record_facts(info, part, self._components)
+        extras = found_extras(segment, info) if part.base_offset == segment.base_offset else b""
         return segment_source(
             info,
-            CheckedBytes(segment, self._components),
-            self._indexes(segment, found),
+            CheckedBytes(part, self._components),
+            self._indexes(part, valid_part),
             self._components,
-            snapshot=self._snapshot(segment.end_offset),
+            snapshot=self._snapshot(part.end_offset),
             extras=extras,
         )
 
-    def _checked(self, segment: SegmentPart) -> ValidPart:
+    def _check_batches(self, segment: SegmentPart) -> ValidPart:
         """Read a segment once and check its batches; raise CorruptBatchError if one is damaged."""
         if self._producers is None or self._producers.end_offset != segment.base_offset:
-            self._producers = self._stored_producers(segment.base_offset)
+            self._producers = self._read_producers(segment.base_offset)
         state = self._producers or ProducerState()
-        found = scan_valid_part(
+        valid_part = scan_valid_part(
             segment, self._components, TopicConfig(), _CheckedReplay(state, self._epochs, segment, self._components)
         )
-        if found.damage is not None:
-            raise found.damage
-        if found.end_offset > segment.end_offset:
-            reason = f"the segment has offsets up to {found.end_offset}, but ends at {segment.end_offset}"
+        if valid_part.damage is not None:
+            raise valid_part.damage
+        if valid_part.end_offset > segment.end_offset:
+            reason = f"the segment has offsets up to {valid_part.end_offset}, but ends at {segment.end_offset}"
             raise CorruptBatchError(reason, segment.label)
         state.end_offset = segment.end_offset
-        return found
+        return valid_part
 
-    def _stored_producers(self, offset: int) -> ProducerState | None:
+    def _read_producers(self, offset: int) -> ProducerState | None:
         """Return the producers' state at ``offset``; None if ``offset`` is above 0 and has no valid snapshot."""
         if offset == 0:
             return ProducerState()
-        data = self._stored_snapshot(offset)
+        data = self._read_snapshot(offset)
         if data is None:
             return None
         return ProducerState.restored(decode_snapshot(data, ""), offset)
 
-    def _stored_snapshot(self, offset: int) -> bytes | None:
+    def _read_snapshot(self, offset: int) -> bytes | None:
         """Return the bytes of the snapshot at ``offset``, None if there is no valid one."""
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         data = self._files.read_small(name)
@@ -160,14 +160,17 @@ class CheckedSources:
         return data
 
     def _snapshot(self, offset: int) -> bytes | None:
-        stored = self._stored_snapshot(offset)
-        if stored is None and self._producers is not None:
+        snapshot = self._read_snapshot(offset)
+        if snapshot is None and self._producers is not None:
             return encode_snapshot(self._producers.entries())
-        return stored
+        return snapshot
 
-    def _indexes(self, segment: SegmentPart, found: ValidPart) -> dict[IndexRole, Buffer]:
-        made = {role: segment.index_entries(role) for role in _DISPOSABLE}
-        return {**made, IndexRole.TRANSACTION: segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]}
+    def _indexes(self, segment: SegmentPart, valid_part: ValidPart) -> dict[IndexRole, Buffer]:
+        indexes = {role: segment.index_entries(role) for role in _DISPOSABLE}
+        return {
+            **indexes,
+            IndexRole.TRANSACTION: segment.stored_transactions() or valid_part.entries[IndexRole.TRANSACTION],
+        }
 
 
 class _CheckedReplay:

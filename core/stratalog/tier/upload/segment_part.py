@@ -19,45 +19,45 @@ class SegmentPart:
     A part is used if compaction joined segments: then only the records that the tier does not have are copied.
 
     Args:
-        whole: the segment as it is on disk; not closed here.
+        segment: the segment as it is on disk; not closed here.
         base_offset: the first offset to copy: the base offset of the segment, or of a batch in it.
 
     Raises:
         StorageError: ``base_offset`` is inside a batch.
     """
 
-    def __init__(self, whole: Segment, base_offset: int) -> None:
-        self._whole, self._components, self.base_offset = whole, whole.components, base_offset
-        self._name = whole.file_name(LOG_SUFFIX)
-        self._seen = (whole.file.size_bytes, whole.file.modified_ms)
-        self._start = 0 if base_offset == whole.base_offset else _position_of(whole, base_offset)
+    def __init__(self, segment: Segment, base_offset: int) -> None:
+        self._segment, self._components, self.base_offset = segment, segment.components, base_offset
+        self._name = segment.file_name(LOG_SUFFIX)
+        self._file_state = (segment.file.size_bytes, segment.file.modified_ms)
+        self._start = 0 if base_offset == segment.base_offset else _position_of(segment, base_offset)
 
     @property
     def end_offset(self) -> int:
         """The exclusive end offset of the segment."""
-        return self._whole.end_offset
+        return self._segment.end_offset
 
     @property
     def size_bytes(self) -> int:
         """The size of the part to copy, in bytes."""
-        return self._whole.size_bytes - self._start
+        return self._segment.size_bytes - self._start
 
     @property
     def max_timestamp_ms(self) -> int:
         """The largest timestamp of the part to copy, -1 if no record has one."""
         if not self._start:
-            return self._whole.max_timestamp_ms
+            return self._segment.max_timestamp_ms
         return largest_timestamp(self, self._components).timestamp_ms
 
     @property
     def files(self) -> LogFiles:
         """The folder of the segment."""
-        return self._whole.files
+        return self._segment.files
 
     @property
     def modified_ms(self) -> int:
         """The modification time of the file when this object was created."""
-        return self._seen[1]
+        return self._file_state[1]
 
     @property
     def age_from_ms(self) -> int:
@@ -68,36 +68,37 @@ class SegmentPart:
     @property
     def label(self) -> str:
         """The path of the ``.log`` file."""
-        return self._whole.label
+        return self._segment.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position`` of the part; raise SegmentGoneError if the file is gone."""
-        return self._whole.read(self._start + position, size_bytes)
+        return self._segment.read(self._start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index of the part to copy, from the index file, or rebuilt from the log."""
         if not self._start:
-            return self._whole.index_entries(role)
+            return self._segment.index_entries(role)
         if role is IndexRole.TRANSACTION:
-            return self._own_transactions(bytes(self._whole.index_entries(role)))
+            return self._select_transactions(bytes(self._segment.index_entries(role)))
         return rebuilt_entries(self, role, self._components)
 
     def stored_transactions(self) -> bytes | None:
         """Return the entries of the transaction index file for the part to copy; None if the file is damaged."""
         try:
-            entries = self._whole.stored_entries(IndexRole.TRANSACTION)
+            entries = self._segment.stored_entries(IndexRole.TRANSACTION)
             index = self._components.indexes[IndexRole.TRANSACTION]
-            index.reader(entries, self._whole.base_offset).check(self.end_offset, self._whole.size_bytes)
+            index.reader(entries, self._segment.base_offset).check(self.end_offset, self._segment.size_bytes)
         except CorruptIndexError:
             return None
-        return self._own_transactions(entries)
+        return self._select_transactions(entries)
 
-    def _own_transactions(self, entries: bytes) -> bytes:
+    def _select_transactions(self, entries: bytes) -> bytes:
         """Return the aborted transactions that end in the part to copy, from the entries of the whole segment."""
         index = self._components.indexes[IndexRole.TRANSACTION]
-        found = index.reader(entries, self._whole.base_offset)
+        transactions = index.reader(entries, self._segment.base_offset)
         first = next(
-            (number for number in range(len(found)) if found[number].last_offset >= self.base_offset), len(found)
+            (number for number in range(len(transactions)) if transactions[number].last_offset >= self.base_offset),
+            len(transactions),
         )
         return entries[first * index.entry_bytes :]
 
@@ -111,11 +112,11 @@ class SegmentPart:
         A deleted file raises no error. Call this method after all bytes were read.
         """
         try:
-            now = self._whole.files.open_segment(self._name)
+            now = self._segment.files.open_segment(self._name)
         except SegmentGoneError:
             return
         try:
-            if (now.size_bytes, now.modified_ms) != self._seen:
+            if (now.size_bytes, now.modified_ms) != self._file_state:
                 raise SegmentGoneError("the file changed while it was read", self.label)
         finally:
             now.close()

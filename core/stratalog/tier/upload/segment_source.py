@@ -83,7 +83,7 @@ def segment_source(
         snapshot: producer snapshot at the end of the segment; None if it is not known.
         extras: the bytes of the file with its EXTRA indexes; empty if there are none.
     """
-    files = {INDEX_KINDS[role]: bytes(found) for role, found in entries.items()}
+    files = {INDEX_KINDS[role]: bytes(data) for role, data in entries.items()}
     files[FileKind.SNAPSHOT] = snapshot or b""
     files[FileKind.LEADER_EPOCHS] = format_epochs(info.leader_epochs)
     files[FileKind.EXTRA] = extras
@@ -92,20 +92,22 @@ def segment_source(
 
 
 def built_source(
-    built: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
+    built_segment: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
 ) -> SegmentSource:
     """Return the source for the upload of a built segment, with the EXTRA indexes that ``config`` names."""
     info = SegmentInfo(
         log=log,
         topic_id=topic_id,
-        base_offset=built.base_offset,
-        end_offset=built.end_offset,
-        size_bytes=built.size_bytes,
-        max_timestamp_ms=built.largest.timestamp_ms,
-        modified_ms=built.modified_ms,
+        base_offset=built_segment.base_offset,
+        end_offset=built_segment.end_offset,
+        size_bytes=built_segment.size_bytes,
+        max_timestamp_ms=built_segment.largest.timestamp_ms,
+        modified_ms=built_segment.modified_ms,
         leader_epochs=facts.leader_epochs,
     )
-    with contextlib.closing(built.reader()) as segment:
-        info = with_record_facts(info, segment, built.components)
-    extras = packed_extras_of(built, info, built.components, config)
-    return segment_source(info, built, built.entries, built.components, snapshot=facts.snapshot, extras=extras)
+    with contextlib.closing(built_segment.reader()) as segment:
+        info = with_record_facts(info, segment, built_segment.components)
+    extras = packed_extras_of(built_segment, info, built_segment.components, config)
+    return segment_source(
+        info, built_segment, built_segment.entries, built_segment.components, snapshot=facts.snapshot, extras=extras
+    )

@@ -40,11 +40,11 @@ class GivenSegment:
                 pass
         return self._log.sha256
 
-    def check_claims(self, stored: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
+    def check_claims(self, entry: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
         """Raise PluginError unless the entry that a layout returned fits its input and the objects that it stored.
 
         Args:
-            stored: the entry that the layout returned.
+            entry: the entry that the layout returned.
             sizes: sizes of the objects that the layout stored, by key.
             layout: the layout, which the error names.
 
@@ -53,36 +53,36 @@ class GivenSegment:
                 that were not stored.
         """
         with layout.guard.calling("write"):
-            wrong = _malformed(stored) or self._contradiction(stored, sizes)
-        if wrong:
-            layout.guard.refuse("write", wrong)
+            defect = _entry_defect(entry) or self._contradiction(entry, sizes)
+        if defect:
+            layout.guard.refuse("write", defect)
 
-    def _contradiction(self, stored: StoredSegment, sizes: Mapping[str, int]) -> str:
-        if stored.info != self.source.info:
+    def _contradiction(self, entry: StoredSegment, sizes: Mapping[str, int]) -> str:
+        if entry.info != self.source.info:
             return "describes another segment"
-        if FileKind.LOG not in stored.slices:
+        if FileKind.LOG not in entry.slices:
             return "names no object for the .log file"
-        missing = [kind for kind, data in self.source.files.items() if data and kind not in stored.slices]
+        missing = [kind for kind, data in self.source.files.items() if data and kind not in entry.slices]
         if missing:
             return f"names no object for the {missing[0]} file"
-        for kind, place in stored.slices.items():
+        for kind, place in entry.slices.items():
             if not 0 <= place.position <= place.position + place.size_bytes <= sizes.get(place.key, -1):
                 return f"places {kind} outside what it put: key={place.key!r}"
-        unput = sorted(stored.keys - set(sizes))
-        if unput:
-            return f"names an object that it did not put: key={unput[0]!r}"
-        if stored.sha256 != self.sha256:
-            return f"claims SHA-256 {stored.sha256} for a .log file of SHA-256 {self.sha256}"
+        unknown_keys = sorted(entry.keys - set(sizes))
+        if unknown_keys:
+            return f"names an object that it did not put: key={unknown_keys[0]!r}"
+        if entry.sha256 != self.sha256:
+            return f"claims SHA-256 {entry.sha256} for a .log file of SHA-256 {self.sha256}"
         return ""
 
 
 def read_back(
-    stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
+    entry: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
 ) -> None:
     """Read a segment through its layout, without caches, and compare every byte.
 
     Args:
-        stored: the entry of the segment.
+        entry: the entry of the segment.
         sha256: hash that the ``.log`` file must have.
         files: bytes that the small files must have, by kind.
         store: the store with the objects.
@@ -92,34 +92,36 @@ def read_back(
         PluginError: the bytes differ, or an object is missing or damaged. The segment must not be committed.
         StoreError: the store failed; nothing is known about the segment.
     """
-    span = f"segment [{stored.info.base_offset}, {stored.info.end_offset}) of {stored.info.log}"
+    span = f"segment [{entry.info.base_offset}, {entry.info.end_offset}) of {entry.info.log}"
     try:
-        wrong = _difference(stored, sha256, files, store, layout)
+        difference = _difference(entry, sha256, files, store, layout)
     except (CorruptionError, ObjectNotFoundError) as error:
         layout.guard.refuse("write", f"stored {span} in {store.guard}, but cannot read it: {error}")
-    if wrong:
-        layout.guard.refuse("read", f"returned other bytes for {wrong} of {span} than were stored in {store.guard}")
+    if difference:
+        layout.guard.refuse(
+            "read", f"returned other bytes for {difference} of {span} than were stored in {store.guard}"
+        )
 
 
 def _difference(
-    stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
+    entry: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
 ) -> str:
-    digest, size_bytes = hashlib.sha256(), stored.info.size_bytes
+    digest, size_bytes = hashlib.sha256(), entry.info.size_bytes
     step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # readers request no more bytes at once
     for start in range(0, size_bytes, step):
         end = min(start + step, size_bytes)
-        came = 0
-        for piece in layout.read(stored, start, end, store.read_exactly):
-            came += len(piece)
+        returned_bytes = 0
+        for piece in layout.read(entry, start, end, store.read_exactly):
+            returned_bytes += len(piece)
             digest.update(piece)
-            if came > end - start:
+            if returned_bytes > end - start:
                 break
-        if came != end - start:
+        if returned_bytes != end - start:
             return f"bytes [{start}, {end})"
     if digest.hexdigest() != sha256:
         return "the .log file"
     for kind, data in files.items():
-        if kind in stored.slices and layout.read_index(stored, kind, store.read_exactly) != data:
+        if kind in entry.slices and layout.read_index(entry, kind, store.read_exactly) != data:
             return f"the {kind} file"
     return ""
 
@@ -151,10 +153,10 @@ class PutObjects:
         self._store = store
         self._sources: dict[str, HashedLog] = {}
 
-    def hashed(self, key: str, source: ByteSource) -> ByteSource:
+    def hash_upload(self, key: str, source: ByteSource) -> ByteSource:
         """Return a source with the same bytes, which are hashed during the upload of the object ``key``."""
-        self._sources[key] = made = HashedLog(source, key)
-        return made
+        self._sources[key] = hashed_log = HashedLog(source, key)
+        return hashed_log
 
     def check(self) -> None:
         """Read all objects; raise a PluginError that names the store if an object is missing or has other bytes.
@@ -172,16 +174,16 @@ class PutObjects:
                 self._store.guard.refuse("put_file", f"kept other bytes than were uploaded: key={key!r}")
 
 
-def _malformed(stored: StoredSegment) -> str:
+def _entry_defect(entry: StoredSegment) -> str:
     """Return the reason why a manifest cannot contain the entry, "" if it can."""
-    slices: Iterable[tuple[object, object]] = stored.slices.items()  # a plugin may ignore annotations
+    slices: Iterable[tuple[object, object]] = entry.slices.items()  # a plugin may ignore annotations
     if not all(isinstance(kind, FileKind) and isinstance(place, ObjectSlice) for kind, place in slices):
         return "returned slices that are not ObjectSlice by FileKind"
     try:
-        same = StoredSegment.from_json(json.loads(json.dumps(stored.to_json()))) == stored
+        is_same = StoredSegment.from_json(json.loads(json.dumps(entry.to_json()))) == entry
     except (TypeError, ValueError, CorruptionError) as error:
         return f"returned an entry that no manifest can hold: {error}"
-    return "" if same else "returned an entry that changes in a manifest: its extra must hold JSON values"
+    return "" if is_same else "returned an entry that changes in a manifest: its extra must hold JSON values"
 
 
 def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:

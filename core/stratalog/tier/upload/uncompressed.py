@@ -62,47 +62,47 @@ class UncompressedBytes:
 
         The log is read in chunks of at most ``chunk_bytes``. Bytes that are no batches are yielded as they are.
         """
-        pending, wanted = bytearray(), _HEADER_BYTES
+        pending, needed_bytes = bytearray(), _HEADER_BYTES
         for chunk in self._log.chunks(chunk_bytes):
             pending += chunk
-            if len(pending) < wanted:
+            if len(pending) < needed_bytes:
                 continue
-            used = yield from self._of_start(bytes(pending))
-            del pending[:used]
-            wanted = _HEADER_BYTES if used else 2 * len(pending)
-        used = yield from self._of_start(bytes(pending))
-        if used < len(pending):
-            yield bytes(pending[used:]), False
+            used_bytes = yield from self._uncompress_start(bytes(pending))
+            del pending[:used_bytes]
+            needed_bytes = _HEADER_BYTES if used_bytes else 2 * len(pending)
+        used_bytes = yield from self._uncompress_start(bytes(pending))
+        if used_bytes < len(pending):
+            yield bytes(pending[used_bytes:]), False
 
-    def _of_start(self, data: bytes) -> Generator[tuple[Buffer, bool], None, int]:
+    def _uncompress_start(self, data: bytes) -> Generator[tuple[Buffer, bool], None, int]:
         """Yield the pieces of the whole batches at the start of ``data``; return the number of bytes that were used."""
-        found = scan(self._components.formats, data, 0, len(data), check_crc=False)
-        for table in found.tables:
-            yield from self._of_table(data, table)
-        if found.stop is not ScanStop.CORRUPT:
-            return found.stop_position
-        yield data[found.stop_position :], False  # no batches: the layout gets these bytes as they are
+        scanned = scan(self._components.formats, data, 0, len(data), check_crc=False)
+        for table in scanned.tables:
+            yield from self._uncompress_table(data, table)
+        if scanned.stop is not ScanStop.CORRUPT:
+            return scanned.stop_position
+        yield data[scanned.stop_position :], False  # no batches: the layout gets these bytes as they are
         return len(data)
 
-    def _of_table(self, data: bytes, table: BatchTable) -> Iterator[tuple[Buffer, bool]]:
+    def _uncompress_table(self, data: bytes, table: BatchTable) -> Iterator[tuple[Buffer, bool]]:
         start = table.position[0]
         if table.magic == _MAGIC:
             for row, attributes in enumerate(table.attributes):
                 if not attributes & CODEC_MASK or table.record_count[row] <= 0:
                     continue
                 position, end = table.position[row], table.position[row] + table.size_bytes[row]
-                made = self._uncompressed(data[position:end])
-                if made is None:
+                uncompressed = self._uncompress(data[position:end])
+                if uncompressed is None:
                     continue
                 if start < position:
                     yield data[start:position], False
-                yield made, True
+                yield uncompressed, True
                 start = end
         end = table.position[-1] + table.size_bytes[-1]
         if start < end:
             yield data[start:end], False
 
-    def _uncompressed(self, batch: bytes) -> bytearray | None:
+    def _uncompress(self, batch: bytes) -> bytearray | None:
         limit_bytes = self._components.limits.decompressed_bytes
         if crc32c(memoryview(batch)[_CRC_END:]) != int.from_bytes(batch[_CRC_START:_CRC_END], "big"):
             return None
@@ -111,12 +111,12 @@ class UncompressedBytes:
             records = codec.decompress(memoryview(batch)[_HEADER_BYTES:], limit_bytes=limit_bytes, magic=_MAGIC)
         except StorageError:
             return None
-        made = bytearray(batch[:_HEADER_BYTES])
-        made += records
-        made[8:_OVERHEAD_BYTES] = (len(made) - _OVERHEAD_BYTES).to_bytes(4, "big")
-        made[_ATTRIBUTES_END - 1] &= ~CODEC_MASK
-        made[_CRC_START:_CRC_END] = crc32c(memoryview(made)[_CRC_END:].toreadonly()).to_bytes(4, "big")
-        return made
+        uncompressed = bytearray(batch[:_HEADER_BYTES])
+        uncompressed += records
+        uncompressed[8:_OVERHEAD_BYTES] = (len(uncompressed) - _OVERHEAD_BYTES).to_bytes(4, "big")
+        uncompressed[_ATTRIBUTES_END - 1] &= ~CODEC_MASK
+        uncompressed[_CRC_START:_CRC_END] = crc32c(memoryview(uncompressed)[_CRC_END:].toreadonly()).to_bytes(4, "big")
+        return uncompressed
 
 
 def uncompressed_source(source: SegmentSource, components: Components) -> SegmentSource:
@@ -144,20 +144,20 @@ def uncompressed_source(source: SegmentSource, components: Components) -> Segmen
     info = replace(source.info, size_bytes=size_bytes, original_bytes=source.info.size_bytes)
     files = {**source.files, FileKind.OFFSET_INDEX: entries.finish()[IndexRole.OFFSET]}
     if FileKind.EXTRA in files:
-        files[FileKind.EXTRA] = _of_new_size(files[FileKind.EXTRA], info)
+        files[FileKind.EXTRA] = _replace_identity(files[FileKind.EXTRA], info)
     log = UncompressedBytes(source.log, components, size_bytes)
     return SegmentSource(info, log, {kind: data for kind, data in files.items() if data})
 
 
-def _of_new_size(extras: bytes, info: SegmentInfo) -> bytes:
+def _replace_identity(extras: bytes, info: SegmentInfo) -> bytes:
     """Return the file ``extras`` of EXTRA indexes with the identity of ``info``; empty if ``extras`` is damaged."""
 
     def read(position: int, size_bytes: int) -> bytes:
         return extras[position : position + size_bytes]
 
-    found = unpack_extras(read, len(extras))
-    if found is None:
+    extra_file = unpack_extras(read, len(extras))
+    if extra_file is None:
         return b""
-    indexes = {label: found.index(label, read) for label in found.sections}
-    kept = {label: data for label, data in indexes.items() if data is not None}
-    return b"".join(map(bytes, pack_extras(Identity.in_tier(info), kept)))
+    indexes = {label: extra_file.index(label, read) for label in extra_file.sections}
+    present = {label: data for label, data in indexes.items() if data is not None}
+    return b"".join(map(bytes, pack_extras(Identity.in_tier(info), present)))

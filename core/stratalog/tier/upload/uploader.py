@@ -53,18 +53,18 @@ class SegmentSink:
     ) -> None:
         self._store, self._env, self._uploads, self._put_objects = store, env, uploads, put_objects
         self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
-        self._next: dict[str, str] = {}  # the next key for each suffix
+        self._next_keys: dict[str, str] = {}  # the next key for each suffix
         self.sizes: dict[str, int] = {}  # sizes of the objects that were stored, by key
-        self.tried: list[str] = []  # keys sent to the store, whatever the result
-        self._ended = False
+        self.sent_keys: list[str] = []  # keys sent to the store, whatever the result
+        self._is_ended = False
 
     def key(self, suffix: str = "seg") -> str:
         """Return the key that the next ``put`` with this suffix will use."""
-        if suffix not in self._next:
+        if suffix not in self._next_keys:
             unique = upload_id(self._env.clock.now_ms(), self._env.chance.getrandbits(80))
-            self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
-            self._uploads.begin(self._next[suffix])
-        return self._next[suffix]
+            self._next_keys[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
+            self._uploads.begin(self._next_keys[suffix])
+        return self._next_keys[suffix]
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Upload one object. Not thread-safe.
@@ -74,12 +74,12 @@ class SegmentSink:
                 returned.
             The errors of ``TierStore.put``.
         """
-        if self._ended:
+        if self._is_ended:
             raise ClosedError("the segment is no longer being stored: its layout took too long, or has returned")
         key = self.key(suffix)
-        del self._next[suffix]
-        self.tried.append(key)
-        info = self._store.put(key, source if self._put_objects is None else self._put_objects.hashed(key, source))
+        del self._next_keys[suffix]
+        self.sent_keys.append(key)
+        info = self._store.put(key, source if self._put_objects is None else self._put_objects.hash_upload(key, source))
         self.sizes[key] = info.size_bytes
         return info
 
@@ -88,19 +88,19 @@ class SegmentSink:
 
         The collector later deletes objects that cannot be deleted now, and incomplete uploads.
         """
-        self._ended = True
-        self._store.delete(self.tried)
+        self._is_ended = True
+        self._store.delete(self.sent_keys)
         self.leave()
 
     def leave(self) -> None:
         """Accept no further object, and leave the uploaded objects to the collector, because no root will name them."""
-        self._ended = True
-        self._uploads.leave([*self.tried, *self._next.values()])
+        self._is_ended = True
+        self._uploads.leave([*self.sent_keys, *self._next_keys.values()])
 
     def close(self) -> None:
         """Accept no further object, and release the keys that ``key`` has returned and ``put`` has not used."""
-        self._ended = True
-        self._uploads.end(self._next.values())
+        self._is_ended = True
+        self._uploads.end(self._next_keys.values())
 
 
 class SegmentUploader:
@@ -134,13 +134,13 @@ class SegmentUploader:
         self._store, self._env, self._prefix, self._commit, self.uploads = store, env, prefix, commit, uploads
         self._label, self._layout, self._section = label, layout, section
 
-    def offload(self, head: Root | None, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
+    def offload(self, head: Root | None, sources: Iterable[SegmentSource], bounds: LogBounds) -> OffloadReport:
         """Upload and commit segments, in order. Commits that succeed before an error stay.
 
         Args:
             head: the latest root of the log that was read; None if there is none.
             sources: closed, durable segments, ascending; consumed one by one.
-            at: the log's leader epoch and bounds.
+            bounds: the log's leader epoch and bounds.
 
         Returns:
             The committed entries and the number of skipped segments.
@@ -155,24 +155,24 @@ class SegmentUploader:
         committed: list[StoredSegment] = []
         skipped = 0
         for source in sources:
-            if is_covered(head, source.info, at):
+            if is_covered(head, source.info, bounds):
                 skipped += 1
                 continue
-            check_joins(head, source.info, at)
-            if head is not None and head.leader_epoch < at.leader_epoch:
-                head = self._commit(at.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
-            stored = self.upload(source, at.leader_epoch)
+            check_joins(head, source.info, bounds)
+            if head is not None and head.leader_epoch < bounds.leader_epoch:
+                head = self._commit(bounds.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
+            entry = self.upload(source, bounds.leader_epoch)
             try:
-                head = self._commit(at.leader_epoch, partial(offload_change, entry=stored, bounds=at))
+                head = self._commit(bounds.leader_epoch, partial(offload_change, entry=entry, bounds=bounds))
             except BaseException:
-                self.uploads.leave(stored.keys)
+                self.uploads.leave(entry.keys)
                 raise
-            if head is not None and stored in head.entries:  # the root itself holds the newest entries
-                committed.append(stored)
-                self.uploads.end(stored.keys)
+            if head is not None and entry in head.entries:  # the root itself holds the newest entries
+                committed.append(entry)
+                self.uploads.end(entry.keys)
             else:
                 skipped += 1
-                self.uploads.leave(stored.keys)
+                self.uploads.leave(entry.keys)
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, leader_epoch: int) -> StoredSegment:
@@ -194,13 +194,13 @@ class SegmentUploader:
         verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
         put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
         sink = SegmentSink(self._store, self._env, self.uploads, self._prefix, base_offset, leader_epoch, put_objects)
-        given = GivenSegment(source)
+        segment = GivenSegment(source)
         try:
-            stored = self._layout.write(given.source, sink, self._section)
-            stored = replace(stored, layout=self._label)
-            given.check_claims(stored, sink.sizes, self._layout)
+            entry = self._layout.write(segment.source, sink, self._section)
+            entry = replace(entry, layout=self._label)
+            segment.check_claims(entry, sink.sizes, self._layout)
             if put_objects is not None:
-                self._read_back(given, stored, put_objects)
+                self._read_back(segment, entry, put_objects)
         except Exception:
             sink.discard()
             raise
@@ -208,11 +208,11 @@ class SegmentUploader:
             sink.leave()
             raise
         sink.close()
-        return stored
+        return entry
 
-    def _read_back(self, given: GivenSegment, stored: StoredSegment, put_objects: PutObjects) -> None:
+    def _read_back(self, segment: GivenSegment, entry: StoredSegment, put_objects: PutObjects) -> None:
         try:
-            read_back(stored, given.sha256, given.source.files, self._store, self._layout)
+            read_back(entry, segment.sha256, segment.source.files, self._store, self._layout)
         except PluginError:
             put_objects.check()  # raises a PluginError of the store if the store is the cause
             raise

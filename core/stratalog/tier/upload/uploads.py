@@ -16,7 +16,7 @@ class Uploads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: set[str] = set()
-        self._left = False
+        self._has_left = False
 
     def begin(self, key: str) -> None:
         """Register a key before its object is uploaded."""
@@ -32,9 +32,9 @@ class Uploads:
         """Remove ``keys``, which this process will not commit, but whose objects may be stored; set ``has_left``."""
         with self._lock:
             self._keys.difference_update(keys)
-            self._left = True
+            self._has_left = True
 
-    def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
+    def end_deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
         """Remove ``keys``, whose objects this process tried to delete.
 
         ``failed`` has the keys of objects that could not be deleted. If it is not empty, set ``has_left``.
@@ -43,7 +43,7 @@ class Uploads:
         if failed:
             self.leave(failed)
 
-    def under_way(self) -> Collection[str]:
+    def registered_keys(self) -> Collection[str]:
         """Return the keys that are registered now."""
         with self._lock:
             return frozenset(self._keys)
@@ -51,9 +51,9 @@ class Uploads:
     @property
     def has_left(self) -> bool:
         """True if this process may have left objects without a commit since the last search for such objects began."""
-        return self._left
+        return self._has_left
 
-    def looked(self) -> None:
+    def begin_search(self) -> None:
         """Reset ``has_left``; call this when a search of the store for objects that no root names begins."""
         with self._lock:
-            self._left = False
+            self._has_left = False

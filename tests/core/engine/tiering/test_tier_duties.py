@@ -461,10 +461,10 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket)
         settle(bucket, clock)
         assert engine.tier is not None
-        assert [found.name.topic for found in engine.tier.opened()] == ["t"]
+        assert [found.name.topic for found in engine.tier.open_logs()] == ["t"]
         engine.collect()
         assert files(bucket) == []
-        assert engine.tier.opened() == (), "its state in memory is released"
+        assert engine.tier.open_logs() == (), "its state in memory is released"
 
 
 @pytest.mark.parametrize("reopens", [False, True])

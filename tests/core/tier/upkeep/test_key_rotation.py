@@ -20,7 +20,7 @@ from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind, WriteMark
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
-from stratalog.tier.upkeep.key_rotation import RewrapReport, authenticated
+from stratalog.tier.upkeep.key_rotation import RewrapReport, mac_change
 from tier_bed import PairLayout, TierBed, made_segments, offload, stored_objects
 
 BOUNDS = range(0, 111, 10)
@@ -204,7 +204,7 @@ def test_a_topic_that_left_the_tier_returns_after_the_rotation(bed: TierBed) -> 
     writer.clear(110, leader_epoch=0, reason="a test")
     other = opened(bed)
     other.refresh()
-    other.commit(0, authenticated)
+    other.commit(0, mac_change)
     writer.refresh()
     bed.clock.advance_ms(2 * 3_600_000)
     writer.create(leader_epoch=0, log_start=110, high_watermark=120)
