@@ -111,27 +111,27 @@ class Collector:
         head = self._finder.find(cold=True)
         if head is None:
             return CollectReport()
-        listed = [found for found in self._finder.roots_above(0) if found[0] <= head.root.version]
-        if not listed or listed[-1][0] != head.root.version:
+        listing = [item for item in self._finder.roots_above(0) if item[0] <= head.root.version]
+        if not listing or listing[-1][0] != head.root.version:
             return CollectReport()  # another collector has deleted this head meanwhile
-        roots, objects = self._collect_roots(listed, head)
+        roots, objects = self._collect_roots(listing, head)
         if (
             head.root.change == ChangeKind.DELETE
-            and roots == len(listed) - 1
-            and self._is_past(listed[-1][1].modified_ms)
+            and roots == len(listing) - 1
+            and self._is_past(listing[-1][1].modified_ms)
         ):
             return self._collect_log(roots, objects, head)
-        kept = [version for version, _ in listed[roots:-1]]
+        kept_versions = [version for version, _ in listing[roots:-1]]
         with_orphans = self._with_orphans and head.root.change != ChangeKind.REBUILD
-        orphans, young = self._orphans.collect(kept, head) if with_orphans else (0, 0)
+        orphans, young = self._orphans.collect(kept_versions, head) if with_orphans else (0, 0)
         awaits_its_end = head.root.change == ChangeKind.DELETE
-        return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
+        return CollectReport(roots, objects, orphans, left=len(kept_versions) + young + awaits_its_end)
 
-    def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
+    def _collect_roots(self, listing: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
         """Delete superseded roots, oldest first; return the numbers of deleted roots and of deleted objects."""
         roots = objects = 0
-        current = self._finder.read_unchecked(listed[0][0])
-        for (version, _), (following, info) in pairwise(listed):
+        current = self._finder.read_unchecked(listing[0][0])
+        for (version, _), (following, info) in pairwise(listing):
             age_ms = self._grace_ms if version < head.root.history_start else self._history_ms
             if not self._is_past(info.modified_ms, age_ms):
                 break
@@ -152,13 +152,13 @@ class Collector:
 
         For a topic with a computed id, a note is stored first: without it, a new topic would get the same id.
         """
-        left = self._orphans.collect_everything()
+        orphans = self._orphans.collect_everything()
         if head.root.topic_id.as_uuid.version == _COMPUTED:
             key = deleted_topic_key(head.root.log.topic, head.root.topic_id)
             if self._store.create(key, b"deleted") is Created.UNKNOWN:
                 raise StoreTimeoutError("the reply is lost", key)
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
-        return CollectReport(roots + 1, objects, left)
+        return CollectReport(roots + 1, objects, orphans)
 
     def _is_past(self, time_ms: int, age_ms: int | None = None) -> bool:
         return self._clock.now_ms() - time_ms >= (self._grace_ms if age_ms is None else age_ms)

@@ -110,13 +110,13 @@ def bill(
     sizes: list[int] = []
     stored_bytes = objects = uploads = 0
     for entry in entries:
-        held = Counter(dict.fromkeys(entry.keys, 0))
+        size_by_key = Counter(dict.fromkeys(entry.keys, 0))
         for place in entry.slices.values():
-            held[place.key] += place.size_bytes
+            size_by_key[place.key] += place.size_bytes
         sizes.append(entry.info.size_bytes)
-        stored_bytes += held.total()
-        objects += len(held)
-        uploads += sum(upload_writes(size_bytes, part_bytes) for size_bytes in held.values())
+        stored_bytes += size_by_key.total()
+        objects += len(size_by_key)
+        uploads += sum(upload_writes(size_bytes, part_bytes) for size_bytes in size_by_key.values())
     log_bytes, segments = sum(sizes), len(sizes)
     writes = uploads + segments * COMMIT_WRITES
     request_cost = _request_cost(writes, segments, prices)
@@ -149,8 +149,8 @@ def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
     prices = prices or Prices()
     size_bytes = config.segment_bytes
     writes = _segment_writes(config, size_bytes, PART_BYTES)
-    found = _warning("segment.bytes", size_bytes, _request_cost(writes, 1, prices), prices)
-    return f"{found} ({writes * _GIB / size_bytes:,.0f} writes a GiB)" if found else ""
+    warning = _warning("segment.bytes", size_bytes, _request_cost(writes, 1, prices), prices)
+    return f"{warning} ({writes * _GIB / size_bytes:,.0f} writes a GiB)" if warning else ""
 
 
 def upload_writes(size_bytes: int, part_bytes: int = PART_BYTES) -> int:
@@ -185,9 +185,9 @@ def estimate(
     month_bytes = bytes_per_second * _MONTH_S
     segments = round(month_bytes / segment_bytes)
     writes = segments * _segment_writes(config, segment_bytes, part_bytes)
-    stored_bytes = round(_kept_bytes(config, bytes_per_second, partitions))
+    stored_bytes = round(_retained_bytes(config, bytes_per_second, partitions))
     request_cost = _request_cost(writes, segments, prices)
-    what = "segment.bytes" if segment_bytes >= config.segment_bytes else "segment.ms, or use fewer partitions"
+    setting = "segment.bytes" if segment_bytes >= config.segment_bytes else "segment.ms, or use fewer partitions"
     return Estimate(
         segment_bytes=segment_bytes,
         segments=segments,
@@ -197,19 +197,19 @@ def estimate(
         stored_bytes=stored_bytes,
         request_cost=request_cost,
         storage_cost=stored_bytes / _GIB * prices.gib_month,
-        warning=_warning(what, segment_bytes, request_cost / segments, prices) if segments else "",
+        warning=_warning(setting, segment_bytes, request_cost / segments, prices) if segments else "",
     )
 
 
-def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -> float:
+def _retained_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -> float:
     """Return the bytes that retention keeps; without retention, the bytes of a month."""
     month_bytes = bytes_per_second * _MONTH_S
     if "delete" not in config.cleanup_policy:
         return month_bytes
     by_time = float("inf") if config.retention_ms == UNLIMITED else bytes_per_second * config.retention_ms / 1000
     by_size = float("inf") if config.retention_bytes == UNLIMITED else float(config.retention_bytes * partitions)
-    kept = min(by_time, by_size)
-    return month_bytes if kept == float("inf") else kept
+    retained_bytes = min(by_time, by_size)
+    return month_bytes if retained_bytes == float("inf") else retained_bytes
 
 
 def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:
@@ -222,7 +222,7 @@ def _request_cost(writes: int, segments: int, prices: Prices) -> float:
     return (writes * prices.thousand_writes + segments * COMMIT_READS * prices.thousand_reads) / _THOUSAND
 
 
-def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices) -> str:
+def _warning(setting: str, segment_bytes: int, request_cost: float, prices: Prices) -> str:
     """Return advice if the requests for a segment cost too much compared with a month of its storage; otherwise ""."""
     storage_cost = segment_bytes / _GIB * prices.gib_month
     if not storage_cost or request_cost <= storage_cost * DEAR_SHARE:
@@ -230,5 +230,5 @@ def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices)
     share = request_cost / storage_cost
     return (
         f"segments have {segment_bytes} bytes: their requests cost {share:.0%} of a month of their storage; raise "
-        f"{what}"
+        f"{setting}"
     )

@@ -48,8 +48,8 @@ def _kind_after(root: Root) -> ChangeKind:
     The kind of the head shows that the topic was deleted or left the tier, that a rebuild may not be complete, or that
     only bulk writers write to the log.
     """
-    kept = EMPTYING | BULK | {ChangeKind.REBUILD}
-    return ChangeKind(root.change) if root.change in kept else ChangeKind.REWRAP
+    kept_kinds = EMPTYING | BULK | {ChangeKind.REBUILD}
+    return ChangeKind(root.change) if root.change in kept_kinds else ChangeKind.REWRAP
 
 
 class Rewrapping:
@@ -82,7 +82,7 @@ class Rewrapping:
             The errors of ``entries``.
         """
         old = self._entries(root)
-        new = [self._rewrapped(entry) for entry in old]
+        new = [self._rewrap(entry) for entry in old]
         changed = sum(renewed is not entry for renewed, entry in zip(new, old, strict=True))
         self.report = RewrapReport(len(old), changed)
         if root is None or not changed:
@@ -93,7 +93,7 @@ class Rewrapping:
             replaced=(old[0].info.base_offset, old[-1].info.end_offset),
         )
 
-    def _rewrapped(self, entry: StoredSegment) -> StoredSegment:
+    def _rewrap(self, entry: StoredSegment) -> StoredSegment:
         layout, verification = self._layouts.by_label(entry.layout), self._store.verification
         renewed, kind = layout.rewrapped(entry), f"rewrapped {entry.layout}"
         if renewed is not entry and verification.is_due(kind, is_bundled=layout.guard.is_bundled):

@@ -72,7 +72,7 @@ class _FoundSegment:
     first_epoch: int
     last_epoch: int
     writer_epoch: int
-    made_ms: int
+    uploaded_ms: int
     size_bytes: int
     key: str
     packed: bytes
@@ -86,7 +86,7 @@ class _FoundSegment:
         bytes.
         """
         wide, small = -self.base_offset, -self.size_bytes
-        return self.writer_epoch, self.last_epoch, self.made_ms, wide, small, self.key
+        return self.writer_epoch, self.last_epoch, self.uploaded_ms, wide, small, self.key
 
 
 class Rebuilder:
@@ -132,15 +132,15 @@ class Rebuilder:
             EpochsExhaustedError: an object has the last possible leader epoch.
             StoreError: the store failed or refused.
         """
-        found = self._trusted()
-        if not found:
+        segments = self._read_trusted()
+        if not segments:
             raise StorageError(
                 f"no object under {segments_prefix(self._prefix)} describes a segment, so nothing can be rebuilt"
             )
-        self._chain = chain_of(found)
-        taken = {segment.key for segment in self._chain}
-        for segment in found:
-            if segment.key not in taken:
+        self._chain = chain_of(segments)
+        chain_keys = {segment.key for segment in self._chain}
+        for segment in segments:
+            if segment.key not in chain_keys:
                 span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
                 self._ignored[segment.key] = f"{span}: replaced, or uploaded but never committed"
         return RebuildReport(
@@ -157,90 +157,93 @@ class Rebuilder:
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
         """Yield the entries of the chain that ``run`` found, ascending, in groups of at most 256 entries."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
-            yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
+            yield tuple(self._unpack(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 
     def chain(self) -> list[StoredSegment]:
         """Read the footers of all objects, and return the entries of the chain of segments, ascending.
 
         The result is empty if no object describes a segment.
         """
-        return [self._unpacked(segment) for segment in chain_of(self._trusted())]
+        return [self._unpack(segment) for segment in chain_of(self._read_trusted())]
 
     def entries(self) -> list[StoredSegment]:
         """Read the footers of all objects, and return all entries, in any order, also replaced and untrusted ones."""
-        return [self._unpacked(segment) for segment in self._segments()]
+        return [self._unpack(segment) for segment in self._read_segments()]
 
     # --- footers -------------------------------------------------------------------------------------------------
 
-    def _trusted(self) -> list[_FoundSegment]:
+    def _read_trusted(self) -> list[_FoundSegment]:
         """Return the segments that may be used: all, or if a key is needed, only those that a key authenticates."""
-        found = list(self._segments())
-        needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
+        segments = list(self._read_segments())
+        needs_key = self._authentic_only or any(segment.is_authentic for segment in segments)
         if not needs_key or self._accepts_any():
-            return found
-        for segment in found:
+            return segments
+        for segment in segments:
             if not segment.is_authentic:
                 self._ignored[segment.key] = (
                     "no key authenticates it, but a key authenticates other segments of the log"
                 )
-        return [segment for segment in found if segment.is_authentic]
+        return [segment for segment in segments if segment.is_authentic]
 
     def _accepts_any(self) -> bool:
         """Return True if the settings of a layout that authenticates also accept unauthenticated segments."""
-        offered = (layout.authenticator() for layout in self._layouts)
-        return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
+        authenticators = (layout.authenticator() for layout in self._layouts)
+        return any(
+            authenticator is not None and authenticator.unauthenticated is Unauthenticated.ACCEPT
+            for authenticator in authenticators
+        )
 
-    def _segments(self) -> Iterator[_FoundSegment]:
+    def _read_segments(self) -> Iterator[_FoundSegment]:
         objects = {
             info.key: info for info in self._store.list_all(segments_prefix(self._prefix)) if self._is_in_range(info)
         }
-        for found in self._segments_of(objects):
-            self.seen_epoch = max(self.seen_epoch, found.writer_epoch, found.last_epoch)
-            yield found
+        for segment in self._parse_segments(objects):
+            self.seen_epoch = max(self.seen_epoch, segment.writer_epoch, segment.last_epoch)
+            yield segment
 
     def _is_in_range(self, info: ObjectInfo) -> bool:
-        named = parse_segment_key(self._prefix, info.key)
-        if named is None:
+        parsed_key = parse_segment_key(self._prefix, info.key)
+        if parsed_key is None:
             return self._start == 0 and self._end is None
-        return self._start <= named.base_offset and (self._end is None or named.base_offset < self._end)
+        return self._start <= parsed_key.base_offset and (self._end is None or parsed_key.base_offset < self._end)
 
-    def _segments_of(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_FoundSegment]:
-        looked = 0
+    def _parse_segments(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_FoundSegment]:
+        checked_objects = 0
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
-            together = list(group)  # an encrypted segment may have several footers
+            infos = list(group)  # an encrypted segment may have several footers
             claimed = set[str]()
-            for entry, is_authentic in self._entries_of(together):
+            for entry, is_authentic in self._discover_each(infos):
                 claimed |= entry.keys
-                wrong = self._defect(entry, objects)
+                defect = self._defect(entry, objects)
                 key = min(entry.keys)
-                if wrong:
-                    self._ignored[key] = wrong
+                if defect:
+                    self._ignored[key] = defect
                 else:
-                    made_ms = max(_made_ms(objects[name]) for name in entry.keys)
-                    yield self._packed(entry, made_ms, is_authentic=is_authentic)
-            for info in together:
+                    uploaded_ms = max(_uploaded_ms(objects[name]) for name in entry.keys)
+                    yield self._pack(entry, uploaded_ms, is_authentic=is_authentic)
+            for info in infos:
                 if info.key not in claimed and info.key not in self._ignored:
                     self._ignored[info.key] = "no readable segment ends with it"
-            looked += len(together)
+            checked_objects += len(infos)
             if self._progress is not None:
-                self._progress(looked)
+                self._progress(checked_objects)
 
-    def _entries_of(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+    def _discover_each(self, infos: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
         """Return the segments that these objects contain, each with True if a key authenticates it, otherwise False."""
         try:
-            return self._discovered(together)
+            return self._discover(infos)
         except CorruptionError:
             entries = list[tuple[StoredSegment, bool]]()
-            for info in together:
+            for info in infos:
                 try:
-                    entries += self._discovered([info])
+                    entries += self._discover([info])
                 except CorruptionError as error:
                     self._ignored[info.key] = f"damaged: {error}"
             return entries
 
-    def _discovered(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+    def _discover(self, infos: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
         for layout in self._layouts:
-            entries = list(layout.discover(together, self._store.read_exactly))
+            entries = list(layout.discover(infos, self._store.read_exactly))
             if entries:
                 is_authentic = layout.authenticator() is not None
                 return [(entry, is_authentic) for entry in entries]
@@ -251,14 +254,14 @@ class Rebuilder:
         if (info.log, info.topic_id) != (self._log, self._topic_id):
             return f"describes another log, {info.log} {info.topic_id}"
         for place in entry.slices.values():
-            there = objects.get(place.key)
-            if there is None or there.size_bytes < place.position + place.size_bytes:
+            object_info = objects.get(place.key)
+            if object_info is None or object_info.size_bytes < place.position + place.size_bytes:
                 return f"a part of the segment is missing: {place.key}"
         if not info.leader_epochs:
             return "has no leader epoch"
         return entry_contradiction(self._prefix, entry)
 
-    def _packed(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _FoundSegment:
+    def _pack(self, entry: StoredSegment, uploaded_ms: int, *, is_authentic: bool) -> _FoundSegment:
         info, key = entry.info, min(entry.keys)
         writer = parse_segment_key(self._prefix, key)
         return _FoundSegment(
@@ -267,36 +270,38 @@ class Rebuilder:
             first_epoch=info.leader_epochs[0].epoch,
             last_epoch=info.leader_epochs[-1].epoch,
             writer_epoch=writer.leader_epoch if writer else 0,
-            made_ms=made_ms,
+            uploaded_ms=uploaded_ms,
             size_bytes=info.size_bytes,
             key=key,
             packed=zlib.compress(canonical(entry_to_json(entry))),
             is_authentic=is_authentic,
         )
 
-    def _unpacked(self, found: _FoundSegment) -> StoredSegment:
-        return entry_from_json(json.loads(zlib.decompress(found.packed)), self._log, self._topic_id)
+    def _unpack(self, segment: _FoundSegment) -> StoredSegment:
+        return entry_from_json(json.loads(zlib.decompress(segment.packed)), self._log, self._topic_id)
 
 
-def _made_ms(info: ObjectInfo) -> int:
+def _uploaded_ms(info: ObjectInfo) -> int:
     """Return the upload time in an object's key; if there is none, the store's time, which a copy changes."""
     started_ms = upload_time_ms(info.key)
     return info.modified_ms if started_ms is None else started_ms
 
 
-def chain_of(found: Iterable[_FoundSegment]) -> list[_FoundSegment]:
+def chain_of(segments: Iterable[_FoundSegment]) -> list[_FoundSegment]:
     """Return the chain of segments that the module describes, ascending, without gap or overlap.
 
     If several segments fit before another segment, the chain has the one that gives it the lowest start; of several
     such segments, the newest.
     """
-    ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
+    ascending = sorted(segments, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_FoundSegment]] = defaultdict(list)
     before: dict[str, _FoundSegment | None] = {}
     reach: dict[str, int] = {}
     for segment in ascending:
-        earlier = [other for other in by_end[segment.base_offset] if other.last_epoch <= segment.first_epoch]
-        best = max(earlier, key=lambda other: (-reach[other.key], other.rank), default=None)
+        earlier = [
+            candidate for candidate in by_end[segment.base_offset] if candidate.last_epoch <= segment.first_epoch
+        ]
+        best = max(earlier, key=lambda candidate: (-reach[candidate.key], candidate.rank), default=None)
         before[segment.key] = best
         reach[segment.key] = segment.base_offset if best is None else reach[best.key]
         by_end[segment.end_offset].append(segment)

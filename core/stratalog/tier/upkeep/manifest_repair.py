@@ -70,87 +70,87 @@ class ManifestRepair:
             UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
             ConfigError: the key of a root's MAC is missing.
         """
-        bad = self._read_roots()
+        findings = self._read_roots()
         newest = max(self._heads, default=0)
         for version in sorted(self._replaced):
             self._quarantine(version)
             self._delete(version)
-            yield Repair(bad.pop(version), "an earlier repair created another root in its place")
-        yield from self._drop_history({version: text for version, text in bad.items() if version <= newest})
-        yield from self._make_head({version: text for version, text in bad.items() if version > newest})
+            yield Repair(findings.pop(version), "an earlier repair created another root in its place")
+        yield from self._drop_history({version: finding for version, finding in findings.items() if version <= newest})
+        yield from self._make_head({version: finding for version, finding in findings.items() if version > newest})
         if not self._heads:
             return
         head = self._heads[max(self._heads)]
-        found = list(self._walk(head.root.pages))
-        replaced = "" if all(repair.done for repair in found) else self._replace_head(head)
-        yield from (replace(repair, done=repair.done or replaced) for repair in found)
+        page_repairs = list(self._walk(head.root.pages))
+        new_head = "" if all(repair.done for repair in page_repairs) else self._replace_head(head)
+        yield from (replace(repair, done=repair.done or new_head) for repair in page_repairs)
 
     # --- roots -------------------------------------------------------------------------------------------------------
 
     def _read_roots(self) -> dict[int, Finding]:
         """Read every root; return by version the findings about roots that are damaged or break the chain."""
-        found = dict[int, Finding]()
-        for stored in read_chain(self._finder, [version for version, _ in self._finder.roots_above(0)]):
-            if stored.head is not None:
-                self._heads[stored.version] = stored.head
-            if stored.continues is not None:
-                self._replaced |= {bad for bad in found if bad > stored.continues}
-            if stored.findings:
-                found[stored.version] = stored.findings[0]
-        return found
+        findings = dict[int, Finding]()
+        for chained_root in read_chain(self._finder, [version for version, _ in self._finder.roots_above(0)]):
+            if chained_root.head is not None:
+                self._heads[chained_root.version] = chained_root.head
+            if chained_root.continues is not None:
+                self._replaced |= {version for version in findings if version > chained_root.continues}
+            if chained_root.findings:
+                findings[chained_root.version] = chained_root.findings[0]
+        return findings
 
-    def _drop_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
+    def _drop_history(self, findings: Mapping[int, Finding]) -> Iterator[Repair]:
         """Delete roots until the rest is a chain of good roots that ends in the newest one."""
-        if not bad:
+        if not findings:
             return
         # a good root stays; those before it are deleted
-        first = max(version + (version not in self._heads) for version in bad)
-        for version, finding in bad.items():
+        first = max(version + (version not in self._heads) for version in findings)
+        for version, finding in findings.items():
             if version not in self._heads:
                 self._quarantine(version)
             yield Repair(finding, f"history now begins at version {first}")
-        for version in sorted({*bad, *self._heads}):  # oldest first, as in the collector
+        for version in sorted({*findings, *self._heads}):  # oldest first, as in the collector
             if version < first:
                 self._delete(version)
                 self._heads.pop(version, None)
 
-    def _make_head(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
-        if not bad:
+    def _make_head(self, findings: Mapping[int, Finding]) -> Iterator[Repair]:
+        if not findings:
             return
-        before, version = self._heads.get(max(self._heads, default=0)), max(bad) + 1
+        before, version = self._heads.get(max(self._heads, default=0)), max(findings) + 1
         try:
-            made = self._next(before, version, max(self._stored_epoch(found) for found in bad))
+            root = self._next(before, version, max(self._read_epoch(damaged_version) for damaged_version in findings))
         except StoreError:
             raise
         except StorageError as failure:
-            for finding in bad.values():
+            for finding in findings.values():
                 yield Repair(replace(finding, text=f"{finding.text}; it cannot be rebuilt: {failure}"), "")
             return
-        for found in bad:
-            self._quarantine(found)
-        self._heads[version] = self._created(made)
+        for damaged_version in findings:
+            self._quarantine(damaged_version)
+        self._heads[version] = self._create(root)
         source = "from footers alone"
         if before is not None:  # the segments that an erasure replaced are in the manifest again
-            good = before.root.version
-            source = f"from version {good} and footers; erase keys again that were erased after version {good}"
-        for found, finding in sorted(bad.items()):
-            self._delete(found)
+            good_version = before.root.version
+            source = f"from version {good_version} and footers; erase keys again that were erased after version {good_version}"
+        for damaged_version, finding in sorted(findings.items()):
+            self._delete(damaged_version)
             yield Repair(finding, f"version {version} replaces it, made {source}")
 
-    def _created(self, made: Root) -> Head:
+    def _create(self, root: Root) -> Head:
         """Create a root, and return the stored root of its version, which an earlier repair may have created."""
-        key = manifest_key(self._finder.prefix, made.version)
+        key = manifest_key(self._finder.prefix, root.version)
         for _ in range(_CREATES):
-            self._store.create(key, new_root(made))
-            there = self._finder.read(made.version)
-            if there is not None:
-                return there
+            self._store.create(key, new_root(root))
+            head = self._finder.read(root.version)
+            if head is not None:
+                return head
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
-    def _stored_epoch(self, version: int) -> int:
+    def _read_epoch(self, version: int) -> int:
         """Return the leader epoch in a damaged root, below which the new root's must not be; 0 if it is unreadable."""
-        found = _EPOCH.search(self._read(version))
-        return min(int(found[1]), MAX_EPOCH) if found else 0
+        match = _EPOCH.search(self._read(version))
+        return min(int(match[1]), MAX_EPOCH) if match else 0
 
     def _next(self, before: Head | None, version: int, epoch: int) -> Root:
         """Return the root that replaces a damaged head: the newest good root with later segments; store its pages."""
@@ -165,19 +165,19 @@ class ManifestRepair:
         log_start = root.log_start if root is not None else chain[0].info.base_offset
         high = max(chain[-1].info.end_offset if chain else 0, root.high_watermark if root is not None else 0)
         epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
-        made = self._root(before, chain, log_start, high, epoch)
-        left_out = [
-            stand_in_commit_id(self._finder.prefix, one)
-            for one in range(max(made.version, version - RECENT_COMMITS), version)
+        replacement = self._root(before, chain, log_start, high, epoch)
+        stand_ins = [
+            stand_in_commit_id(self._finder.prefix, lost_version)
+            for lost_version in range(max(replacement.version, version - RECENT_COMMITS), version)
         ]
-        known = root.recent_commits if root is not None else ()
-        made = replace(
-            made,
+        earlier_commits = root.recent_commits if root is not None else ()
+        replacement = replace(
+            replacement,
             version=version,
-            parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
-            recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
+            parent_sha256=replacement.parent_sha256 or sha256_of(self._read(version - 1)),
+            recent_commits=(*earlier_commits, *stand_ins, replacement.commit_id)[-RECENT_COMMITS:],
         )
-        return self._finder.authenticity.add_mac(made, root, root.entries if root is not None else (), chain)
+        return self._finder.authenticity.add_mac(replacement, root, root.entries if root is not None else (), chain)
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
         """Return the root that adds the segments of ``chain`` to the root of ``before``; its new pages are stored."""
@@ -222,9 +222,9 @@ class ManifestRepair:
                 key = ref.key(self._finder.prefix)
                 position = getattr(error, "position", 0)
                 text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
-                done = "rebuilt with the same bytes" if self._rewrite_page(ref) else ""
-                yield Repair(Finding(FindingKind.PAGE, key, position, text, log=self._log), done)
-                if not done:
+                outcome = "rebuilt with the same bytes" if self._rewrite_page(ref) else ""
+                yield Repair(Finding(FindingKind.PAGE, key, position, text, log=self._log), outcome)
+                if not outcome:
                     continue
                 items = self._pages.read(ref)
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
@@ -235,15 +235,19 @@ class ManifestRepair:
         The root's own entries are kept: footers also describe later uploads that were never committed.
         """
         root = head.root
-        own = root.entries[0].info.base_offset if root.entries else root.end_offset
-        older = [found for found in self._rebuilder(0, own).chain() if found.info.end_offset > root.log_start]
+        inline_start = root.entries[0].info.base_offset if root.entries else root.end_offset
+        older = [entry for entry in self._rebuilder(0, inline_start).chain() if entry.info.end_offset > root.log_start]
         chain = [*older, *root.entries]
-        if not chain or chain[0].info.base_offset > root.log_start or (older and older[-1].info.end_offset != own):
+        if (
+            not chain
+            or chain[0].info.base_offset > root.log_start
+            or (older and older[-1].info.end_offset != inline_start)
+        ):
             return ""
-        made = self._root(None, chain, root.log_start, root.high_watermark, root.leader_epoch)
-        commits = (*root.recent_commits, made.commit_id)[-RECENT_COMMITS:]
-        made = replace(
-            made,
+        replacement = self._root(None, chain, root.log_start, root.high_watermark, root.leader_epoch)
+        commits = (*root.recent_commits, replacement.commit_id)[-RECENT_COMMITS:]
+        replacement = replace(
+            replacement,
             version=root.version + 1,
             parent_sha256=head.sha256,
             recent_commits=commits,
@@ -252,18 +256,20 @@ class ManifestRepair:
             marks=root.marks,
             history_start=root.history_start,
         )
-        made = self._finder.authenticity.add_mac(made, root, root.entries, chain)
-        created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
+        replacement = self._finder.authenticity.add_mac(replacement, root, root.entries, chain)
+        created = self._store.create(manifest_key(self._finder.prefix, replacement.version), new_root(replacement))
         return (
-            f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
+            f"version {replacement.version} names its segments, found by their footers"
+            if created is Created.CREATED
+            else ""
         )
 
     def _rewrite_page(self, ref: PageRef) -> bool:
         """Write a damaged page again if its items are found elsewhere; return True if the page was written."""
         log, topic_id = self._finder.log, self._finder.topic_id
-        for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
-            made, data = build_page(log, topic_id, items, ref.leader_epoch)
-            if made == ref:
+        for items in islice(_cover_range(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
+            new_ref, data = build_page(log, topic_id, items, ref.leader_epoch)
+            if new_ref == ref:
                 self._store.put(ref.key(self._finder.prefix), BytesSource(data))
                 return True
         return False
@@ -274,26 +280,26 @@ class ManifestRepair:
         The entries are found in the roots that can be read, and in the footers of segment objects.
         """
         if ref.level:
-            return [found for found in self._pages_below(ref) if found.level == ref.level - 1]
+            return [page for page in self._read_pages(ref) if page.level == ref.level - 1]
         older = [entry for head in self._heads.values() for entry in head.root.entries]
-        listed = [*older, *self._rebuilder(ref.base_offset, ref.end_offset).entries()]
-        return [entry for entry in listed if ref.base_offset <= entry.info.base_offset < ref.end_offset]
+        entries = [*older, *self._rebuilder(ref.base_offset, ref.end_offset).entries()]
+        return [entry for entry in entries if ref.base_offset <= entry.info.base_offset < ref.end_offset]
 
-    def _pages_below(self, ref: PageRef) -> Iterator[PageRef]:
+    def _read_pages(self, ref: PageRef) -> Iterator[PageRef]:
         prefix = self._finder.prefix
         for info in self._store.list_all(pages_prefix(prefix)):
-            named = parse_page_key(prefix, info.key)
-            if named is None or not ref.base_offset <= named.base_offset < ref.end_offset:
+            parsed_key = parse_page_key(prefix, info.key)
+            if parsed_key is None or not ref.base_offset <= parsed_key.base_offset < ref.end_offset:
                 continue
             if info.size_bytes > self._finder.limit_bytes:
                 continue
             try:
                 log, topic_id, items = read_page(self._store.read(info.key), info.key)
-                made, _ = build_page(log, topic_id, items, named.leader_epoch)
+                page, _ = build_page(log, topic_id, items, parsed_key.leader_epoch)
             except (CorruptionError, ObjectNotFoundError):
                 continue  # this page is damaged, too: the walk repairs it later
-            if made.key(prefix) == info.key:
-                yield made
+            if page.key(prefix) == info.key:
+                yield page
 
     def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
         log, topic_id = self._finder.log, self._finder.topic_id
@@ -302,15 +308,15 @@ class ManifestRepair:
         return Rebuilder(self._store, layouts, log, topic_id, start=start, end=end, authentic_only=authentic_only)
 
 
-def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:
+def _cover_range(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:
     """Yield the sequences of items that cover [start, end) exactly, without gap or overlap."""
     if start == end:
         yield []
         return
-    seen = list[Item]()
+    tried_items = list[Item]()
     for item in items:
         place = item if isinstance(item, PageRef) else item.info
-        if place.base_offset == start and place.end_offset <= end and item not in seen:
-            seen.append(item)
-            for rest in _chains(items, place.end_offset, end):
-                yield [item, *rest]
+        if place.base_offset == start and place.end_offset <= end and item not in tried_items:
+            tried_items.append(item)
+            for tail in _cover_range(items, place.end_offset, end):
+                yield [item, *tail]

@@ -59,21 +59,21 @@ class _Leftovers:
     def __len__(self) -> int:
         return len(self.keys) + len(self.uploads)
 
-    def add(self, found: _Found) -> None:
+    def add(self, leftover: _Leftover) -> None:
         """Add an object or an upload."""
-        if found.upload is None:
-            self.keys.add(found.key)
+        if leftover.upload is None:
+            self.keys.add(leftover.key)
         else:
-            self.uploads.append(found.upload)
+            self.uploads.append(leftover.upload)
 
-    def without(self, named: Collection[str]) -> _Leftovers:
-        """Return the leftovers whose keys are not among ``named``."""
-        left = [upload for upload in self.uploads if upload.key not in named]
-        return _Leftovers(self.keys.difference(named), left)
+    def exclude(self, kept_keys: Collection[str]) -> _Leftovers:
+        """Return the leftovers whose keys are not among ``kept_keys``."""
+        uploads = [upload for upload in self.uploads if upload.key not in kept_keys]
+        return _Leftovers(self.keys.difference(kept_keys), uploads)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Leftover:
     """An object or an uncompleted upload in the store. ``since_ms`` is the time of its last change or its start."""
 
     key: str
@@ -114,22 +114,22 @@ class OrphanCollector:
         owner = self._owner if self._owner is not None and self._owner.leader_epoch == head_epoch else None
         newest = head_epoch if owner is not None else head_epoch - 1
         # Read before the store is listed: uploads that begin later are younger.
-        own: Collection[str] = owner.uploads.registered_keys() if owner is not None else ()
-        fenced, ours, young = _Leftovers(), _Leftovers(), _Leftovers()
-        for found in self._all():
-            epoch = self._epoch_of(found.key)
-            if epoch is None or found.since_ms <= 0 or found.key in own or epoch > newest:
+        own_keys: Collection[str] = owner.uploads.registered_keys() if owner is not None else ()
+        fenced, own_epoch, young = _Leftovers(), _Leftovers(), _Leftovers()
+        for leftover in self._list_leftovers():
+            epoch = self._epoch_of(leftover.key)
+            if epoch is None or leftover.since_ms <= 0 or leftover.key in own_keys or epoch > newest:
                 continue
-            is_old = self._clock.now_ms() - found.since_ms >= self._grace_ms
-            chosen = young if not is_old else fenced if epoch < head_epoch else ours
-            chosen.add(found)
-        if not (fenced or ours or young):
+            is_old = self._clock.now_ms() - leftover.since_ms >= self._grace_ms
+            group = young if not is_old else fenced if epoch < head_epoch else own_epoch
+            group.add(leftover)
+        if not (fenced or own_epoch or young):
             return 0, 0
-        named = named_keys(chain((head.root,), self._finder.roots_unchecked(kept_versions)), self._pages)
-        fenced, ours, young = (found.without(named) for found in (fenced, ours, young))
+        kept_keys = named_keys(chain((head.root,), self._finder.roots_unchecked(kept_versions)), self._pages)
+        fenced, own_epoch, young = (group.exclude(kept_keys) for group in (fenced, own_epoch, young))
         self._delete(fenced)
-        if ours and owner is not None:
-            return len(fenced) + self._collect_ours(ours, owner), len(young)
+        if own_epoch and owner is not None:
+            return len(fenced) + self._collect_own_epoch(own_epoch, owner), len(young)
         return len(fenced), len(young)
 
     def collect_everything(self) -> int:
@@ -137,20 +137,20 @@ class OrphanCollector:
 
         Objects whose keys do not have the form of stratalog's keys are kept. The call may raise StoreError.
         """
-        left = _Leftovers()
-        for found in self._all():
-            if self._epoch_of(found.key) is not None:
-                left.add(found)
-        self._delete(left)
-        return len(left)
+        leftovers = _Leftovers()
+        for leftover in self._list_leftovers():
+            if self._epoch_of(leftover.key) is not None:
+                leftovers.add(leftover)
+        self._delete(leftovers)
+        return len(leftovers)
 
-    def _collect_ours(self, ours: _Leftovers, owner: Owner) -> int:
+    def _collect_own_epoch(self, leftovers: _Leftovers, owner: Owner) -> int:
         try:
             with owner.fence(owner.leader_epoch) as root:
                 if root is None:
                     return 0
-                named = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
-                dead = ours.without(named)
+                kept_keys = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
+                dead = leftovers.exclude(kept_keys)
                 self._delete(dead)
                 return len(dead)
         except (FencedEpochError, UnknownTopicError) as error:
@@ -159,18 +159,18 @@ class OrphanCollector:
             )
             return 0
 
-    def _all(self) -> Iterator[_Found]:
+    def _list_leftovers(self) -> Iterator[_Leftover]:
         prefix = self._finder.prefix
-        for each in (segments_prefix(prefix), pages_prefix(prefix)):
-            yield from (_Found(info.key, info.modified_ms) for info in self._store.list_all(each))
-        for upload in unfinished(self._store, prefix):
-            yield _Found(upload.key, upload.begun_ms, upload)
+        for key_prefix in (segments_prefix(prefix), pages_prefix(prefix)):
+            yield from (_Leftover(info.key, info.modified_ms) for info in self._store.list_all(key_prefix))
+        for upload in list_unfinished(self._store, prefix):
+            yield _Leftover(upload.key, upload.begun_ms, upload)
 
     def _epoch_of(self, key: str) -> int | None:
         """Return the leader epoch in the key of a segment's object or of a page; None for other keys."""
         prefix = self._finder.prefix
-        named = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
-        return None if named is None else named.leader_epoch
+        parsed_key = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
+        return None if parsed_key is None else parsed_key.leader_epoch
 
     def _delete(self, dead: _Leftovers) -> None:
         for upload in dead.uploads:
@@ -180,7 +180,7 @@ class OrphanCollector:
                 raise error
 
 
-def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
+def list_unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
     """Return the uploads under ``prefix`` that were not completed; () with a warning if the store cannot list them.
 
     Raises:

@@ -37,15 +37,15 @@ from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.tier_log_reader import TierLogReader
-from stratalog.tier.upkeep.orphans import unfinished
+from stratalog.tier.upkeep.orphans import list_unfinished
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
 
 
-def is_missing(found: Iterable[Finding]) -> bool:
+def is_missing(findings: Iterable[Finding]) -> bool:
     """Return True if one of the findings is a missing object."""
-    return any(finding.kind is FindingKind.MISSING for finding in found)
+    return any(finding.kind is FindingKind.MISSING for finding in findings)
 
 
 class TierLogCheck:
@@ -78,12 +78,13 @@ class TierLogCheck:
         """
         prefix = self._finder.prefix
         versions = [version for version, _ in self._finder.roots_above(0)]
-        for each in (segments_prefix(prefix), pages_prefix(prefix)):
-            self._sizes.update((info.key, info.size_bytes) for info in self._store.list_all(each))
-        for stored in read_chain(self._finder, versions):
-            self._is_whole = self._is_whole and not stored.has_loss
-            self._head = stored.head or self._head  # if the head is damaged, the objects of the root before are checked
-            yield from stored.findings
+        for key_prefix in (segments_prefix(prefix), pages_prefix(prefix)):
+            self._sizes.update((info.key, info.size_bytes) for info in self._store.list_all(key_prefix))
+        for chained_root in read_chain(self._finder, versions):
+            self._is_whole = self._is_whole and not chained_root.has_loss
+            # If the head is damaged, the objects of the root before are checked.
+            self._head = chained_root.head or self._head
+            yield from chained_root.findings
 
     @property
     def size_bytes(self) -> int:
@@ -101,60 +102,60 @@ class TierLogCheck:
         start = max(start, root.log_start)
         expected: int | None = None
         check = self._finder.authenticity.entry_check(root)
-        for found in (*self._walk(root.pages, start), *root.entries):
-            if isinstance(found, StoredSegment):
-                info = found.info
+        for item in (*self._walk(root.pages, start), *root.entries):
+            if isinstance(item, StoredSegment):
+                info = item.info
                 if info.end_offset <= start:
                     continue
                 if expected not in (None, info.base_offset):
                     text = f"segment [{info.base_offset}, {info.end_offset}) does not start at offset {expected}"
-                    yield self._finding(FindingKind.OFFSETS, found.log_key, text)
+                    yield self._finding(FindingKind.OFFSETS, item.log_key, text)
                 expected = info.end_offset
                 try:
                     if check is not None:
-                        check(found)
+                        check(item)
                 except TamperedManifestError as error:
-                    yield self._finding(FindingKind.ROOT, error.file, error.reason, segment=found)
+                    yield self._finding(FindingKind.ROOT, error.file, error.reason, segment=item)
             else:
                 expected = None
-            yield found
+            yield item
 
-    def check(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
+    def check(self, entry: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings about one segment: ``presence``, and unless an object is missing, ``contents``.
 
         ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, also if it is unread.
         """
-        left_bytes = stored.info.size_bytes
+        remaining_bytes = entry.info.size_bytes
 
         def on_piece(size_bytes: int) -> None:
-            nonlocal left_bytes
-            found_bytes = min(size_bytes, left_bytes)  # a damaged log is read twice
-            left_bytes -= found_bytes
-            on_bytes(found_bytes)
+            nonlocal remaining_bytes
+            new_bytes = min(size_bytes, remaining_bytes)  # a damaged log is read twice
+            remaining_bytes -= new_bytes
+            on_bytes(new_bytes)
 
-        found = self.presence(stored)
-        if not is_missing(found):
-            found += self.contents(stored, on_piece)
-        on_bytes(left_bytes)
-        return found
+        findings = self.presence(entry)
+        if not is_missing(findings):
+            findings += self.contents(entry, on_piece)
+        on_bytes(remaining_bytes)
+        return findings
 
-    def presence(self, stored: StoredSegment) -> list[Finding]:
+    def presence(self, entry: StoredSegment) -> list[Finding]:
         """Return the findings about missing or too short objects of a segment, by the listing of ``roots``."""
-        return list(self._objects(stored))
+        return list(self._check_objects(entry))
 
-    def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
+    def contents(self, entry: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings about the small files of a segment, and about its ``.log`` file if the check reads it.
 
         The argument ``contents`` of the class determines that. ``on_bytes`` is called with the numbers of bytes of the
         ``.log`` file that were read. Several threads may call this method, and ``roots`` need not be called before.
         """
         indexes = dict[IndexRole, StoredIndex]()
-        findings = [*self._files(stored, indexes), *self._further(stored)]
+        findings = [*self._check_files(entry, indexes), *self._check_layout_data(entry)]
         if self._contents:
             try:
-                findings += self._log_file(stored, indexes, on_bytes)
+                findings += self._check_log_file(entry, indexes, on_bytes)
             except _DAMAGED as error:
-                findings.append(self._damage(error, FindingKind.LOG, stored, stored.log_key))
+                findings.append(self._damage(error, FindingKind.LOG, entry, entry.log_key))
         return findings
 
     def orphans(self) -> Iterator[Finding]:
@@ -167,12 +168,12 @@ class TierLogCheck:
             return
         try:
             roots = self._finder.roots_unchecked(version for version, _ in self._finder.roots_above(0))
-            named = named_keys(roots, self._pages)
+            kept_keys = named_keys(roots, self._pages)
         except (CorruptManifestError, ObjectNotFoundError):
             return
-        for key in sorted(self._sizes.keys() - named):
+        for key in sorted(self._sizes.keys() - kept_keys):
             yield self._finding(FindingKind.ORPHAN, key, f"no root names this object of {self._sizes[key]} bytes")
-        for upload in unfinished(self._store, self._finder.prefix):
+        for upload in list_unfinished(self._store, self._finder.prefix):
             yield self._finding(
                 FindingKind.ORPHAN, upload.key, f"upload {upload.upload_id} was started but not completed"
             )
@@ -196,113 +197,115 @@ class TierLogCheck:
                 else:
                     yield from self._walk([item], start)
 
-    def _objects(self, stored: StoredSegment) -> Iterator[Finding]:
-        for key, end in sorted(object_ends(stored).items()):
+    def _check_objects(self, entry: StoredSegment) -> Iterator[Finding]:
+        for key, end in sorted(object_ends(entry).items()):
             size = self._sizes.get(key)
             if size is None:
-                yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=stored)
+                yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=entry)
             elif size < end:
                 yield self._finding(
-                    FindingKind.SIZE, key, f"the object has {size} bytes, its entry needs {end}", size, stored
+                    FindingKind.SIZE, key, f"the object has {size} bytes, its entry needs {end}", size, entry
                 )
 
-    def _files(self, stored: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
+    def _check_files(self, entry: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
         """Yield the findings about the small files of a segment; add its undamaged indexes to ``indexes``."""
-        for kind, place in stored.slices.items():
+        for kind, place in entry.slices.items():
             if kind is FileKind.LOG:
                 continue
             try:
-                self._check_file(stored, kind, indexes)
+                self._check_file(entry, kind, indexes)
             except _DAMAGED as error:
-                yield self._damage(error, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
+                yield self._damage(error, FindingKind.FILE, entry, place.key, f"the {kind} file: ")
 
-    def _further(self, stored: StoredSegment) -> list[Finding]:
+    def _check_layout_data(self, entry: StoredSegment) -> list[Finding]:
         """Return the finding about data that the layout stores beside the segment's files, such as a footer."""
         try:
-            self._layout(stored).check(stored, self._store.read_exactly)
+            self._layout(entry).check(entry, self._store.read_exactly)
         except _DAMAGED as error:
-            return [self._damage(error, FindingKind.FILE, stored, getattr(error, "file", "") or stored.log_key)]
+            return [self._damage(error, FindingKind.FILE, entry, getattr(error, "file", "") or entry.log_key)]
         return []
 
-    def _check_file(self, stored: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
+    def _check_file(self, entry: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
         """Check a small file; raise an error of ``_DAMAGED``, or add the file to ``indexes`` if it is an index."""
-        data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""
-        info, role = stored.info, _ROLES.get(kind)
+        data = self._layout(entry).read_index(entry, kind, self._store.read_exactly) or b""
+        info, role = entry.info, _ROLES.get(kind)
         if role is not None:
             self._components.indexes[role].reader(data, info.base_offset).check(info.end_offset, info.size_bytes)
-            indexes[role] = StoredIndex(stored.slices[kind].key, data, name=f"the {kind} file: ")
+            indexes[role] = StoredIndex(entry.slices[kind].key, data, name=f"the {kind} file: ")
         if kind is FileKind.SNAPSHOT:
-            decode_snapshot(data, stored.slices[kind].key)
+            decode_snapshot(data, entry.slices[kind].key)
 
-    def _log_file(
-        self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex], on_bytes: OnBytes
+    def _check_log_file(
+        self, entry: StoredSegment, indexes: Mapping[IndexRole, StoredIndex], on_bytes: OnBytes
     ) -> list[Finding]:
         """Return the findings about every batch, the hash of the whole ``.log`` file, and the indexes."""
-        size_bytes = stored.info.size_bytes
+        size_bytes = entry.info.size_bytes
         try:
-            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)), indexes, on_bytes)
+            report = self._check_batches(
+                entry, self._check_hash(entry, self._read(entry, 0, size_bytes)), indexes, on_bytes
+            )
         except CorruptObjectError:
             if not size_bytes:
                 raise
             # two partial reads skip the hash check of the layout: a bad batch is a better finding than a wrong hash
-            halves = chain(self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes))
-            report = self._batches(stored, halves, {}, on_bytes)
+            halves = chain(self._read(entry, 0, size_bytes - 1), self._read(entry, size_bytes - 1, size_bytes))
+            report = self._check_batches(entry, halves, {}, on_bytes)
             if not report.findings:
                 raise
         findings = [
             replace(
                 finding,
                 kind=FindingKind.LOG if finding.kind is FindingKind.DAMAGE else finding.kind,
-                segment=stored,
+                segment=entry,
                 log=self._log,
             )
             for finding in report.findings
         ]
         is_whole = all(finding.kind is not FindingKind.LOG for finding in findings)
-        if is_whole and report.largest_ms != stored.info.max_timestamp_ms:
-            text = f"the largest timestamp is {report.largest_ms}, the entry has {stored.info.max_timestamp_ms}"
-            findings.append(self._finding(FindingKind.LOG, stored.log_key, text, segment=stored))
+        if is_whole and report.largest_ms != entry.info.max_timestamp_ms:
+            text = f"the largest timestamp is {report.largest_ms}, the entry has {entry.info.max_timestamp_ms}"
+            findings.append(self._finding(FindingKind.LOG, entry.log_key, text, segment=entry))
         return findings
 
-    def _batches(
+    def _check_batches(
         self,
-        stored: StoredSegment,
+        entry: StoredSegment,
         pieces: Iterable[memoryview],
         indexes: Mapping[IndexRole, StoredIndex],
         on_bytes: OnBytes,
     ) -> SegmentReport:
-        segment = _StreamedSegment(stored, pieces)
+        segment = _StreamedSegment(entry, pieces)
         report = check_segment(segment, self._components, indexes=indexes, on_bytes=on_bytes)
         if all(finding.kind is not FindingKind.DAMAGE for finding in report.findings):
             segment.finish()
         return report
 
-    def _read(self, stored: StoredSegment, start: int, end: int) -> Iterator[memoryview]:
-        return self._layout(stored).read(stored, start, end, self._store.read_exactly)
+    def _read(self, entry: StoredSegment, start: int, end: int) -> Iterator[memoryview]:
+        return self._layout(entry).read(entry, start, end, self._store.read_exactly)
 
-    def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
+    def _check_hash(self, entry: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
         """Return the pieces of a ``.log`` file; check its hash at the end, if the layout is a plugin's."""
-        if self._layout(stored).guard.is_bundled:
+        if self._layout(entry).guard.is_bundled:
             return pieces
 
-        def hashed() -> Iterator[memoryview]:
+        def hash_pieces() -> Iterator[memoryview]:
             digest = hashlib.sha256()
             for piece in pieces:
                 digest.update(piece)
                 yield piece
-            if digest.hexdigest() != stored.sha256:
-                raise CorruptObjectError("the hash of the log file is wrong", stored.log_key)
+            if digest.hexdigest() != entry.sha256:
+                raise CorruptObjectError("the hash of the log file is wrong", entry.log_key)
 
-        return hashed()
+        return hash_pieces()
 
     def _damage(
-        self, error: StorageError, kind: FindingKind, stored: StoredSegment, key: str, what: str = ""
+        self, error: StorageError, kind: FindingKind, entry: StoredSegment, key: str, text_prefix: str = ""
     ) -> Finding:
         """Return a finding about the damage for which a check raised ``error``."""
-        return self._finding(kind, key, what + error.reason, getattr(error, "position", 0), stored)
+        return self._finding(kind, key, text_prefix + error.reason, getattr(error, "position", 0), entry)
 
-    def _layout(self, stored: StoredSegment) -> GuardedLayout:
-        return self._layouts.by_label(stored.layout)
+    def _layout(self, entry: StoredSegment) -> GuardedLayout:
+        return self._layouts.by_label(entry.layout)
 
     def _finding(
         self, kind: FindingKind, key: str, text: str, position: int = 0, segment: StoredSegment | None = None
@@ -335,24 +338,26 @@ def read_chain(finder: HeadFinder, versions: Iterable[int]) -> Iterator[ChainedR
 
     Raises the errors of ``TierLogCheck.roots``.
     """
-    good: Head | None = None  # the last good root
+    last_good: Head | None = None  # the last good root
     before: Head | None = None  # the root before, None if it is damaged
-    for below, version in pairwise((0, *versions)):
+    for previous_version, version in pairwise((0, *versions)):
         key, head, flaws, has_loss = manifest_key(finder.prefix, version), None, list[tuple[str, int]](), False
         try:
             head = finder.read(version)
         except CorruptManifestError as error:
             flaws.append((error.reason, error.position))
             has_loss = True
-        leaves_out = head is not None and good is not None and _leaves_out(good, head)
-        if below and version != below + 1 and not leaves_out:
-            flaws.append((f"versions {below + 1} to {version - 1} are missing", 0))
+        leaves_out = head is not None and last_good is not None and _leaves_out(last_good, head)
+        if previous_version and version != previous_version + 1 and not leaves_out:
+            flaws.append((f"versions {previous_version + 1} to {version - 1} are missing", 0))
             has_loss = True
         if head is not None and before is not None and not may_continue(before, head):
             flaws.append((f"it does not follow the stored version {before.root.version}", 0))
-        findings = tuple(Finding(FindingKind.ROOT, key, at, text, log=finder.log) for text, at in flaws)
-        yield ChainedRoot(version, head, findings, has_loss, good.root.version if good and leaves_out else None)
-        before, good = head, head or good
+        findings = tuple(Finding(FindingKind.ROOT, key, position, text, log=finder.log) for text, position in flaws)
+        yield ChainedRoot(
+            version, head, findings, has_loss, last_good.root.version if last_good and leaves_out else None
+        )
+        before, last_good = head, head or last_good
 
 
 def _leaves_out(before: Head, after: Head) -> bool:
@@ -367,22 +372,22 @@ class _StreamedSegment(StoredBounds):
     """A ReadableSegment without indexes over the bytes of a segment in a tier, which can be read once, in order.
 
     Args:
-        stored: the entry in the manifest; it gives the bounds, size and timestamps.
+        entry: the entry in the manifest; it gives the bounds, size and timestamps.
         pieces: the bytes of the ``.log`` file.
     """
 
-    def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
-        self.stored, self.label = stored, stored.log_key
+    def __init__(self, entry: StoredSegment, pieces: Iterable[memoryview]) -> None:
+        self.stored, self.label = entry, entry.log_key
         self._pieces = iter(pieces)
-        self._held, self._start = bytearray(), 0  # bytes that may still be read, and their position
+        self._buffer, self._start = bytearray(), 0  # bytes that may still be read, and their position
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``, which must not decrease between calls; fewer at the end."""
-        self._held = self._held[position - self._start :]
+        self._buffer = self._buffer[position - self._start :]
         self._start = position
-        while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
-            self._held += piece
-        return memoryview(bytes(self._held[:size_bytes]))
+        while len(self._buffer) < size_bytes and (piece := next(self._pieces, None)) is not None:
+            self._buffer += piece
+        return memoryview(bytes(self._buffer[:size_bytes]))
 
     def finish(self) -> None:
         """Read the rest of the pieces, because their iterator checks the hash of the whole file at its end."""

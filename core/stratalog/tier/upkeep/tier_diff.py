@@ -42,29 +42,33 @@ def differences(
         right: segments of the other state.
         with_common: also yield segments that both states have.
     """
-    ours, theirs = iter(left), iter(right)
-    one, other = next(ours, None), next(theirs, None)
-    while one is not None or other is not None:
-        if one is not None and other is not None and _is_same(one, other):
+    left_segments, right_segments = iter(left), iter(right)
+    left_segment, right_segment = next(left_segments, None), next(right_segments, None)
+    while left_segment is not None or right_segment is not None:
+        if left_segment is not None and right_segment is not None and _is_same(left_segment, right_segment):
             if with_common:
-                yield _difference(Side.BOTH, one)
-            one, other = next(ours, None), next(theirs, None)
-        elif other is None or (one is not None and _place(one) <= _place(other)):
-            assert one is not None
-            yield _difference(Side.LEFT, one)
-            one = next(ours, None)
+                yield _difference(Side.BOTH, left_segment)
+            left_segment, right_segment = next(left_segments, None), next(right_segments, None)
+        elif right_segment is None or (left_segment is not None and _place(left_segment) <= _place(right_segment)):
+            assert left_segment is not None
+            yield _difference(Side.LEFT, left_segment)
+            left_segment = next(left_segments, None)
         else:
-            yield _difference(Side.RIGHT, other)
-            other = next(theirs, None)
+            yield _difference(Side.RIGHT, right_segment)
+            right_segment = next(right_segments, None)
 
 
 def _place(segment: ReadableSegment) -> tuple[int, int]:
     return segment.base_offset, segment.end_offset
 
 
-def _is_same(one: ReadableSegment, other: ReadableSegment) -> bool:
-    hashes = {_sha256(one), _sha256(other)} - {""}
-    return _place(one) == _place(other) and one.size_bytes == other.size_bytes and len(hashes) < 2
+def _is_same(left_segment: ReadableSegment, right_segment: ReadableSegment) -> bool:
+    hashes = {_sha256(left_segment), _sha256(right_segment)} - {""}
+    return (
+        _place(left_segment) == _place(right_segment)
+        and left_segment.size_bytes == right_segment.size_bytes
+        and len(hashes) < 2
+    )
 
 
 def _sha256(segment: ReadableSegment) -> str:

@@ -49,15 +49,15 @@ class FolderCopies:
         self._files, self._log, self._components = files, log, components
 
     @contextlib.contextmanager
-    def opened(self, stored: StoredSegment) -> Iterator[SegmentSource | None]:
+    def open_copy(self, entry: StoredSegment) -> Iterator[SegmentSource | None]:
         """Return a context whose value is the segment of the folder with the same offsets; None if there is none.
 
         The context raises StorageError at its start if the segment cannot be read or has a damaged batch.
         """
-        wanted = (stored.info.base_offset, stored.info.end_offset)
-        with ExitStack() as opened:
-            for segment in open_pieces(self._files, self._components, opened):
-                if (segment.base_offset, segment.end_offset) == wanted:
+        offsets = (entry.info.base_offset, entry.info.end_offset)
+        with ExitStack() as resources:
+            for segment in open_pieces(self._files, self._components, resources):
+                if (segment.base_offset, segment.end_offset) == offsets:
                     epochs = read_epochs(self._files)
                     reader = CheckedSources(self._files, self._log.name, self._log.topic_id, epochs, self._components)
                     yield reader.source(segment, segment.base_offset)
@@ -97,18 +97,18 @@ class TierRepair:
         restored = dict[int, tuple[str, str]]()
         repairs = list[Repair]()
         for finding in findings:
-            stored = finding.segment
-            if stored is None or finding.kind not in _OF_OBJECTS:
+            entry = finding.segment
+            if entry is None or finding.kind not in _OF_OBJECTS:
                 repairs.append(Repair(finding, ""))
                 continue
-            base, is_first = stored.info.base_offset, stored.info.base_offset not in restored
+            base, is_first = entry.info.base_offset, entry.info.base_offset not in restored
             if is_first:
-                restored[base] = self._restored(stored)
-            done, failure = restored[base]
-            repairs.append(Repair(finding, done, failure if is_first else ""))
+                restored[base] = self._restore_from_copies(entry)
+            outcome, failure = restored[base]
+            repairs.append(Repair(finding, outcome, failure if is_first else ""))
         return repairs
 
-    def restore(self, stored: StoredSegment, source: SegmentSource) -> bool:
+    def restore(self, entry: StoredSegment, source: SegmentSource) -> bool:
         """Write the objects of a segment again from a copy, under the same keys.
 
         The layout writes the segment twice: once to compare the result with the entry, and once to upload it. No object
@@ -124,27 +124,27 @@ class TierRepair:
             PluginError: the objects were written, but the store returns other bytes.
             UnknownComponentError: the layout is not installed.
         """
-        if stored.info.original_bytes is not None and source.uncompress is not None:
+        if entry.info.original_bytes is not None and source.uncompress is not None:
             source = source.uncompress(source)
-        if source.info != stored.info:
+        if source.info != entry.info:
             return False
-        store, layout = self._log.objects, self._log.layouts.by_label(stored.layout)
-        given = GivenSegment(_with_extras(store, layout, stored, source))
+        store, layout = self._log.objects, self._log.layouts.by_label(entry.layout)
+        segment = GivenSegment(_replace_extras(store, layout, entry, source))
         puts = _ComparedPuts(store)
 
-        def written(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
-            made = layout.write(given.source, _SameKeys(stored, put), None)
-            return dataclasses.replace(made, layout=stored.layout)
+        def write(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
+            new_entry = layout.write(segment.source, _SameKeys(entry, put), None)
+            return dataclasses.replace(new_entry, layout=entry.layout)
 
         try:
-            if written(puts.hash) != stored or given.sha256 != stored.sha256:
+            if write(puts.hash) != entry or segment.sha256 != entry.sha256:
                 return False
-            written(puts.upload)
+            write(puts.upload)
             if puts.hashes:  # the layout stored fewer objects
                 return False
-            if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
-                read_back(stored, given.sha256, given.source.files, store, layout)
-                store.verification.record_success(stored.layout)
+            if store.verification.is_due(entry.layout, is_bundled=layout.guard.is_bundled):
+                read_back(entry, segment.sha256, segment.source.files, store, layout)
+                store.verification.record_success(entry.layout)
         except CorruptObjectError:
             return False
         return True
@@ -170,12 +170,12 @@ class TierRepair:
         self._log.objects.put(key, BytesSource(json.dumps(note, sort_keys=True).encode()))
         return key
 
-    def _restored(self, stored: StoredSegment) -> tuple[str, str]:
+    def _restore_from_copies(self, entry: StoredSegment) -> tuple[str, str]:
         """Restore a segment from the first equal copy; return text about the repair, and the error of a copy, or ""."""
         try:
             for copies in self._copies:
-                with copies.opened(stored) as source:
-                    if source is not None and self.restore(stored, source):
+                with copies.open_copy(entry) as source:
+                    if source is not None and self.restore(entry, source):
                         return "put back", ""
         except StoreError:
             raise
@@ -184,15 +184,15 @@ class TierRepair:
         return "", ""
 
 
-def _with_extras(
-    store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
+def _replace_extras(
+    store: TierStore, layout: GuardedLayout, entry: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
     """Return ``source`` with the extra indexes of the tier in place of its own, unless the former are damaged."""
     files = dict(source.files)
-    if FileKind.EXTRA not in stored.slices:
+    if FileKind.EXTRA not in entry.slices:
         files.pop(FileKind.EXTRA, None)
     with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # then the copy's own indexes are used
-        data = layout.read_index(stored, FileKind.EXTRA, store.read_exactly)
+        data = layout.read_index(entry, FileKind.EXTRA, store.read_exactly)
         if data is not None:
             files[FileKind.EXTRA] = data
     return dataclasses.replace(source, files=files)
@@ -243,11 +243,11 @@ class _SameBytes:
         Raises:
             CorruptObjectError: the hash is wrong, so the store must not keep the object.
         """
-        digest, left_bytes = hashlib.sha256(), self.size_bytes
+        digest, remaining_bytes = hashlib.sha256(), self.size_bytes
         for chunk in self.source.chunks(chunk_bytes):
             digest.update(chunk)
-            left_bytes -= len(chunk)
-            if left_bytes <= 0:
+            remaining_bytes -= len(chunk)
+            if remaining_bytes <= 0:
                 self._check(digest.hexdigest())
             yield chunk
         self._check(digest.hexdigest())
@@ -263,13 +263,13 @@ class _SameKeys:
     Both methods raise CorruptObjectError if the segment has no unused key with this suffix.
     """
 
-    def __init__(self, stored: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:
-        self._left = sorted(stored.keys)
-        self._put, self._label = put, stored.layout
+    def __init__(self, entry: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:
+        self._unused_keys = sorted(entry.keys)
+        self._put, self._label = put, entry.layout
 
     def key(self, suffix: str = "seg") -> str:
         """Return the key that the next ``put`` with this suffix will use."""
-        for key in self._left:
+        for key in self._unused_keys:
             if key.endswith(f".{suffix}"):
                 return key
         raise CorruptObjectError(f"{self._label} stores an object that the entry does not name", f"*.{suffix}")
@@ -277,5 +277,5 @@ class _SameKeys:
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Pass one object to the function ``put`` of the constructor, and return the result."""
         key = self.key(suffix)
-        self._left.remove(key)
+        self._unused_keys.remove(key)
         return self._put(key, source)
