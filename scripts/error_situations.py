@@ -19,7 +19,7 @@ from stratalog.engine.engine import Engine
 from stratalog.env import Env, SystemClock
 from stratalog.errors import log_dir_error
 from stratalog.producers.state import ProducerHistory
-from stratalog_s3.failures import Reply, typed_code
+from stratalog_s3.failures import Reply, convert_reply
 from stratalog_s3.secret import SecretOptions
 
 Situation = Callable[[Path], object]
@@ -86,6 +86,6 @@ def of_store(code: str, status: int, text: str) -> Situation:
     """Return a situation that raises the error for an answer of S3."""
 
     def run(_: Path) -> None:
-        raise typed_code(Reply(code, status, text), "orders/0/manifest", "s3://bucket", SecretOptions({}))
+        raise convert_reply(Reply(code, status, text), "orders/0/manifest", "s3://bucket", SecretOptions({}))
 
     return run

@@ -53,8 +53,8 @@ class Bucket:
         Raises:
             StoreTimeoutError: the deadline had passed before the request; nothing was sent.
         """
-        left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
-        return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
+        timeout_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
+        return Pending(self.filesystem.loop, lambda: self._call(method, parameters), timeout_s)
 
     def get(self, name: str, start: int | None, end: int | None) -> bytes:
         """Return the bytes [start, end) of an object. ``start`` None means 0, and ``end`` None the end of the object.
@@ -102,11 +102,11 @@ class Bucket:
             raise
         async with answer["Body"] as body:  # a refused body is closed unread: a whole object may be large
             size_bytes = int(answer["ContentLength"])
-            served = _served(answer.get("ContentRange"), size_bytes)
+            served = _parse_range(answer.get("ContentRange"), size_bytes)
             if (
                 served.start != first
                 or served.end - first != size_bytes
-                or served.end != min(end or served.of, served.of)
+                or served.end != min(end or served.object_bytes, served.object_bytes)
             ):
                 raise StoreError(f"asked for bytes [{first}, {end}), the store sent {served}", name)
             data: bytes = await body.read()
@@ -115,20 +115,20 @@ class Bucket:
         return data
 
 
-class _Served(NamedTuple):
-    """Contents of a response according to its headers: bytes [start, end) of an object of ``of`` bytes."""
+class _ServedRange(NamedTuple):
+    """Contents of a response according to its headers: bytes [start, end) of an object of ``object_bytes`` bytes."""
 
     start: int
     end: int
-    of: int
+    object_bytes: int
 
 
-def _served(content_range: str | None, size_bytes: int) -> _Served:
+def _parse_range(content_range: str | None, size_bytes: int) -> _ServedRange:
     """Parse the header ``Content-Range`` of a response. All fields are -1 if the header is malformed.
 
     A response without the header contains the whole object of ``size_bytes``.
     """
     if content_range is None:
-        return _Served(0, size_bytes, size_bytes)
-    found = _CONTENT_RANGE.match(content_range)
-    return _Served(int(found[1]), int(found[2]) + 1, int(found[3])) if found else _Served(-1, -1, -1)
+        return _ServedRange(0, size_bytes, size_bytes)
+    match = _CONTENT_RANGE.match(content_range)
+    return _ServedRange(int(match[1]), int(match[2]) + 1, int(match[3])) if match else _ServedRange(-1, -1, -1)

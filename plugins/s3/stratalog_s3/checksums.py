@@ -24,21 +24,21 @@ class Checksum(NamedTuple):
     Attributes:
         parameter: request parameter that carries the checksum; "" for none.
         algorithm: name of the algorithm, which a multipart upload announces; "" if it announces none.
-        of: function that computes the checksum.
+        compute: function that computes the checksum.
     """
 
     parameter: str
     algorithm: str
-    of: Callable[[Buffer], bytes]
+    compute: Callable[[Buffer], bytes]
 
-    def said(self, data: Buffer) -> dict[str, str]:
+    def parameters(self, data: Buffer) -> dict[str, str]:
         """Return the checksum parameter of a request with the body ``data``, by name; {} for no checksum."""
-        return {self.parameter: base64.b64encode(self.of(data)).decode()} if self.parameter else {}
+        return {self.parameter: base64.b64encode(self.compute(data)).decode()} if self.parameter else {}
 
 
 def _crc32c(data: Buffer) -> bytes:
-    found: int = crc32c.crc32c(data)
-    return found.to_bytes(4, "big")
+    checksum: int = crc32c.crc32c(data)
+    return checksum.to_bytes(4, "big")
 
 
 def _crc32(data: Buffer) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from stratalog.errors import PluginImportError
 from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext
 from stratalog_s3.location import parse_location
-from stratalog_s3.store import FsspecStore, checked_options
+from stratalog_s3.store import FsspecStore, read_options
 
 _GOOGLE: Final[Mapping[str, object]] = {"mode": "create"}  # gcsfs sends ifGenerationMatch=0
 _AZURE: Final[Mapping[str, object]] = {"overwrite": False}  # adlfs sends If-None-Match: *
@@ -43,17 +43,17 @@ class ConditionalStore(FsspecStore):
         return outcome[0]
 
     def _make(self) -> Any:
-        made, root = super()._make()
-        named = inspect.signature(made._pipe_file).parameters  # noqa: SLF001 - pipe_file calls it on the event loop
+        filesystem, root = super()._make()
+        parameters = inspect.signature(filesystem._pipe_file).parameters  # noqa: SLF001 - pipe_file calls it on the event loop
         (keyword,) = CONDITIONS[self._location.scheme]
-        if keyword not in named:
-            library = type(made).__module__.partition(".")[0]
+        if keyword not in parameters:
+            library = type(filesystem).__module__.partition(".")[0]
             raise PluginImportError(
                 f"this release of {library} is too old, because it would overwrite existing objects: upgrade it",
                 "s3",
                 library,
             )
-        return made, root
+        return filesystem, root
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
@@ -62,5 +62,5 @@ def open_conditional(context: OpenContext) -> ObjectStore:
     Raises:
         ConfigError: the URI or an option is not allowed.
     """
-    location, options = parse_location(context.location), checked_options(context)
+    location, options = parse_location(context.location), read_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

@@ -35,7 +35,7 @@ class RotatingCredentials:
     def current(self) -> tuple[str, str, str | None]:
         """Return key, secret, and token or None.
 
-        This method calls the user's function at the first call, after ``expired``, and if the credentials expire within
+        This method calls the user's function at the first call, after ``discard``, and if the credentials expire within
         a minute.
 
         Raises:
@@ -43,35 +43,35 @@ class RotatingCredentials:
         """
         with self._lock:
             if self._current is None or (self._expires_ms and self._clock.now_ms() >= self._expires_ms - EARLY_MS):
-                self._current, self._expires_ms = self._asked()
+                self._current, self._expires_ms = self._request_new()
             return self._current
 
-    def expired(self) -> None:
+    def discard(self) -> None:
         """Discard the credentials, because the store has reported that they have expired."""
         with self._lock:
             self._current = None
 
-    def _asked(self) -> tuple[tuple[str, str, str | None], int]:
+    def _request_new(self) -> tuple[tuple[str, str, str | None], int]:
         """Call the user's function. Return its credentials, and their expiry (ms since 1970; 0: never).
 
-        No local variable contains a credential, because a traceback can show local variables.
+        When the method raises, no local variable contains a credential: a traceback can show local variables.
         """
         try:
-            found = self._sound(dict(self._provider()))
+            credentials = self._parse_returned(dict(self._provider()))
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything, maybe with a secret in it
             text = f"the credentials function failed: {type(error).__name__}"
             raise StorePermissionError(text, "") from self._secrets.safe_cause(error)
-        if found is None:
+        if credentials is None:
             text = "the credentials function must return key, secret, token and expires_ms"
             raise StorePermissionError(text, "")
-        return found
+        return credentials
 
-    def _sound(self, said: Mapping[str, object]) -> tuple[tuple[str, str, str | None], int] | None:
-        key, secret, token, expires_ms = (said.get(name) for name in ("key", "secret", "token", "expires_ms"))
-        sound = isinstance(key, str) and isinstance(secret, str) and isinstance(token, str | None)
-        if not sound or not isinstance(expires_ms, int | None) or set(said) - _FIELDS:
+    def _parse_returned(self, returned: Mapping[str, object]) -> tuple[tuple[str, str, str | None], int] | None:
+        key, secret, token, expires_ms = (returned.get(name) for name in ("key", "secret", "token", "expires_ms"))
+        is_valid = isinstance(key, str) and isinstance(secret, str) and isinstance(token, str | None)
+        if not is_valid or not isinstance(expires_ms, int | None) or set(returned) - _FIELDS:
             return None
-        self._secrets.learn(said)
+        self._secrets.learn(returned)
         return (str(key), str(secret), None if token is None else str(token)), expires_ms or 0
 
     def __repr__(self) -> str:

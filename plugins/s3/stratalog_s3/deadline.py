@@ -20,10 +20,10 @@ def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
     Raises:
         StoreTimeoutError: the deadline has passed. ``key`` is the key in the error.
     """
-    left_ns = deadline_ns - clock.monotonic_ns()
-    if left_ns <= 0:
+    remaining_ns = deadline_ns - clock.monotonic_ns()
+    if remaining_ns <= 0:
         raise StoreTimeoutError("the deadline has passed before the request", key)
-    return left_ns / 1e9
+    return remaining_ns / 1e9
 
 
 class Pending(Generic[T]):
@@ -36,7 +36,7 @@ class Pending(Generic[T]):
         self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float
     ) -> None:
         self._timeout_s = timeout_s
-        self._future: Future[T] = asyncio.run_coroutine_threadsafe(_bounded(call, timeout_s), loop)
+        self._future: Future[T] = asyncio.run_coroutine_threadsafe(_run_with_timeout(call, timeout_s), loop)
 
     def result(self) -> T:
         """Wait for the coroutine. Return its result, or raise its error.
@@ -49,7 +49,7 @@ class Pending(Generic[T]):
         finally:
             self.cancel()  # no effect on a finished coroutine; stops the coroutine if this thread was interrupted
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def call_at_end(self, call: Callable[[], None]) -> None:
         """Call ``call``, on any thread, when the coroutine has finished, failed or been cancelled."""
         self._future.add_done_callback(lambda _: call())
 
@@ -66,5 +66,5 @@ def run(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, 
     return Pending(loop, call, timeout_s).result()
 
 
-async def _bounded(call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+async def _run_with_timeout(call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
     return await asyncio.wait_for(call(), timeout_s)

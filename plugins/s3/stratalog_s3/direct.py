@@ -35,13 +35,13 @@ from botocore.exceptions import (
 from botocore.httpsession import MAX_POOL_CONNECTIONS, ProxyConfiguration, create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
 
-from stratalog_s3.tls import checked_bundle
+from stratalog_s3.tls import check_bundle
 
 _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
 _ERROR_BYTES: Final = 64 << 10  # maximum length of an error body that is read
 _IDLE_S: Final = 12.0  # idle connections are not reused after this time, as in aiobotocore
 _DEFAULT_PORTS: Final = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
-_USUAL: Final = frozenset({"keepalive_timeout"})  # connector argument that aiobotocore itself sets
+_ALLOWED_ARGUMENTS: Final = frozenset({"keepalive_timeout"})  # connector argument that aiobotocore itself sets
 _Connection: TypeAlias = http.client.HTTPConnection
 
 
@@ -52,7 +52,7 @@ class _Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _RangedGet:
     """A signed request, and the maximum size of the response's body."""
 
     origin: _Origin
@@ -82,10 +82,10 @@ class _Connections:
         """Return an idle connection that was used in the last 12 s and seems to be open, or None."""
         while True:
             with self._lock:
-                kept = self._idle.get(origin)
-                if not kept:
+                idle = self._idle.get(origin)
+                if not idle:
                     return None
-                since_s, connection = kept.pop()
+                since_s, connection = idle.pop()
             if now_s - since_s < _IDLE_S and not _has_ended(connection):
                 return connection
             connection.close()
@@ -97,18 +97,18 @@ class _Connections:
             if self._closed:
                 stale.append(connection)
             else:
-                kept = self._idle.setdefault(origin, [])
-                while kept and now_s - kept[0][0] >= _IDLE_S:
-                    stale.append(kept.pop(0)[1])
-                kept.append((now_s, connection))
-        for each in stale:
-            each.close()
+                idle = self._idle.setdefault(origin, [])
+                while idle and now_s - idle[0][0] >= _IDLE_S:
+                    stale.append(idle.pop(0)[1])
+                idle.append((now_s, connection))
+        for stale_connection in stale:
+            stale_connection.close()
 
     def close(self) -> None:
         """Close the idle connections, and each connection that is given back later."""
         with self._lock:
             self._closed = True
-            idle = [connection for kept in self._idle.values() for _, connection in kept]
+            idle = [connection for entries in self._idle.values() for _, connection in entries]
             self._idle.clear()
         for connection in idle:
             connection.close()
@@ -117,19 +117,19 @@ class _Connections:
 class _Transfer:
     """One request in progress on a thread. Any other thread may call ``abort``."""
 
-    def __init__(self, wanted: _Wanted, connections: _Connections, session: DirectSession, now_s: float) -> None:
-        self._wanted, self._connections, self._session, self._now_s = wanted, connections, session, now_s
+    def __init__(self, request: _RangedGet, connections: _Connections, session: DirectSession, now_s: float) -> None:
+        self._request, self._connections, self._session, self._now_s = request, connections, session, now_s
         self._lock = threading.Lock()
         self._connection: _Connection | None = None  # under _lock
         self._aborted = False  # under _lock
 
     def run(self) -> _Answer:
         """Send the request, and return the response. If a reused connection is closed, retry on a new connection."""
-        kept = self._connections.take(self._wanted.origin, self._now_s)
-        if kept is not None:
+        reused = self._connections.take(self._request.origin, self._now_s)
+        if reused is not None:
             with contextlib.suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                return self._on(kept)
-        return self._on(self._session.connection(self._wanted.origin))
+                return self._send_on(reused)
+        return self._send_on(self._session.connection(self._request.origin))
 
     def abort(self) -> None:
         """Make a call of ``run`` on another thread end soon with an error."""
@@ -140,7 +140,7 @@ class _Transfer:
             with contextlib.suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
-    def _on(self, connection: _Connection) -> _Answer:
+    def _send_on(self, connection: _Connection) -> _Answer:
         is_reusable = False
         try:
             if connection.sock is None:
@@ -149,16 +149,16 @@ class _Transfer:
                 if self._aborted:
                     raise TimeoutError("given up")
                 self._connection = connection
-            connection.request("GET", self._wanted.target, headers=self._wanted.headers)
+            connection.request("GET", self._request.target, headers=self._request.headers)
             response = connection.getresponse()
-            answer = _received(response, self._wanted.most_bytes)
+            answer = _read_response(response, self._request.most_bytes)
             is_reusable = response.isclosed() and not response.will_close
         finally:
             with self._lock:
                 self._connection = None
                 is_reusable = is_reusable and not self._aborted
             if is_reusable:
-                self._connections.give_back(self._wanted.origin, connection, self._now_s)
+                self._connections.give_back(self._request.origin, connection, self._now_s)
             else:
                 connection.close()
         return answer
@@ -193,7 +193,7 @@ class _Body:
 class _Reads:
     """Settings of the connections, from the arguments that aiobotocore passes to a session.
 
-    ``is_usual`` is False if the user configured aiohttp's connector. All requests then use aiohttp.
+    ``is_default`` is False if the user configured aiohttp's connector. All requests then use aiohttp.
     """
 
     verify: bool | str
@@ -202,7 +202,7 @@ class _Reads:
     read_s: float | None
     certificate: tuple[str, ...]
     proxies: ProxyConfiguration
-    is_usual: bool
+    is_default: bool
 
     @classmethod
     def of(
@@ -215,10 +215,10 @@ class _Reads:
         proxies: Mapping[str, str] | None = None,
         proxies_config: Mapping[str, Any] | None = None,
         connector_args: Mapping[str, Any] | None = None,
-        **others: Any,
+        **ignored: Any,
     ) -> _Reads:
-        """Return the settings. The arguments in ``others`` are ignored."""
-        del others
+        """Return the settings. Other arguments are ignored."""
+        del ignored
         connect_s, read_s = timeout if isinstance(timeout, list | tuple) else (timeout, timeout)
         return cls(
             verify,
@@ -227,7 +227,7 @@ class _Reads:
             read_s,
             (client_cert,) if isinstance(client_cert, str) else client_cert or (),
             ProxyConfiguration(proxies, proxies_config),
-            set(connector_args or ()) <= _USUAL,
+            set(connector_args or ()) <= _ALLOWED_ARGUMENTS,
         )
 
 
@@ -242,7 +242,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         super().__init__(**arguments)
         self._reads = _Reads.of(**arguments)
         # no source of botocore's settings may switch off the verification
-        checked_bundle(self._reads.verify or False, "verify")
+        check_bundle(self._reads.verify or False, "verify")
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
@@ -255,11 +255,11 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
 
     async def send(self, request: Any) -> Any:
         """Send one request, and return the response; raise the errors of the base class."""
-        wanted = self._wanted(request)
-        if wanted is None:
+        ranged_get = self._ranged_get(request)
+        if ranged_get is None:
             return await super().send(request)
         loop = asyncio.get_running_loop()
-        transfer = _Transfer(wanted, self._connections, self, loop.time())
+        transfer = _Transfer(ranged_get, self._connections, self, loop.time())
         try:
             answer = await loop.run_in_executor(self._threads, transfer.run)
         except asyncio.CancelledError:
@@ -282,7 +282,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         timeout_s = self._reads.connect_s
         if origin.scheme == "http":
             return http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
-        context = self._context = self._context or self._made_context()
+        context = self._context = self._context or self._make_context()
         return http.client.HTTPSConnection(origin.host, origin.port, timeout=timeout_s, context=context)
 
     def connect(self, connection: _Connection) -> None:
@@ -304,22 +304,22 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
             raise _NeverConnectedError(EndpointConnectionError(endpoint_url=url, error=error)) from error
         connection.sock.settimeout(self._reads.read_s)
 
-    def _wanted(self, request: Any) -> _Wanted | None:
+    def _ranged_get(self, request: Any) -> _RangedGet | None:
         """Return the request if this class can send the request, or None if the base class must send the request."""
         if request.method != "GET" or not request.stream_output:
             return None
         headers = {name: _text(value) for name, value in request.headers.items()}
-        found = _RANGE.match(next((value for name, value in headers.items() if name.lower() == "range"), ""))
+        match = _RANGE.match(next((value for name, value in headers.items() if name.lower() == "range"), ""))
         parts = urlsplit(request.url)
-        if found is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        if match is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
             return None
-        if self._reads.proxies.proxy_url_for(request.url) or not self._reads.is_usual:
+        if self._reads.proxies.proxy_url_for(request.url) or not self._reads.is_default:
             return None
         origin = _Origin(parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        return _Wanted(origin, target, headers, int(found[2]) + 1 - int(found[1]))
+        return _RangedGet(origin, target, headers, int(match[2]) + 1 - int(match[1]))
 
-    def _made_context(self) -> ssl.SSLContext:
+    def _make_context(self) -> ssl.SSLContext:
         """Return a TLS context like that of the base class, but always with verification of certificates."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
@@ -339,7 +339,7 @@ class _NeverConnectedError(Exception):
         self.problem = problem
 
 
-def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
+def _read_response(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
     """Return a response with its body. The body is None if its length is unknown or above ``most_bytes``."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     if response.status >= http.client.MULTIPLE_CHOICES:

@@ -99,22 +99,22 @@ class Reply(NamedTuple):
 
 def reply_of(error: BaseException) -> Reply | None:
     """Return the store's error response that an error or its cause contains; None if there was no response."""
-    for found in (error, error.__cause__):
-        if any(kind.__name__ in _NO_ANSWERS for kind in type(found).__mro__):
+    for raised in (error, error.__cause__):
+        if any(kind.__name__ in _NO_ANSWERS for kind in type(raised).__mro__):
             continue
-        response = getattr(found, "response", None)
+        response = getattr(raised, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
             answer = response["Error"]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             return Reply(str(answer.get("Code", "")), _status(status), str(answer.get("Message", "")))
         for name in ("status", "status_code", "code"):
-            status = _status(getattr(found, name, 0))
+            status = _status(getattr(raised, name, 0))
             if status:
-                return Reply("", status, str(found))
+                return Reply("", status, str(raised))
     return None
 
 
-def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
+def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
     """Return stratalog's error for a library's error. The caller raises it ``from secrets.safe_cause(error)``.
 
     A StorageError is returned unchanged. The text names ``key``, or ``uri`` if ``key`` is empty.
@@ -123,7 +123,7 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
         return error
     reply = reply_of(error)
     if reply is not None:
-        problem = typed_code(reply, key, uri, secrets)
+        problem = convert_reply(reply, key, uri, secrets)
         if isinstance(problem, StoreThrottledError):
             problem.retry_after_ms = retry_after_ms(error)
         return problem
@@ -136,14 +136,14 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
     return kind(f"{type(error).__name__}: {text}", key or uri)
 
 
-def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
+def convert_reply(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
     """Return stratalog's error for an error response about ``key``, or about the bucket ``uri``."""
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
 
 
-def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:
+def create_outcome(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:
     """Return the result of a conditional create that raised ``error``.
 
     Returns:
@@ -154,13 +154,13 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
     """
     reply = reply_of(error)
     if reply is None:
-        certain = isinstance(error, StorageError) or _never_sent(error)
-        return typed(error, key, uri, secrets) if certain else Created.UNKNOWN
+        is_unwritten = isinstance(error, StorageError) or _never_sent(error)
+        return convert_error(error, key, uri, secrets) if is_unwritten else Created.UNKNOWN
     if reply.status == 412 or reply.code == "PreconditionFailed":
         return Created.EXISTS
     if reply.status >= 500 or reply.status == 408:
         return Created.UNKNOWN
-    return typed(error, key, uri, secrets)
+    return convert_error(error, key, uri, secrets)
 
 
 def is_expired(error: Exception) -> bool:
@@ -171,11 +171,13 @@ def is_expired(error: Exception) -> bool:
 
 def retry_after_ms(error: BaseException) -> int:
     """Return the delay (ms) before a retry that the store requests, or 0 if the store requests no delay."""
-    for found in (error, error.__cause__):
-        response = getattr(found, "response", None)
+    for raised in (error, error.__cause__):
+        response = getattr(raised, "response", None)
         if isinstance(response, dict):
-            said = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
-            return int(said) * 1000 if said.isascii() and said.isdigit() and len(said) < _LONGEST_DIGITS else 0
+            delay_s = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
+            return (
+                int(delay_s) * 1000 if delay_s.isascii() and delay_s.isdigit() and len(delay_s) < _LONGEST_DIGITS else 0
+            )
     return 0
 
 

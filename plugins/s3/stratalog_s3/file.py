@@ -37,10 +37,10 @@ from stratalog.spi import (
     Vfs,
 )
 from stratalog_s3.deadline import seconds_left
-from stratalog_s3.failures import typed
+from stratalog_s3.failures import convert_error
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
-from stratalog_s3.uploads import counted
+from stratalog_s3.uploads import counted_chunks
 
 STALE_MS: Final = 86_400_000  # the writer of an older temporary file has died
 _TEMPORARY: Final = ".stratalog-"
@@ -58,9 +58,8 @@ class FileStore(ObjectStore):
         self._files: Vfs = env.files
         self._clock: Clock = env.clock
         self._chance: random.Random = env.chance
-        self._swept: dict[
-            str, int
-        ] = {}  # time (ms) at which stale temporary files were last removed, by folder; a race only repeats the removal
+        # Time (ms) at which stale temporary files were last removed, by folder. A race only repeats the removal.
+        self._swept: dict[str, int] = {}
         self._closed = False
 
     @property
@@ -77,7 +76,7 @@ class FileStore(ObjectStore):
         """Write and sync a temporary file, rename it to its final name, and sync the folder. Durable on return."""
         path = self._writable(key, deadline_ns)
         try:
-            temporary = self._written(path, self._watched(source, key, deadline_ns))
+            temporary = self._write_temporary(path, self._read_chunks(source, key, deadline_ns))
             try:
                 self._files.rename(temporary, path)
             except OSError:
@@ -98,8 +97,8 @@ class FileStore(ObjectStore):
         try:
             if self._files.stat(path) is not None:
                 return Created.EXISTS  # without a temporary file; otherwise the link decides
-            temporary = self._written(path, [data])
-            created = self._linked(temporary, path)
+            temporary = self._write_temporary(path, [data])
+            created = self._link(temporary, path)
         except OSError as error:
             self._raise(error, key)
         try:
@@ -113,10 +112,10 @@ class FileStore(ObjectStore):
         """Return the bytes [start, end) of an object. The defaults are the start and the end of the object."""
         path = self._path(check_key(key), deadline_ns)
         try:
-            with self._opened(path) as descriptor:
+            with self._open(path) as descriptor:
                 first, last = start or 0, self._files.size_bytes(descriptor)
-                wanted = (last if end is None else min(end, last)) - first
-                return self._files.read(descriptor, first, wanted) if wanted > 0 else b""
+                size_bytes = (last if end is None else min(end, last)) - first
+                return self._files.read(descriptor, first, size_bytes) if size_bytes > 0 else b""
         except OSError as error:
             self._raise(error, key)
 
@@ -125,7 +124,7 @@ class FileStore(ObjectStore):
         del start
         with (
             contextlib.suppress(OSError, ConfigError),
-            self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor,
+            self._open(f"{self._root}/{place_of(check_key(key))}") as descriptor,
         ):
             return self._files.is_cached(descriptor, end - 1)
         return False
@@ -148,12 +147,12 @@ class FileStore(ObjectStore):
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
-            found = [*islice(self._walk(place_of(folder), prefix, after), limit)]
+            objects = [*islice(self._walk(place_of(folder), prefix, after), limit)]
         except OSError as error:
             self._raise(error, prefix)
-        if not found:
+        if not objects:
             self._check_root()
-        return found
+        return objects
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete the files of objects, but no folders, and return the errors by key.
@@ -178,23 +177,23 @@ class FileStore(ObjectStore):
         """
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
-        found: list[UnfinishedUpload] = []
+        uploads: list[UnfinishedUpload] = []
         try:
             for place, entry in self._entries(place_of(folder)):
-                above, _, name = place.rpartition("/")
-                of = _TEMPORARY_NAME.match(name)
-                if of is not None and (key := key_at(f"{above}/{of[1]}".removeprefix("/"))).startswith(prefix):
-                    found.append(UnfinishedUpload(key, name, entry.modified_ms))
+                parent, _, name = place.rpartition("/")
+                match = _TEMPORARY_NAME.match(name)
+                if match is not None and (key := key_at(f"{parent}/{match[1]}".removeprefix("/"))).startswith(prefix):
+                    uploads.append(UnfinishedUpload(key, name, entry.modified_ms))
         except OSError as error:
             self._raise(error, prefix)
-        return found
+        return uploads
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
         """Remove a temporary file. If a writer still uses the file, the upload of the writer fails."""
         path = self._writable(upload.key, deadline_ns, make_folder=False)
         folder, _, name = path.rpartition("/")
-        of = _TEMPORARY_NAME.match(upload.upload_id)
-        if of is None or of[1] != name:
+        match = _TEMPORARY_NAME.match(upload.upload_id)
+        if match is None or match[1] != name:
             return  # no upload of this key has such an id
         try:
             self._remove_if_there(f"{folder}/{upload.upload_id}")
@@ -231,9 +230,9 @@ class FileStore(ObjectStore):
         return path
 
     def _check_root(self) -> None:
-        found = self._files.stat(self._root)
-        if found is None or not found.is_folder:
-            problem = "the folder of the store is missing" if found is None else "the store is a file, not a folder"
+        info = self._files.stat(self._root)
+        if info is None or not info.is_folder:
+            problem = "the folder of the store is missing" if info is None else "the store is a file, not a folder"
             raise BucketNotFoundError(problem, self.uri)
 
     def _prepare(self, folder: str) -> None:
@@ -247,13 +246,13 @@ class FileStore(ObjectStore):
                 self._swept[folder] = now_ms
                 self._sweep(folder)
             return
-        made = self._root
+        path = self._root
         for part in folder.removeprefix(self._root).strip("/").split("/"):
-            above, made = made, f"{made}/{part}" if part else made
-            if self._files.stat(made) is None:
+            parent, path = path, f"{path}/{part}" if part else path
+            if self._files.stat(path) is None:
                 with contextlib.suppress(FileExistsError):  # another writer was faster
-                    self._files.make_folder(made)
-            self._files.sync_folder(above)  # even if the folder exists: its creator may not have synced it yet
+                    self._files.make_folder(path)
+            self._files.sync_folder(parent)  # even if the folder exists: its creator may not have synced it yet
         self._sweep(folder)
         self._swept[folder] = now_ms
 
@@ -267,27 +266,27 @@ class FileStore(ObjectStore):
     # --- files ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
+    def _open(self, path: str) -> Iterator[int]:
         descriptor = self._files.open(path)
         try:
             yield descriptor
         finally:
             self._files.close(descriptor)
 
-    def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
+    def _write_temporary(self, path: str, chunks: Iterable[Buffer]) -> str:
         """Write and sync a temporary file in the folder of ``path``, and return its path. After an error, remove it."""
         folder, _, name = path.rpartition("/")
-        of = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
-        temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{of}.tmp"
+        suffix = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
+        temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{suffix}.tmp"
         descriptor = self._files.open(temporary, create=True)
         try:
             try:
                 position = 0
                 for chunk in chunks:
-                    written = self._files.write(descriptor, position, chunk)
-                    if written < len(chunk):
+                    written_bytes = self._files.write(descriptor, position, chunk)
+                    if written_bytes < len(chunk):
                         raise OSError(errno.ENOSPC, "no space left")
-                    position += written
+                    position += written_bytes
                 self._files.sync(descriptor)
             finally:
                 self._files.close(descriptor)
@@ -296,7 +295,7 @@ class FileStore(ObjectStore):
             raise
         return temporary
 
-    def _linked(self, temporary: str, path: str) -> Created:
+    def _link(self, temporary: str, path: str) -> Created:
         try:
             self._files.link(temporary, path)
         except FileExistsError:
@@ -310,8 +309,8 @@ class FileStore(ObjectStore):
         with contextlib.suppress(FileNotFoundError):
             self._files.remove(path)
 
-    def _watched(self, source: ByteSource, key: str, deadline_ns: int) -> Iterator[Buffer]:
-        for chunk in counted(source, key):
+    def _read_chunks(self, source: ByteSource, key: str, deadline_ns: int) -> Iterator[Buffer]:
+        for chunk in counted_chunks(source, key):
             seconds_left(self._clock, deadline_ns, key)
             yield chunk
 
@@ -321,14 +320,15 @@ class FileStore(ObjectStore):
         Keys in a folder that is part of a split name (``place_of``) can be below and above the key of a file beside it.
         If ``folder`` contains such a folder, all objects below ``folder`` are sorted together.
         """
-        below = sorted(
-            (key_at(f"{place}/" if entry.is_folder else place), place, entry) for place, entry in self._in(folder)
+        entries = sorted(
+            (key_at(f"{place}/" if entry.is_folder else place), place, entry)
+            for place, entry in self._list_folder(folder)
         )
-        found = (info for key, place, entry in below for info in self._found(key, place, entry, prefix, after))
-        is_ordered = all(key.endswith("/") or not entry.is_folder for key, _, entry in below)
-        yield from found if is_ordered else sorted(found, key=lambda info: info.key)
+        objects = (info for key, place, entry in entries for info in self._walk_entry(key, place, entry, prefix, after))
+        is_ordered = all(key.endswith("/") or not entry.is_folder for key, _, entry in entries)
+        yield from objects if is_ordered else sorted(objects, key=lambda info: info.key)
 
-    def _found(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
+    def _walk_entry(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Yield the wanted objects of one file or folder. All their keys start with ``key``."""
         if entry.is_folder:
             is_wanted = key.startswith(prefix) or prefix.startswith(key)
@@ -339,13 +339,13 @@ class FileStore(ObjectStore):
 
     def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
         """Yield all files below a folder, with paths relative to the root."""
-        for place, entry in self._in(folder):
+        for place, entry in self._list_folder(folder):
             if entry.is_folder:
                 yield from self._entries(place)
             else:
                 yield place, entry
 
-    def _in(self, folder: str) -> Iterator[tuple[str, FileStat]]:
+    def _list_folder(self, folder: str) -> Iterator[tuple[str, FileStat]]:
         """Yield the files and folders in a folder, with paths relative to the root; none if the folder is missing."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
@@ -359,7 +359,7 @@ class FileStore(ObjectStore):
     def _store_error(self, error: OSError, key: str) -> StoreError:
         if error.errno in _MISSING:
             return ObjectNotFoundError("no such object", key)
-        problem = typed(error, key, self.uri, SecretOptions({}))
+        problem = convert_error(error, key, self.uri, SecretOptions({}))
         return problem if isinstance(problem, StoreError) else StoreError(str(problem), key)
 
     def _raise(self, error: OSError, key: str) -> NoReturn:

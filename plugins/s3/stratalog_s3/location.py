@@ -11,7 +11,7 @@ from stratalog.errors import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's limit
 MAX_NAME_BYTES: Final = 255  # limit of file systems
-_GOES_ON: Final = "+"  # last character of a folder's name that is the beginning of a longer name
+_CONTINUES: Final = "+"  # last character of a folder's name that is the beginning of a longer name
 _CUT: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
 _S3: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
@@ -45,14 +45,14 @@ def parse_location(uri: str) -> Location:
         ConfigError: ``uri`` is not a URI, names no bucket or folder, has an empty, ``.`` or ``..`` component, or
             contains credentials, a query, a fragment, a backslash or a second URI.
     """
-    found = _URI.match(uri)
-    if not found:
+    match = _URI.match(uri)
+    if not match:
         raise ConfigError("the tier must be a URI such as s3://bucket/prefix or file:///folder")
-    scheme, rest = found["scheme"].lower(), found["rest"]
-    authority, _, path = rest.partition("/")
+    scheme, remainder = match["scheme"].lower(), match["rest"]
+    authority, _, path = remainder.partition("/")
     if _holds_credentials(scheme, authority, path):
         raise ConfigError(f"the {scheme} URI must not contain credentials: put them into the environment")
-    if any(mark in rest for mark in "?#\\\0") or "::" in rest:
+    if any(mark in remainder for mark in "?#\\\0") or "::" in remainder:
         raise ConfigError(f"the {scheme} URI must not contain a query, a fragment, a backslash or a second URI")
     if scheme == "file":
         if authority not in {"", "localhost"}:
@@ -88,7 +88,7 @@ def check_key(key: str) -> str:
             a backslash or unprintable characters.
     """
     parts = key.split("/")
-    if any(part in {"", ".", ".."} for part in parts) or not _sound(key):
+    if any(part in {"", ".", ".."} for part in parts) or not _is_allowed(key):
         raise ConfigError(f"object key {key[:80]!r} is not allowed")
     return key
 
@@ -101,7 +101,7 @@ def check_prefix(prefix: str) -> str:
             the component ``..``, or has an empty, ``.`` or ``..`` component before the last ``/``.
     """
     parts = prefix.split("/")
-    if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
+    if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _is_allowed(prefix):
         raise ConfigError(f"key prefix {prefix[:80]!r} is not allowed")
     return prefix
 
@@ -133,12 +133,12 @@ def _cut(part: str) -> str:
     pieces = []
     # long names with other characters are not split: the system refuses them
     while len(part) > MAX_NAME_BYTES and part.isascii():
-        pieces.append(part[: MAX_NAME_BYTES - 1] + _GOES_ON)
+        pieces.append(part[: MAX_NAME_BYTES - 1] + _CONTINUES)
         part = part[MAX_NAME_BYTES - 1 :]
     if pieces and part in {".", ".."}:
         raise ConfigError(f"object key part {pieces[0][:80]!r} is not allowed on a file system")
     return "/".join([*pieces, part])
 
 
-def _sound(text: str) -> bool:
+def _is_allowed(text: str) -> bool:
     return (not text or text.isprintable()) and "\\" not in text and len(text.encode()) <= MAX_KEY_BYTES

@@ -29,8 +29,8 @@ class MemoryStore(FsspecStore):
         seconds_left(self._clock, deadline_ns, key)
         filesystem = self._filesystem()[0]
         # fsspec's own method is not atomic; `setdefault` on the dictionary that all instances share is atomic
-        mine = MemoryFile(filesystem, path, bytes(data))
-        return Created.CREATED if filesystem.store.setdefault(path, mine) is mine else Created.EXISTS
+        new_file = MemoryFile(filesystem, path, bytes(data))
+        return Created.CREATED if filesystem.store.setdefault(path, new_file) is new_file else Created.EXISTS
 
 
 def open_memory(context: OpenContext) -> ObjectStore:

@@ -80,43 +80,45 @@ class PartUploads:
             StoreTimeoutError: the deadline has passed, also while a part waited for memory.
             Other errors are those of ``Bucket.ask``.
         """
-        said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
-        upload = bucket.ask("create_multipart_upload", Key=name, **said, **self.parameters)["UploadId"]
+        algorithm = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
+        upload = bucket.ask("create_multipart_upload", Key=name, **algorithm, **self.parameters)["UploadId"]
         pending: deque[tuple[dict[str, Any], Pending[Any]]] = deque()
-        done: list[dict[str, Any]] = []
+        finished_parts: list[dict[str, Any]] = []
         try:
             size_bytes = part_bytes(source.size_bytes, self.part_bytes)
             bodies = parts(source, key, size_bytes)
             for number in range(1, -(-source.size_bytes // size_bytes) + 1):
                 if len(pending) == PARTS_AT_ONCE:
-                    done.append(_finished(*pending.popleft()))
+                    finished_parts.append(_finish_part(*pending.popleft()))
                 self.budget.take(size_bytes, seconds_left(bucket.clock, bucket.deadline_ns, key), key)
-                pending.append(self._begun(bucket, name, upload, number, bodies, size_bytes))
+                pending.append(self._begin_part(bucket, name, upload, number, bodies, size_bytes))
             while pending:
-                done.append(_finished(*pending.popleft()))
-            return bucket.ask("complete_multipart_upload", Key=name, UploadId=upload, MultipartUpload={"Parts": done})
+                finished_parts.append(_finish_part(*pending.popleft()))
+            return bucket.ask(
+                "complete_multipart_upload", Key=name, UploadId=upload, MultipartUpload={"Parts": finished_parts}
+            )
         except BaseException:
             for _, request in pending:
                 request.cancel()
             _abort(bucket, name, upload)
             raise
 
-    def _begun(
+    def _begin_part(
         self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
     ) -> tuple[dict[str, Any], Pending[Any]]:
         """Read the next part, and begin its request. The part's memory is released when the request ends."""
         try:
             body = next(bodies)
-            said = self.checksum.said(body.getbuffer())
-            request = bucket.begin("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=body, **said)
+            checksum = self.checksum.parameters(body.getbuffer())
+            request = bucket.begin("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=body, **checksum)
         except BaseException:
             self.budget.give_back(taken_bytes)
             raise
-        request.when_over(lambda: self.budget.give_back(taken_bytes))
-        return {"PartNumber": number, **(said if self.checksum.algorithm else {})}, request
+        request.call_at_end(lambda: self.budget.give_back(taken_bytes))
+        return {"PartNumber": number, **(checksum if self.checksum.algorithm else {})}, request
 
 
-def _finished(part: dict[str, Any], request: Pending[Any]) -> dict[str, Any]:
+def _finish_part(part: dict[str, Any], request: Pending[Any]) -> dict[str, Any]:
     return {**part, "ETag": request.result()["ETag"]}
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final
 from stratalog.errors import ConfigError
 from stratalog.spi import Section, key
 from stratalog_s3.settings import S3Section
-from stratalog_s3.tls import check_endpoint, check_variables, checked_bundle
+from stratalog_s3.tls import check_bundle, check_endpoint, check_variables
 
-_OURS: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"})
+_RESERVED: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"})
 _TEXTS: Final = ("key", "secret", "token", "username", "password", "endpoint_url")
 _CONFIG: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
@@ -27,7 +27,7 @@ _SOURCE: Final = "tier options"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Typed(Section):
+class _TypedOptions(Section):
     """Options of s3fs that are not text. Text from a command line is converted: "false" becomes False."""
 
     title: ClassVar[str] = "Options of s3fs"
@@ -55,26 +55,26 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
         ConfigError: an option must not be set, an option has the wrong type, an endpoint is not allowed, or TLS
             certificates would not be verified.
     """
-    chosen = settings or S3Section()
-    refused = sorted(_OURS & set(options))
-    if refused:
-        raise ConfigError(f"stratalog sets tier option {refused[0]!r}: remove it")
-    made = {name: value for name, value in options.items() if value is not None}
-    _check_texts(made)
-    made.update(_typed({name: made[name] for name in _Typed.keys() if name in made}, ""))  # noqa: SIM118 - a classmethod
-    client = _client(_mapping(made, "client_kwargs"), chosen)
-    if chosen.endpoint_url and "endpoint_url" not in made and "endpoint_url" not in client:
-        made["endpoint_url"] = chosen.endpoint_url
-    for endpoint in (made.get("endpoint_url"), client.get("endpoint_url")):
+    section = settings or S3Section()
+    reserved = sorted(_RESERVED & set(options))
+    if reserved:
+        raise ConfigError(f"stratalog sets tier option {reserved[0]!r}: remove it")
+    arguments = {name: value for name, value in options.items() if value is not None}
+    _check_texts(arguments)
+    arguments.update(_convert({name: arguments[name] for name in _TypedOptions.keys() if name in arguments}, ""))  # noqa: SIM118 - a classmethod
+    client = _client(_mapping(arguments, "client_kwargs"), section)
+    if section.endpoint_url and "endpoint_url" not in arguments and "endpoint_url" not in client:
+        arguments["endpoint_url"] = section.endpoint_url
+    for endpoint in (arguments.get("endpoint_url"), client.get("endpoint_url")):
         if endpoint is not None:
-            check_endpoint(str(endpoint), allow_http=chosen.allow_http)
+            check_endpoint(str(endpoint), allow_http=section.allow_http)
     check_variables(os.environ)
-    if "s3_additional_kwargs" in made:
-        made["s3_additional_kwargs"] = _mapping(made, "s3_additional_kwargs")
+    if "s3_additional_kwargs" in arguments:
+        arguments["s3_additional_kwargs"] = _mapping(arguments, "s3_additional_kwargs")
     return {
-        **made,
+        **arguments,
         "client_kwargs": client,
-        "config_kwargs": _config(_mapping(made, "config_kwargs"), chosen),
+        "config_kwargs": _config(_mapping(arguments, "config_kwargs"), section),
         "skip_instance_cache": True,
         "use_listings_cache": False,
     }
@@ -95,32 +95,32 @@ def _check_texts(options: Mapping[str, object]) -> None:
             raise ConfigError(f"tier option {name!r} must be text")
 
 
-def _typed(options: Mapping[str, object], table: str) -> dict[str, object]:
+def _convert(options: Mapping[str, object], table: str) -> dict[str, object]:
     source = f"{_SOURCE} {table}".rstrip()
-    found = _Typed.from_mapping(options, source).to_mapping()
-    if not found["use_ssl"]:
+    converted = _TypedOptions.from_mapping(options, source).to_mapping()
+    if not converted["use_ssl"]:
         raise ConfigError(
             "use_ssl must be true: to connect without TLS, use an endpoint_url that starts with http://, and "
             f"allow_http source={source}"
         )
-    return {name: found[name] for name in options}
+    return {name: converted[name] for name in options}
 
 
-def _client(given: dict[str, Any], chosen: S3Section) -> dict[str, Any]:
-    client = {name: value for name, value in given.items() if value is not None}
+def _client(options: dict[str, Any], section: S3Section) -> dict[str, Any]:
+    client = {name: value for name, value in options.items() if value is not None}
     if "use_ssl" in client:
-        client.update(_typed({"use_ssl": client["use_ssl"]}, "client_kwargs"))
+        client.update(_convert({"use_ssl": client["use_ssl"]}, "client_kwargs"))
     if "verify" in client:
-        client["verify"] = checked_bundle(client["verify"], "tier option client_kwargs.verify")
+        client["verify"] = check_bundle(client["verify"], "tier option client_kwargs.verify")
     if not isinstance(client.get("endpoint_url", ""), str):
         raise ConfigError("tier option client_kwargs.endpoint_url is text")
-    return {"region_name": chosen.region, **client} if chosen.region else client
+    return {"region_name": section.region, **client} if section.region else client
 
 
-def _config(given: dict[str, Any], chosen: S3Section) -> dict[str, Any]:
-    config = {**_CONFIG, **given, "retries": dict(_ONE_TRY)}
-    if chosen.addressing != "auto":
-        config["s3"] = {"addressing_style": chosen.addressing, **(config.get("s3") or {})}
+def _config(options: dict[str, Any], section: S3Section) -> dict[str, Any]:
+    config = {**_CONFIG, **options, "retries": dict(_ONE_TRY)}
+    if section.addressing != "auto":
+        config["s3"] = {"addressing_style": section.addressing, **(config.get("s3") or {})}
     return config
 
 

@@ -25,7 +25,7 @@ from stratalog_s3.bucket import Bucket
 from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.credentials import RotatingCredentials, rotating_session, take_provider
 from stratalog_s3.deadline import run, seconds_left
-from stratalog_s3.failures import Reply, typed_code
+from stratalog_s3.failures import Reply, convert_reply
 from stratalog_s3.location import Location, check_key, check_prefix, parse_location
 from stratalog_s3.multipart import PartBudget, PartUploads
 from stratalog_s3.options import filesystem_options, quieten_botocore
@@ -68,9 +68,9 @@ class S3Store(StoreBase):
         super().__init__(location, options, clock, read_only=read_only)
         self._settings, self._checksum = settings, CHECKSUMS[settings.checksum]
         self._budget = PartBudget(upload_bytes)
-        self._parts = PartUploads(settings.part_bytes, self._checksum, settings.of_segments, self._budget)
+        self._parts = PartUploads(settings.part_bytes, self._checksum, settings.segment_parameters, self._budget)
         self._sent: Counter[str] = Counter()
-        self._told_of_http = False  # under _lock
+        self._has_warned = False  # under _lock
         provider = take_provider(options.reveal())
         self._credentials = RotatingCredentials(provider, clock, options) if provider else None
 
@@ -85,7 +85,7 @@ class S3Store(StoreBase):
 
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by S3's names, such as ``GetObject``."""
-        return {_name_of(method): count for method, count in self._sent.copy().items()}
+        return {_request_name(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload an object in one request, or in parts if the object is larger than ``part.bytes``.
@@ -112,8 +112,8 @@ class S3Store(StoreBase):
         with self._errors(key):
             bucket = self._bucket(deadline_ns)  # an error here means that nothing was sent
         with self._create_errors(key) as outcome:
-            said = {**self._checksum.said(body), **self._settings.of_objects}
-            bucket.ask("put_object", Key=name, Body=body, IfNoneMatch="*", **said)
+            parameters = {**self._checksum.parameters(body), **self._settings.object_parameters}
+            bucket.ask("put_object", Key=name, Body=body, IfNoneMatch="*", **parameters)
         return outcome[0]
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
@@ -135,17 +135,17 @@ class S3Store(StoreBase):
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         if after:
             query["StartAfter"] = self._location.name(after)
-        found: list[ObjectInfo] = []
+        objects: list[ObjectInfo] = []
         with self._errors(prefix):
             bucket = self._bucket(deadline_ns)
-            while len(found) < limit:
-                answer = bucket.ask("list_objects_v2", MaxKeys=min(limit - len(found), PAGE_KEYS), **query)
+            while len(objects) < limit:
+                answer = bucket.ask("list_objects_v2", MaxKeys=min(limit - len(objects), PAGE_KEYS), **query)
                 infos = [self._object_info(item) for item in answer.get("Contents", ())]
-                found += [info for info in infos if info.key]  # consoles create an empty object for a "folder"
+                objects += [info for info in infos if info.key]  # consoles create an empty object for a "folder"
                 if not answer.get("IsTruncated"):
                     break
                 query = {"Prefix": query["Prefix"], "ContinuationToken": answer["NextContinuationToken"]}
-        return found
+        return objects
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects, by one request per 1,000 keys, and return the errors by key."""
@@ -157,22 +157,22 @@ class S3Store(StoreBase):
             pages = list(names)
             for first in range(0, len(pages), PAGE_KEYS):
                 page = pages[first : first + PAGE_KEYS]
-                wanted = {"Objects": [{"Key": name} for name in page], "Quiet": True}
-                answer = bucket.ask("delete_objects", Delete=wanted)
-                failed.update(self._refused(answer.get("Errors", ()), names))
+                deletion = {"Objects": [{"Key": name} for name in page], "Quiet": True}
+                answer = bucket.ask("delete_objects", Delete=deletion)
+                failed.update(self._failed_deletes(answer.get("Errors", ()), names))
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
         """Return the multipart uploads that are neither completed nor aborted, by one request per 1,000 uploads."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
-        found: list[UnfinishedUpload] = []
+        uploads: list[UnfinishedUpload] = []
         with self._errors(prefix):
             bucket = self._bucket(deadline_ns)
             while True:
                 answer = bucket.ask("list_multipart_uploads", MaxUploads=PAGE_KEYS, **query)
-                found += [self._upload(item) for item in answer.get("Uploads", ())]
+                uploads += [self._upload(item) for item in answer.get("Uploads", ())]
                 if not answer.get("IsTruncated"):
-                    return found
+                    return uploads
                 query["KeyMarker"], query["UploadIdMarker"] = answer["NextKeyMarker"], answer["NextUploadIdMarker"]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
@@ -189,19 +189,19 @@ class S3Store(StoreBase):
         self._budget.take(source.size_bytes, seconds_left(self._clock, bucket.deadline_ns, key), key)
         try:
             body = one_part(source, key)
-            said = {**self._checksum.said(body.getbuffer()), **self._settings.of_segments}
-            return bucket.ask("put_object", Key=name, Body=body, **said)
+            parameters = {**self._checksum.parameters(body.getbuffer()), **self._settings.segment_parameters}
+            return bucket.ask("put_object", Key=name, Body=body, **parameters)
         finally:
             self._budget.give_back(source.size_bytes)
 
-    def _refused(
+    def _failed_deletes(
         self, errors: Iterable[Mapping[str, str]], names: Mapping[str, str]
     ) -> Iterator[tuple[str, StoreError]]:
         """Yield the key and the error of each key that was not deleted. A missing key counts as deleted."""
         for item in errors:
             key = names.get(item.get("Key", ""), "")
             reply = Reply(item.get("Code", ""), 0, item.get("Message", ""))
-            problem = typed_code(reply, key, self.uri, self._options)
+            problem = convert_reply(reply, key, self.uri, self._options)
             if not isinstance(problem, ObjectNotFoundError):
                 yield key, problem
 
@@ -219,57 +219,57 @@ class S3Store(StoreBase):
             PluginImportError: botocore is too old.
             StorageError: the store is closed, or the client could not be created before the deadline.
         """
-        made = self._filesystem()
-        if self._connected is not made:
-            client = self._connect(made, deadline_ns)
-            self._check_transport(client, made.session)  # also covers the environment and AWS's own files
-            known = client.meta.service_model.operation_model("PutObject").input_shape.members
-            if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(known):
+        filesystem = self._filesystem()
+        if self._connected is not filesystem:
+            client = self._connect(filesystem, deadline_ns)
+            self._check_transport(client, filesystem.session)  # also covers the environment and AWS's own files
+            members = client.meta.service_model.operation_model("PutObject").input_shape.members
+            if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(members):
                 raise PluginImportError(
                     "this release of botocore is too old, because it drops If-None-Match: upgrade it",
                     "s3",
                     "stratalog[s3]",
                 )
-            self._connected = made
-        return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
+            self._connected = filesystem
+        return Bucket(filesystem, self._location.bucket, self._clock, deadline_ns, self._sent, self._renew)
 
     def _check_transport(self, client: Any, session: Any) -> None:
         """Raise ConfigError if requests would be insecure. If ``allow_http`` permits them, log a warning once."""
         check_client(client, session)
         host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
         with self._lock:
-            is_news = bool(host) and not self._told_of_http
-            self._told_of_http |= is_news
-        if is_news:
+            should_warn = bool(host) and not self._has_warned
+            self._has_warned |= should_warn
+        if should_warn:
             _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
-    async def _renewed(self, client: Any) -> bool:
+    async def _renew(self, client: Any) -> bool:
         """Replace the expired credentials of ``client``. Return False for fixed credentials, which cannot be replaced.
 
         New credentials come from the user's function, or from the environment and AWS's files.
         """
         if self._credentials is not None:
-            self._credentials.expired()
+            self._credentials.discard()
             return True
-        made = self._filesystem()
+        filesystem = self._filesystem()
         if {"key", "session"} & set(self._options.reveal()):
             return False
-        if made.s3 is client:  # no other request has replaced the client in between
-            self._check_transport(await made.set_session(refresh=True), made.session)
+        if filesystem.s3 is client:  # no other request has replaced the client in between
+            self._check_transport(await filesystem.set_session(refresh=True), filesystem.session)
             await client.close()
         return True
 
-    def _connect(self, made: Any, deadline_ns: int) -> Any:
+    def _connect(self, filesystem: Any, deadline_ns: int) -> Any:
         try:
-            return run(made.loop, made.set_session, seconds_left(self._clock, deadline_ns, self.uri))
+            return run(filesystem.loop, filesystem.set_session, seconds_left(self._clock, deadline_ns, self.uri))
         except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
-            problem = self._typed(error, self.uri)
+            problem = self._convert_error(error, self.uri)
             if type(problem) is not StoreError:
                 raise problem from self._options.safe_cause(error)
             if unknown := _UNKNOWN_OPTION.search(problem.reason):
-                near = difflib.get_close_matches(unknown[1], (*S3Section.keys(), "key", "secret", "token"), n=1)
+                similar = difflib.get_close_matches(unknown[1], (*S3Section.keys(), "key", "secret", "token"), n=1)
                 raise UnknownSettingError(
-                    unknown[1], "tier options", near[0] if near else ""
+                    unknown[1], "tier options", similar[0] if similar else ""
                 ) from self._options.safe_cause(error)
             text = f"S3 cannot be set up with these options: {problem.reason}"
             raise ConfigError(text) from self._options.safe_cause(error)
@@ -277,18 +277,18 @@ class S3Store(StoreBase):
     def _make(self) -> Any:
         quieten_botocore()
         try:
-            made = _file_system(self._options, self._settings, self._credentials)
+            filesystem = _file_system(self._options, self._settings, self._credentials)
         except (TypeError, ValueError, KeyError) as error:
             text = f"s3fs refuses the tier options: {self._options.redact(str(error))}"
             raise ConfigError(text) from self._options.safe_cause(error)
-        made.retries = 1
-        return made
+        filesystem.retries = 1
+        return filesystem
 
-    def _dispose(self, made: Any) -> None:
-        if self._connected is not made:
+    def _dispose(self, filesystem: Any) -> None:
+        if self._connected is not filesystem:
             return
         try:
-            run(made.loop, made.s3.close, _CLOSE_S)
+            run(filesystem.loop, filesystem.s3.close, _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - a close cannot be retried here, and s3fs tries again at exit
             _LOGGER.debug("connections could not be closed uri=%s error=%s", self.uri, type(error).__name__)
 
@@ -328,9 +328,9 @@ def open_s3(context: OpenContext) -> ObjectStore:
 
 def _file_system_options(options: SecretOptions, settings: S3Section) -> dict[str, Any]:
     """Return the keyword arguments for s3fs; raise ConfigError if the options are invalid."""
-    plain = options.reveal()
-    take_provider(plain)
-    return filesystem_options(plain, settings)
+    revealed = options.reveal()
+    take_provider(revealed)
+    return filesystem_options(revealed, settings)
 
 
 def _file_system(options: SecretOptions, settings: S3Section, credentials: RotatingCredentials | None) -> Any:
@@ -338,22 +338,25 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
 
     from stratalog_s3.direct import DirectSession  # noqa: PLC0415 - it imports aiobotocore
 
-    wanted = _file_system_options(options, settings)
-    wanted["config_kwargs"] = {"http_session_cls": DirectSession, **wanted["config_kwargs"]}  # the user may set another
+    arguments = _file_system_options(options, settings)
+    arguments["config_kwargs"] = {
+        "http_session_cls": DirectSession,
+        **arguments["config_kwargs"],
+    }  # the user may set another
     if credentials is not None:
-        wanted["session"] = rotating_session(credentials)
-    return S3FileSystem(**wanted)
+        arguments["session"] = rotating_session(credentials)
+    return S3FileSystem(**arguments)
 
 
-def _name_of(method: str) -> str:
+def _request_name(method: str) -> str:
     """Return S3's name of a botocore method, such as ``PutObject`` for ``put_object``."""
     return "".join(word.capitalize() for word in method.split("_"))
 
 
 def _ms(item: Mapping[str, Any], name: str) -> int:
     """Return a time of a response in ms since 1970, or 0 if the response does not contain it."""
-    moment = item.get(name)
-    return int(moment.timestamp() * 1000) if moment is not None else 0
+    time = item.get(name)
+    return int(time.timestamp() * 1000) if time is not None else 0
 
 
 def _etag(answer: Mapping[str, Any]) -> str:

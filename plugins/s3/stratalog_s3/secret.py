@@ -17,13 +17,13 @@ _SHORTEST: Final = 4  # shorter secrets are not redacted: their characters occur
 class SecretOptions:
     """Options for a file system. Only ``reveal`` shows the values."""
 
-    __slots__ = ("_given", "_learned", "_options")
+    __slots__ = ("_initial", "_learned", "_options")
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = dict(options)
-        found = {text for text in _secret_texts(self._options) if len(text) >= _SHORTEST}
-        found |= {os.environ[name] for name in _SECRET_VARIABLES if len(os.environ.get(name, "")) >= _SHORTEST}
-        self._given = frozenset(found)
+        secrets = {text for text in _secret_texts(self._options) if len(text) >= _SHORTEST}
+        secrets |= {os.environ[name] for name in _SECRET_VARIABLES if len(os.environ.get(name, "")) >= _SHORTEST}
+        self._initial = frozenset(secrets)
         self._learned: tuple[str, ...] = ()
 
     def reveal(self) -> dict[str, object]:
@@ -32,13 +32,13 @@ class SecretOptions:
 
     def learn(self, credentials: Mapping[str, object]) -> None:
         """Also redact the secrets in ``credentials`` from now on. Only the last 12 learned secrets are kept."""
-        found = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
-        self._learned = (*found, *(text for text in self._learned if text not in found))[:_LEARNED]
+        secrets = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
+        self._learned = (*secrets, *(text for text in self._learned if text not in secrets))[:_LEARNED]
 
     def redact(self, text: str) -> str:
         """Return ``text`` with ``***`` instead of each secret of at least 4 characters."""
         # longest first: one secret may contain another
-        for secret in sorted({*self._given, *self._learned}, key=len, reverse=True):
+        for secret in sorted({*self._initial, *self._learned}, key=len, reverse=True):
             text = text.replace(secret, _STARS)
         return text
 
@@ -49,9 +49,9 @@ class SecretOptions:
         frames, which contain signed requests and options.
         """
         text = "".join(traceback.format_exception(error))
-        for one in _chain(error):
-            one.__traceback__ = None
-        return None if any(secret in text for secret in (*self._given, *self._learned)) else error
+        for cause in _chain(error):
+            cause.__traceback__ = None
+        return None if any(secret in text for secret in (*self._initial, *self._learned)) else error
 
     def __repr__(self) -> str:
         return f"SecretOptions({_STARS})"
@@ -63,8 +63,8 @@ class SecretOptions:
 def _secret_texts(value: object, *, secret: bool = False) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, item in value.items():
-            named = any(word in str(name).lower() for word in _SECRET_WORDS)
-            yield from _secret_texts(item, secret=secret or named)
+            is_secret_name = any(word in str(name).lower() for word in _SECRET_WORDS)
+            yield from _secret_texts(item, secret=secret or is_secret_name)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _secret_texts(item, secret=secret)
@@ -74,10 +74,10 @@ def _secret_texts(value: object, *, secret: bool = False) -> Iterator[str]:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and all its causes and contexts."""
-    waiting, seen = [error], set[int]()
-    while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+    pending, seen_ids = [error], set[int]()
+    while pending:
+        current = pending.pop()
+        if id(current) not in seen_ids:
+            seen_ids.add(id(current))
+            yield current
+            pending += [linked for linked in (current.__cause__, current.__context__) if linked is not None]

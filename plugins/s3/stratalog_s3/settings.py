@@ -117,20 +117,22 @@ class S3Section(Section):
         return ""
 
     @property
-    def of_objects(self) -> dict[str, object]:
+    def object_parameters(self) -> dict[str, object]:
         """Parameters of each request that creates an object, by botocore's names."""
-        said: dict[str, object] = {}
+        parameters: dict[str, object] = {}
         if self.encryption != "none":
-            said["ServerSideEncryption"] = self.encryption
+            parameters["ServerSideEncryption"] = self.encryption
         if self.encryption_key_id:
-            said["SSEKMSKeyId"] = self.encryption_key_id
+            parameters["SSEKMSKeyId"] = self.encryption_key_id
         if self.encryption == "aws:kms" and self.encryption_bucket_key:
-            said["BucketKeyEnabled"] = True
+            parameters["BucketKeyEnabled"] = True
         if self.tags:
-            said["Tagging"] = urlencode([(name, value) for name, _, value in (tag.partition("=") for tag in self.tags)])
-        return said
+            parameters["Tagging"] = urlencode(
+                [(name, value) for name, _, value in (tag.partition("=") for tag in self.tags)]
+            )
+        return parameters
 
     @property
-    def of_segments(self) -> dict[str, object]:
+    def segment_parameters(self) -> dict[str, object]:
         """Parameters of each request that creates a segment's object, by botocore's names."""
-        return {**self.of_objects, **({"StorageClass": self.storage_class} if self.storage_class else {})}
+        return {**self.object_parameters, **({"StorageClass": self.storage_class} if self.storage_class else {})}

@@ -26,12 +26,12 @@ from stratalog.errors import (
 )
 from stratalog.spi import Buffer, ByteSource, Capability, Clock, Created, ObjectInfo, ObjectStore, OpenContext
 from stratalog_s3.deadline import run, seconds_left
-from stratalog_s3.failures import failed_create, typed
+from stratalog_s3.failures import convert_error, create_outcome
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import TransportSection
 from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoints
-from stratalog_s3.uploads import PART_BYTES, counted
+from stratalog_s3.uploads import PART_BYTES, counted_chunks
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 # schemes in which a part of a key is the name of a file or folder
@@ -53,8 +53,8 @@ class StoreBase(ObjectStore):
     def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
         self._location, self._options, self._clock, self._read_only = location, options, clock, read_only
         self._lock = threading.Lock()
-        self._made: Any = None  # under _lock; Any: fsspec has no types
-        self._made_by = 0  # process id: event loops and connections do not survive a fork
+        self._current: Any = None  # under _lock; Any: fsspec has no types
+        self._owner_pid = 0  # event loops and connections do not survive a fork
         self._closed = False
 
     @property
@@ -66,9 +66,9 @@ class StoreBase(ObjectStore):
         """Close the connections, and make all later requests raise ClosedError. Idempotent."""
         with self._lock:
             self._closed = True
-            made, self._made = self._made, None
-            if made is not None and self._made_by == os.getpid():
-                self._dispose(made)
+            filesystem, self._current = self._current, None
+            if filesystem is not None and self._owner_pid == os.getpid():
+                self._dispose(filesystem)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri!r})"
@@ -78,24 +78,24 @@ class StoreBase(ObjectStore):
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the object store is closed uri={self.uri}")
-            if self._made is None or self._made_by != os.getpid():
-                self._made, self._made_by = self._make(), os.getpid()
-            return self._made
+            if self._current is None or self._owner_pid != os.getpid():
+                self._current, self._owner_pid = self._make(), os.getpid()
+            return self._current
 
     @abstractmethod
     def _make(self) -> Any:
         """Create the file system without connecting."""
 
-    def _dispose(self, made: Any) -> None:
+    def _dispose(self, filesystem: Any) -> None:
         """Release the connections of a file system; do nothing for file systems without connections."""
 
     def _refuse_write(self) -> None:
         if self._read_only:
             raise ReadOnlyError("the object store was opened for reading", self.uri)
 
-    def _typed(self, error: Exception, key: str) -> StorageError:
+    def _convert_error(self, error: Exception, key: str) -> StorageError:
         """Return stratalog's error for an error of the file system."""
-        return typed(error, key, self.uri, self._options)
+        return convert_error(error, key, self.uri, self._options)
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
@@ -112,14 +112,14 @@ class StoreBase(ObjectStore):
         try:
             yield outcome
         except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
-            found = failed_create(error, key, self.uri, self._options)
-            if not isinstance(found, Created):
+            result = create_outcome(error, key, self.uri, self._options)
+            if not isinstance(result, Created):
                 self._raise(error, key)
-            outcome[0] = found
+            outcome[0] = result
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
         """Raise stratalog's error for ``error``. The cause is ``error``, or None if ``error`` shows a secret."""
-        problem = self._typed(error, key)
+        problem = self._convert_error(error, key)
         if problem is error:
             raise error
         raise problem from self._options.safe_cause(error)
@@ -144,7 +144,7 @@ class FsspecStore(StoreBase):
         path = self._writable(key)
         with self._errors(key), self._discarding(path, key):
             if source.size_bytes <= PART_BYTES:
-                self._call("pipe_file", path, b"".join(counted(source, key)), deadline_ns=deadline_ns)
+                self._call("pipe_file", path, b"".join(counted_chunks(source, key)), deadline_ns=deadline_ns)
             else:
                 self._put_spooled(path, source, key, deadline_ns)
         return ObjectInfo(key, source.size_bytes)
@@ -178,14 +178,15 @@ class FsspecStore(StoreBase):
         folder = self._path(check_prefix(prefix).rpartition("/")[0])
         try:
             with self._errors(prefix):
-                found = self._call("find", folder, detail=True, deadline_ns=deadline_ns)
+                info_by_name = self._call("find", folder, detail=True, deadline_ns=deadline_ns)
         except ObjectNotFoundError:  # no such folder
             return ()
         root = f"{self._root()}/"
-        infos = {self._key_at(name.removeprefix(root)): info for name, info in found.items() if name.startswith(root)}
-        keys = sorted(key for key in infos if key > after and key.startswith(prefix))[
-            :limit
-        ]  # order by code point equals order by UTF-8 byte
+        infos = {
+            self._key_at(name.removeprefix(root)): info for name, info in info_by_name.items() if name.startswith(root)
+        }
+        # The order by code point equals the order by UTF-8 byte.
+        keys = sorted(key for key in infos if key > after and key.startswith(prefix))[:limit]
         return [_object_info(key, infos[key]) for key in keys]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
@@ -210,7 +211,7 @@ class FsspecStore(StoreBase):
 
         scheme = self._location.scheme
         try:  # the options have no local name here: a traceback may show the values of local names
-            made, root = url_to_fs(
+            filesystem, root = url_to_fs(
                 self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
             )
         except ImportError as error:
@@ -218,7 +219,7 @@ class FsspecStore(StoreBase):
         except (TypeError, ValueError, KeyError) as error:
             text = self._options.redact(str(error))
             raise ConfigError(f"{scheme}:// refuses these options: {text}") from self._options.safe_cause(error)
-        return made, root.rstrip("/")
+        return filesystem, root.rstrip("/")
 
     def _root(self) -> str:
         root: str = self._filesystem()[1]
@@ -245,17 +246,17 @@ class FsspecStore(StoreBase):
             TimeoutError: the call did not end before the deadline.
             Other errors are those of the file system.
         """
-        left_s = seconds_left(self._clock, deadline_ns, path)
-        made = self._filesystem()[0]
+        timeout_s = seconds_left(self._clock, deadline_ns, path)
+        filesystem = self._filesystem()[0]
         if self.in_process:
-            return getattr(made, name)(path, *args, **kwargs)
-        if made.async_impl:
-            return run(made.loop, lambda: getattr(made, f"_{name}")(path, *args, **kwargs), left_s)
-        return run(get_loop(), lambda: asyncio.to_thread(getattr(made, name), path, *args, **kwargs), left_s)
+            return getattr(filesystem, name)(path, *args, **kwargs)
+        if filesystem.async_impl:
+            return run(filesystem.loop, lambda: getattr(filesystem, f"_{name}")(path, *args, **kwargs), timeout_s)
+        return run(get_loop(), lambda: asyncio.to_thread(getattr(filesystem, name), path, *args, **kwargs), timeout_s)
 
     def _put_spooled(self, path: str, source: ByteSource, key: str, deadline_ns: int) -> None:
         with tempfile.NamedTemporaryFile(prefix="stratalog-upload-") as spool:
-            for chunk in counted(source, key):
+            for chunk in counted_chunks(source, key):
                 spool.write(chunk)
             spool.flush()
             self._call("put_file", spool.name, path, deadline_ns=deadline_ns)
@@ -266,7 +267,7 @@ class FsspecStore(StoreBase):
         try:
             yield
         except BaseException as failed:
-            if isinstance(failed, Exception) and self._typed(failed, key).retriable:
+            if isinstance(failed, Exception) and self._convert_error(failed, key).retriable:
                 raise
             try:
                 self._call("rm_file", path, deadline_ns=self._clock.monotonic_ns() + _DISCARD_NS)
@@ -281,11 +282,11 @@ def open_generic(context: OpenContext) -> ObjectStore:
     Raises:
         ConfigError: the URI or an option is not allowed.
     """
-    location, options = parse_location(context.location), checked_options(context)
+    location, options = parse_location(context.location), read_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
 
 
-def checked_options(context: OpenContext) -> SecretOptions:
+def read_options(context: OpenContext) -> SecretOptions:
     """Return the options of a tier on a library other than s3fs.
 
     Log a warning for each http:// endpoint on another machine.
@@ -315,12 +316,12 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
 
     The name and the type of the value depend on the file system.
     """
-    found = next((info[name] for name in _TIMES if info.get(name)), None)
-    if isinstance(found, str):
+    modified = next((info[name] for name in _TIMES if info.get(name)), None)
+    if isinstance(modified, str):
         try:
-            found = datetime.fromisoformat(found)
+            modified = datetime.fromisoformat(modified)
         except ValueError:
             return 0
-    if isinstance(found, datetime):
-        found = found.timestamp()
-    return int(found * 1000) if isinstance(found, int | float) else 0
+    if isinstance(modified, datetime):
+        modified = modified.timestamp()
+    return int(modified * 1000) if isinstance(modified, int | float) else 0

@@ -52,13 +52,13 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
     return host
 
 
-def checked_bundle(value: object, what: str) -> str | bool | None:
+def check_bundle(value: object, option_name: str) -> str | bool | None:
     """Check the value of a ``verify`` option. Return True, the path of a CA bundle, or None if the option is not set.
 
     The text "true" is converted to True, and a path object to text.
 
     Raises:
-        ConfigError: any other value, such as False, "false", "" or 0. ``what`` names the option in the error.
+        ConfigError: any other value, such as False, "false", "" or 0. ``option_name`` names the option in the error.
     """
     if value is None or value is True:
         return value
@@ -70,13 +70,13 @@ def checked_bundle(value: object, what: str) -> str | bool | None:
             return True
         if word and word not in _FALSE:
             return value
-    raise ConfigError(f"{what}: {_VERIFY_ADVICE}")
+    raise ConfigError(f"{option_name}: {_VERIFY_ADVICE}")
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
     """Raise ConfigError if a variable for the CA bundle is empty or false: botocore might not verify certificates."""
     for name in _BUNDLE_VARIABLES:
-        checked_bundle(environment.get(name), f"environment variable {name}")
+        check_bundle(environment.get(name), f"environment variable {name}")
 
 
 def check_client(client: Any, session: Any) -> None:
@@ -85,7 +85,7 @@ def check_client(client: Any, session: Any) -> None:
     Raises:
         ConfigError: certificates would not be verified, or TLS would end at a proxy.
     """
-    checked_bundle(session.get_config_variable("ca_bundle"), "ca_bundle of the session or of AWS's configuration file")
+    check_bundle(session.get_config_variable("ca_bundle"), "ca_bundle of the session or of AWS's configuration file")
     config = client.meta.config
     context = (getattr(config, "connector_args", None) or {}).get("ssl_context")
     if context is not None and not (context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname):
@@ -98,13 +98,13 @@ def check_client(client: Any, session: Any) -> None:
 
 def endpoints(options: Mapping[str, object]) -> list[str]:
     """Return the URLs of services in a library's options: ``endpoint_url``, and the URLs in ``connection_string``."""
-    found = [options["endpoint_url"]] if options.get("endpoint_url") else []
+    urls = [options["endpoint_url"]] if options.get("endpoint_url") else []
     text = options.get("connection_string")
     fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
-    found += [value for name, value in fields.items() if name.lower().endswith("endpoint")]
+    urls += [value for name, value in fields.items() if name.lower().endswith("endpoint")]
     if fields.get("DefaultEndpointsProtocol", "").lower() == "http" and "BlobEndpoint" not in fields:
-        found.append(f"http://{fields.get('AccountName', '')}.{fields.get('EndpointSuffix', 'core.windows.net')}")
-    return [str(url) for url in found]
+        urls.append(f"http://{fields.get('AccountName', '')}.{fields.get('EndpointSuffix', 'core.windows.net')}")
+    return [str(url) for url in urls]
 
 
 def check_options(options: Mapping[str, object], path: str = "") -> None:
@@ -118,7 +118,7 @@ def check_options(options: Mapping[str, object], path: str = "") -> None:
         if isinstance(value, Mapping):
             check_options({str(inner): item for inner, item in value.items()}, f"{where}.")
         elif name.lower() in _VERIFYING and not isinstance(value, ssl.SSLContext):
-            checked_bundle(value, f"tier option {where}")
+            check_bundle(value, f"tier option {where}")
 
 
 def _is_loopback(host: str) -> bool:

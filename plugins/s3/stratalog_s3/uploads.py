@@ -14,59 +14,59 @@ PART_BYTES: Final = 16 << 20  # default
 MAX_PARTS: Final = 10_000  # S3's limit
 
 
-def part_bytes(size_bytes: int, wanted_bytes: int = PART_BYTES) -> int:
-    """Return the part size of an upload: ``wanted_bytes``, or more if the upload would have more than 10,000 parts."""
-    return max(wanted_bytes, -(-size_bytes // MAX_PARTS))
+def part_bytes(size_bytes: int, least_bytes: int = PART_BYTES) -> int:
+    """Return the part size of an upload: ``least_bytes``, or more if the upload would have more than 10,000 parts."""
+    return max(least_bytes, -(-size_bytes // MAX_PARTS))
 
 
-def counted(source: ByteSource, key: str) -> Iterator[Buffer]:
+def counted_chunks(source: ByteSource, key: str) -> Iterator[Buffer]:
     """Yield the chunks of a source.
 
     Raises:
         StoreError: the source has more or fewer bytes than ``size_bytes``. The caller must discard the upload.
     """
-    seen = 0
+    read_bytes = 0
     for chunk in source.chunks(CHUNK_BYTES):
-        seen += len(chunk)
-        if seen > source.size_bytes:
+        read_bytes += len(chunk)
+        if read_bytes > source.size_bytes:
             break
         yield chunk
-    if seen != source.size_bytes:
-        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
+    if read_bytes != source.size_bytes:
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {read_bytes}", key)
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
-    """Yield the bytes of a source in parts of ``size_bytes``; raise the errors of ``counted``.
+    """Yield the bytes of a source in parts of ``size_bytes``; raise the errors of ``counted_chunks``.
 
     Only the last part may be smaller, because some S3-compatible stores refuse unequal parts.
     """
-    left_bytes = source.size_bytes
-    part = _room(min(size_bytes, left_bytes))
-    for chunk in counted(source, key):
+    remaining_bytes = source.size_bytes
+    part = _new_buffer(min(size_bytes, remaining_bytes))
+    for chunk in counted_chunks(source, key):
         view = memoryview(chunk)
-        while len(view) >= (room := size_bytes - part.tell()) and left_bytes > room:
+        while len(view) >= (room := size_bytes - part.tell()) and remaining_bytes > room:
             part.write(view[:room])
-            view, left_bytes = view[room:], left_bytes - room
-            yield _rewound(part)
-            part = _room(min(size_bytes, left_bytes))
-        left_bytes -= part.write(view)
-    yield _rewound(part)
+            view, remaining_bytes = view[room:], remaining_bytes - room
+            yield _rewind(part)
+            part = _new_buffer(min(size_bytes, remaining_bytes))
+        remaining_bytes -= part.write(view)
+    yield _rewind(part)
 
 
 def one_part(source: ByteSource, key: str) -> io.BytesIO:
-    """Return all bytes of a source in one buffer; raise the errors of ``counted``."""
+    """Return all bytes of a source in one buffer; raise the errors of ``counted_chunks``."""
     return next(parts(source, key, max(1, source.size_bytes)))
 
 
-def _room(size_bytes: int) -> io.BytesIO:
+def _new_buffer(size_bytes: int) -> io.BytesIO:
     """Return a buffer of ``size_bytes`` zero bytes, to be overwritten from the start without growth."""
-    made = io.BytesIO()
+    buffer = io.BytesIO()
     if size_bytes:
-        made.seek(size_bytes - 1)
-        made.write(b"\0")
-    return _rewound(made)
+        buffer.seek(size_bytes - 1)
+        buffer.write(b"\0")
+    return _rewind(buffer)
 
 
-def _rewound(part: io.BytesIO) -> io.BytesIO:
+def _rewind(part: io.BytesIO) -> io.BytesIO:
     part.seek(0)
     return part

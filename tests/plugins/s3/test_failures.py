@@ -17,7 +17,7 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.spi import Created
-from stratalog_s3.failures import failed_create, typed
+from stratalog_s3.failures import convert_error, create_outcome
 from stratalog_s3.secret import SecretOptions
 
 NO_SECRETS = SecretOptions({})
@@ -94,18 +94,18 @@ def broke() -> Any:
     ids=lambda value: value.__name__ if isinstance(value, type) else f"{type(value).__name__}-{value}"[:50],
 )
 def test_errors_of_libraries_become_those_of_the_contract(error: Exception, kind: type[StoreError]) -> None:
-    problem = typed(error, "the/key", "s3://bucket", NO_SECRETS)
+    problem = convert_error(error, "the/key", "s3://bucket", NO_SECRETS)
     assert type(problem) is kind
     assert ("s3://bucket" if kind is BucketNotFoundError else "the/key") in str(problem)
 
 
 def test_an_error_about_no_key_names_the_store() -> None:
     for error in (client_error("AccessDenied", 403), TimeoutError()):
-        assert "s3://bucket/prefix" in str(typed(error, "", "s3://bucket/prefix", NO_SECRETS))
+        assert "s3://bucket/prefix" in str(convert_error(error, "", "s3://bucket/prefix", NO_SECRETS))
 
 
 def test_the_error_for_missing_credentials_names_the_places_searched() -> None:
-    text = str(typed(botocore.exceptions.NoCredentialsError(), "", "s3://bucket", NO_SECRETS))
+    text = str(convert_error(botocore.exceptions.NoCredentialsError(), "", "s3://bucket", NO_SECRETS))
     assert "AWS_ACCESS_KEY_ID" in text
     assert "s3://bucket" in text
     assert "NoCredentialsError" not in text
@@ -118,8 +118,8 @@ def test_errors_of_other_clouds_are_recognised_by_their_status() -> None:
     class ResponseError(Exception):
         status_code = 404
 
-    assert type(typed(HttpError(), "k", "gs://b", NO_SECRETS)) is StoreThrottledError
-    assert type(typed(ResponseError(), "k", "abfs://b", NO_SECRETS)) is ObjectNotFoundError
+    assert type(convert_error(HttpError(), "k", "gs://b", NO_SECRETS)) is StoreThrottledError
+    assert type(convert_error(ResponseError(), "k", "abfs://b", NO_SECRETS)) is ObjectNotFoundError
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_errors_of_other_clouds_are_recognised_by_their_status() -> None:
 def test_a_store_may_set_the_time_until_the_next_request(said: str, pause_ms: int) -> None:
     error = translated("SlowDown", 503)
     error.__cause__.response["ResponseMetadata"]["HTTPHeaders"] = {"retry-after": said}  # type: ignore[union-attr]  # a ClientError
-    problem = typed(error, "k", "s3://b", NO_SECRETS)
+    problem = convert_error(error, "k", "s3://b", NO_SECRETS)
     assert isinstance(problem, StoreThrottledError)
     assert problem.retry_after_ms == pause_ms
 
@@ -137,13 +137,13 @@ def test_a_reply_that_is_cut_short_is_no_answer_of_the_store() -> None:
     """aiohttp reports the code 400 for an incomplete response. This code must not prevent a retry."""
     error = aiohttp.ClientPayloadError("not completed")
     error.__cause__ = aiohttp.http_exceptions.ContentLengthError("50 of 100 bytes")
-    assert type(typed(error, "k", "s3://b", NO_SECRETS)) is StoreTimeoutError
-    assert failed_create(error, "k", "s3://b", NO_SECRETS) is Created.UNKNOWN
+    assert type(convert_error(error, "k", "s3://b", NO_SECRETS)) is StoreTimeoutError
+    assert create_outcome(error, "k", "s3://b", NO_SECRETS) is Created.UNKNOWN
 
 
 def test_errors_of_the_contract_pass() -> None:
     error = ConfigError("as it is")
-    assert typed(error, "k", "s3://b", NO_SECRETS) is error
+    assert convert_error(error, "k", "s3://b", NO_SECRETS) is error
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_errors_of_the_contract_pass() -> None:
     ids=str,
 )
 def test_a_create_that_raised_may_have_an_outcome(error: Exception, outcome: Created) -> None:
-    assert failed_create(error, "k", "s3://b", NO_SECRETS) is outcome
+    assert create_outcome(error, "k", "s3://b", NO_SECRETS) is outcome
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_a_create_that_raised_may_have_an_outcome(error: Exception, outcome: Cre
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:50],
 )
 def test_a_create_raises_only_if_nothing_was_written(error: Exception, kind: type[StoreError]) -> None:
-    assert type(failed_create(error, "k", "s3://b", NO_SECRETS)) is kind
+    assert type(create_outcome(error, "k", "s3://b", NO_SECRETS)) is kind

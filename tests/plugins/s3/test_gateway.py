@@ -69,10 +69,10 @@ def test_right_checksums_are_taken_and_wrong_ones_refused(
     open_here(checksum=kind).put_file("right", source, deadline_ns=deadline_ns)
     wrong = open_here(checksum=kind)
 
-    def said(self: Checksum, data: Any) -> dict[str, str]:
-        return {self.parameter: base64.b64encode(self.of(bytes(data) + b"!")).decode()}
+    def parameters(self: Checksum, data: Any) -> dict[str, str]:
+        return {self.parameter: base64.b64encode(self.compute(bytes(data) + b"!")).decode()}
 
-    monkeypatch.setattr(Checksum, "said", said)
+    monkeypatch.setattr(Checksum, "parameters", parameters)
     with pytest.raises(StoreError):
         wrong.put_file("wrong", source, deadline_ns=deadline_ns)
     assert [info.key for info in wrong.list("", deadline_ns=deadline_ns)] == ["right"]

@@ -29,7 +29,7 @@ from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
 from stratalog_s3.location import parse_location
 from stratalog_s3.multipart import _ABORT_NS
-from stratalog_s3.s3 import _name_of
+from stratalog_s3.s3 import _request_name
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import MIN_PART_BYTES
 from stratalog_s3.store import FsspecStore
@@ -240,7 +240,7 @@ def test_every_request_that_a_store_sends_has_a_row() -> None:
     """Operations are named as in botocore. The generic store's check for a key is a HEAD."""
     source = "".join(path.read_text("utf-8") for path in Path(stratalog_s3.__file__).parent.glob("*.py"))
     asked = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
-    assert {_name_of(method) for method in asked} | {"HeadObject"} == {
+    assert {_request_name(method) for method in asked} | {"HeadObject"} == {
         operation for operation, _ in OPERATIONS.values()
     }
 

@@ -94,11 +94,11 @@ def test_every_kind_of_checksum_is_taken(
 
 def test_checksums_are_those_of_the_standards() -> None:
     """The values are the check values of CRC-32C and CRC-32 for "123456789", and the MD5 of no bytes (RFC 1321)."""
-    assert CHECKSUMS["crc32c"].of(b"123456789").hex() == "e3069283"
-    assert CHECKSUMS["crc32"].of(b"123456789").hex() == "cbf43926"
-    assert CHECKSUMS["md5"].of(b"").hex() == "d41d8cd98f00b204e9800998ecf8427e"
-    assert CHECKSUMS["none"].said(b"x") == {}
-    assert base64.b64decode(CHECKSUMS["crc32c"].said(b"")["ChecksumCRC32C"]) == bytes(4)
+    assert CHECKSUMS["crc32c"].compute(b"123456789").hex() == "e3069283"
+    assert CHECKSUMS["crc32"].compute(b"123456789").hex() == "cbf43926"
+    assert CHECKSUMS["md5"].compute(b"").hex() == "d41d8cd98f00b204e9800998ecf8427e"
+    assert CHECKSUMS["none"].parameters(b"x") == {}
+    assert base64.b64decode(CHECKSUMS["crc32c"].parameters(b"")["ChecksumCRC32C"]) == bytes(4)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from stratalog.spi import ObjectStore
 from stratalog_s3.direct import DirectSession
 from stratalog_s3.options import filesystem_options
 from stratalog_s3.settings import S3Section, TransportSection
-from stratalog_s3.tls import check_client, check_endpoint, check_options, checked_bundle, endpoints
+from stratalog_s3.tls import check_bundle, check_client, check_endpoint, check_options, endpoints
 
 OpenStore = Callable[..., ObjectStore]
 UNVERIFIED = [False, 0, 0.0, -0.0, "", "  ", "false", "False", "0", "no", "off", [], (), {}, b"", 1, 2.5, {"a": True}]
@@ -192,7 +192,7 @@ def test_consent_does_not_turn_verification_off() -> None:
 
 
 def test_a_bundle_is_typed_by_one_function() -> None:
-    assert [checked_bundle(value, "x") for value in (None, True, "TRUE", "/ca")] == [None, True, True, "/ca"]
+    assert [check_bundle(value, "x") for value in (None, True, "TRUE", "/ca")] == [None, True, True, "/ca"]
 
 
 @pytest.fixture(autouse=True)
