@@ -168,7 +168,7 @@ def test_rows_are_the_records_of_every_format_and_codec(version: str, codec: str
 
 def frames_bytes(data: bytes) -> int:
     maker = RowMaker(twins.TABLE, LIMIT_BYTES, PYTHON)
-    tables, _ = maker.whole_batches(data)
+    tables, _ = maker.scan_whole_batches(data)
     return len(maker.group(data, tables, 0).frames)
 
 
@@ -353,7 +353,7 @@ def rebuilt(frames: bytes, log_bytes: int, first_row: int = 0, **changed: Any) -
     """Yield the result of each kernel for frames and three rows: bytes, or the class of its error."""
     maker = RowMaker(twins.TABLE, LIMIT_BYTES, PYTHON)
     data = a_batch(0, 3)
-    group = maker.group(data, maker.whole_batches(data)[0], 0)
+    group = maker.group(data, maker.scan_whole_batches(data)[0], 0)
     rows = row_buffers(group.rows)._replace(**changed)
     for kernels in twins.twins():
         try:

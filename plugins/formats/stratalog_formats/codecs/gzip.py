@@ -18,7 +18,7 @@ import deflate
 
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
-from stratalog_formats.codecs.levels import checked_level
+from stratalog_formats.codecs.levels import check_level
 from stratalog_formats.kernels.dispatch import KERNELS
 
 _DEFAULT_LEVEL: Final = 6  # zlib's default, for level -1
@@ -49,7 +49,7 @@ class GzipCodec(Codec):
             ConfigError: the level is outside ``levels``.
         """
         del magic
-        return bytes(deflate.gzip_compress(data, checked_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
+        return bytes(deflate.gzip_compress(data, check_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """Return the contents of all concatenated members.
@@ -60,13 +60,13 @@ class GzipCodec(Codec):
         """
         del magic
         view = memoryview(data)
-        found = _only_member(view, limit_bytes)
-        if found is None:
-            found = _members(view, limit_bytes)
-        return memoryview(found).toreadonly()
+        contents = _decompress_only_member(view, limit_bytes)
+        if contents is None:
+            contents = _decompress_members(view, limit_bytes)
+        return memoryview(contents).toreadonly()
 
 
-def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
+def _decompress_only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
     """Return the contents of ``view`` if it is certainly one valid member without optional fields, otherwise None.
 
     The result is also None if the contents are empty or larger than ``limit_bytes``.
@@ -80,14 +80,14 @@ def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
     if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):
         return None
     try:
-        found: bytearray = deflate.gzip_decompress(view, size)
+        contents: bytearray = deflate.gzip_decompress(view, size)
     except deflate.DeflateError:
         return None
     # libdeflate does not return the end of the member. If a second member follows, the first member's size precedes it.
-    return None if KERNELS.holds(view, _SIZE.pack(len(found)) + _START) else found
+    return None if KERNELS.holds(view, _SIZE.pack(len(contents)) + _START) else contents
 
 
-def _members(view: memoryview, limit_bytes: int) -> bytearray:
+def _decompress_members(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the contents of all members. Raise DecompressedSizeError if too large, CorruptBatchError if damaged.
 
     The first of two passes only computes the size of the result.
@@ -97,12 +97,12 @@ def _members(view: memoryview, limit_bytes: int) -> bytearray:
         size += len(piece)
         if size > limit_bytes:
             raise DecompressedSizeError(f"gzip data grows past {limit_bytes} bytes", "")
-    found = KERNELS.room(size)
+    contents = KERNELS.room(size)
     end = 0
     for piece in _pieces(view) if size else ():
-        found[end : end + len(piece)] = piece
+        contents[end : end + len(piece)] = piece
         end += len(piece)
-    return found
+    return contents
 
 
 def _pieces(view: memoryview) -> Iterator[bytes]:
@@ -110,7 +110,7 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
     if position is None:
         raise CorruptBatchError("not gzip data", "")
     while position is not None:
-        position = yield from _inflated(view, position)
+        position = yield from _inflate(view, position)
         position = _header_end(view, position) if len(view) - position > _NO_MEMBER_BYTES else None
 
 
@@ -125,8 +125,8 @@ def _header_end(view: memoryview, start: int) -> int | None:
         if flags & flag:
             position = _text_end(view, position)
     if flags & _HEADER_CRC:
-        stored = int.from_bytes(view[position : position + 2], "little")
-        if stored != zlib.crc32(view[start:position]) & 0xFFFF:
+        stored_crc = int.from_bytes(view[position : position + 2], "little")
+        if stored_crc != zlib.crc32(view[start:position]) & 0xFFFF:
             return None
         position += 2
     return position if position < len(view) else None
@@ -141,7 +141,7 @@ def _text_end(view: memoryview, position: int) -> int:
     return len(view)
 
 
-def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
+def _inflate(view: memoryview, position: int) -> Generator[bytes, None, int]:
     """Yield the contents of a member in pieces of at most 516 KiB. Return the position after the member's trailer.
 
     Raise CorruptBatchError if the contents are damaged or cut off, or contradict the trailer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stratalog.errors import ConfigError
 
 
-def checked_level(name: str, level: int | None, levels: range, default: int) -> int:
+def check_level(name: str, level: int | None, levels: range, default: int) -> int:
     """Return ``level``, or ``default`` for None.
 
     Raises:

@@ -23,7 +23,7 @@ from xxhash import xxh32_intdigest
 
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
-from stratalog_formats.codecs.levels import checked_level
+from stratalog_formats.codecs.levels import check_level
 from stratalog_formats.codecs.repeatable import repeatable
 from stratalog_formats.kernels.dispatch import KERNELS
 
@@ -48,10 +48,10 @@ class Lz4Codec(Codec):
         Raises:
             ConfigError: the level is outside ``levels``.
         """
-        wanted = checked_level("lz4", level, range(1, 18), _FAST_LEVEL)
+        level = check_level("lz4", level, range(1, 18), _FAST_LEVEL)
         frame: bytes = lz4.frame.compress(
             data,
-            compression_level=0 if wanted == _FAST_LEVEL else max(wanted, lz4.frame.COMPRESSIONLEVEL_MINHC),
+            compression_level=0 if level == _FAST_LEVEL else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC),
             block_size=lz4.frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
             store_size=False,
@@ -68,29 +68,29 @@ class Lz4Codec(Codec):
             CorruptBatchError: the data does not begin with a supported lz4 frame, or the frame is damaged or cut off.
         """
         view = memoryview(data)
-        flags, header_bytes = _checked_header(view, magic)
+        flags, header_bytes = _check_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
         blocks = repeatable(partial(_blocks, view, flags, header_bytes, block_bytes))
         before_last_bytes = last_bytes = size = 0
-        for block, stored in blocks:
+        for block, is_uncompressed in blocks:
             before_last_bytes += last_bytes
-            last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
+            last_bytes = len(block) if is_uncompressed else min(block_bytes, len(block) * _MAX_RATIO)
         # There is room for a largest block at the end, because each call of the library needs it.
-        found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
-        with memoryview(found) as into:
-            for block, stored in blocks:
-                if stored:
-                    into[size : size + len(block)] = block
+        contents = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
+        with memoryview(contents) as output:
+            for block, is_uncompressed in blocks:
+                if is_uncompressed:
+                    output[size : size + len(block)] = block
                     size += len(block)
                 else:
-                    size += _unpack(block, into[size : size + block_bytes])
+                    size += _unpack(block, output[size : size + block_bytes])
                 if size > limit_bytes:
                     raise DecompressedSizeError(f"lz4 data grows past {limit_bytes} bytes", "")
-        del found[size:]
-        return memoryview(found).toreadonly()
+        del contents[size:]
+        return memoryview(contents).toreadonly()
 
 
-def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
+def _check_header(view: memoryview, magic: int) -> tuple[int, int]:
     """Return the flags of the frame and the size (bytes) of its header. For magic 0, ignore the header checksum.
 
     Raise CorruptBatchError if the header is damaged, or has features that Kafka does not support.
@@ -144,12 +144,12 @@ def _unpack(block: memoryview, room: memoryview) -> int:
     # above the room, and the size of a largest block is not the start of valid contents.
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):
-            made: int = library.decompress_block_into(block, room, output_len=len(room))
+            size: int = library.decompress_block_into(block, room, output_len=len(room))
         else:
-            made = library.decompress_block_into(_WORD.pack(len(room)) + block, room)
+            size = library.decompress_block_into(_WORD.pack(len(room)) + block, room)
     except DecompressionError as error:
         raise CorruptBatchError(f"bad lz4 block: {error}", "") from error
-    return made
+    return size
 
 
 def _header_checksum(header: Buffer) -> int:

@@ -27,5 +27,5 @@ def repeatable(walk: Callable[[], Iterator[Item]]) -> Iterable[Item]:
     Fewer than 1,024 items are kept in a list. For more items, each iteration calls ``walk``, because a list of tiny
     blocks would need much more memory than the blocks.
     """
-    kept = list(islice(walk(), _FEW))
-    return kept if len(kept) < _FEW else _Walk(walk)
+    first_items = list(islice(walk(), _FEW))
+    return first_items if len(first_items) < _FEW else _Walk(walk)

@@ -53,8 +53,8 @@ class SnappyCodec(Codec):
         view = memoryview(data)
         if not view:
             raise CorruptBatchError("the snappy data is empty", "")
-        framed = len(view) >= len(_HEAD) and view[: len(_MAGIC)].tobytes() == _MAGIC
-        blocks: Iterable[memoryview] = repeatable(partial(_blocks, view)) if framed else (view,)
+        is_stream = len(view) >= len(_HEAD) and view[: len(_MAGIC)].tobytes() == _MAGIC
+        blocks: Iterable[memoryview] = repeatable(partial(_blocks, view)) if is_stream else (view,)
         total = start = 0
         try:
             for block in blocks:
@@ -64,12 +64,12 @@ class SnappyCodec(Codec):
                     raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "")
                 if total > limit_bytes:
                     raise DecompressedSizeError(f"snappy data grows past {limit_bytes} bytes", "")
-            found = memoryview(KERNELS.room(total))
+            contents = memoryview(KERNELS.room(total))
             for block in blocks:
-                start += library.decompress_raw_into(block, found[start:])
+                start += library.decompress_raw_into(block, contents[start:])
         except DecompressionError as error:
             raise CorruptBatchError(f"bad snappy block: {error}", "") from error
-        return found.toreadonly()
+        return contents.toreadonly()
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:

@@ -16,7 +16,7 @@ import zstandard
 
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
-from stratalog_formats.codecs.levels import checked_level
+from stratalog_formats.codecs.levels import check_level
 
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
@@ -67,16 +67,16 @@ class ZstdCodec(Codec):
             ConfigError: the level is outside ``levels``.
         """
         del magic
-        wanted = checked_level("zstd", level, _LEVELS, _DEFAULT_LEVEL)
-        idle = self._packers.setdefault(wanted, [])
+        level = check_level("zstd", level, _LEVELS, _DEFAULT_LEVEL)
+        idle = self._packers.setdefault(level, [])
         try:
             packer = idle.pop()
         except IndexError:
-            packer = zstandard.ZstdCompressor(level=wanted)
-        packed = packer.compress(data)
+            packer = zstandard.ZstdCompressor(level=level)
+        frame = packer.compress(data)
         if packer.memory_size() <= _IDLE_BYTES:
             idle.append(packer)
-        return packed
+        return frame
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """Return the contents of all concatenated frames.
@@ -92,58 +92,58 @@ class ZstdCodec(Codec):
         first = _frame(view, 0)
         try:
             if first and len(first.raw) == len(view):
-                found = self._one(first, limit_bytes)
+                contents = self._decompress_frame(first, limit_bytes)
             else:
-                found = _several(view, limit_bytes)
+                contents = _decompress_frames(view, limit_bytes)
         except zstandard.ZstdError as error:
             raise CorruptBatchError(f"bad zstd data: {error}", "") from error
-        return memoryview(found).toreadonly()
+        return memoryview(contents).toreadonly()
 
-    def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
+    def _decompress_frame(self, frame: _Frame, limit_bytes: int) -> Buffer:
         """Return the contents of one frame; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-        If one call of the library is not sufficient, ``_several`` decompresses the frame.
+        If one call of the library is not sufficient, ``_decompress_frames`` decompresses the frame.
         """
-        said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
-        if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
-            at_once = 0 < most_bytes <= limit_bytes and not frame.needs_window
+        stated_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
+        if stated_bytes == zstandard.CONTENTSIZE_UNKNOWN:
+            in_one_call = 0 < most_bytes <= limit_bytes and not frame.needs_window
         else:
-            at_once = said_bytes > 0  # the library does not verify a size of 0
-            if said_bytes > limit_bytes:
+            in_one_call = stated_bytes > 0  # the library does not verify a size of 0
+            if stated_bytes > limit_bytes:
                 raise _too_large(limit_bytes)
-        if not at_once:
-            return _several(frame.raw, limit_bytes)
+        if not in_one_call:
+            return _decompress_frames(frame.raw, limit_bytes)
         try:
             unpacker = self._unpackers.pop()
         except IndexError:
             unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
-        found = unpacker.decompress(frame.raw, max_output_size=most_bytes)
+        contents = unpacker.decompress(frame.raw, max_output_size=most_bytes)
         if unpacker.memory_size() <= _IDLE_BYTES:
             self._unpackers.append(unpacker)
-        return found
+        return contents
 
 
-def _several(view: memoryview, limit_bytes: int) -> bytearray:
+def _decompress_frames(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the contents of all frames; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
     The first of two passes only computes the size of the result.
     """
     raw: Buffer = view
     if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
-        raw = _without_windows(view, limit_bytes)
-    found = bytearray(_measured(raw, limit_bytes))
+        raw = _state_missing_sizes(view, limit_bytes)
+    contents = bytearray(_measure(raw, limit_bytes))
     size = 0
-    with memoryview(found) as into, _reader(raw) as reader:
-        while made := reader.readinto(into[size:]):
-            size += made
-    return found
+    with memoryview(contents) as output, _reader(raw) as reader:
+        while read_bytes := reader.readinto(output[size:]):
+            size += read_bytes
+    return contents
 
 
-def _measured(raw: Buffer, limit_bytes: int) -> int:
+def _measure(raw: Buffer, limit_bytes: int) -> int:
     size, piece = 0, bytearray(_BLOCK_BYTES)
     with _reader(raw) as reader:
-        while made := reader.readinto(piece):
-            size += made
+        while read_bytes := reader.readinto(piece):
+            size += read_bytes
             if size > limit_bytes:
                 raise _too_large(limit_bytes)
     return size
@@ -155,11 +155,11 @@ def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
-def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
+def _state_missing_sizes(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the frames of ``view`` except skippable ones. The contents' size is added to frames that need a window."""
     frames = bytearray()
     for frame in _frames(view):
-        frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
+        frames += _state_size(frame, _measure(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
     return frames
 
 
@@ -198,8 +198,8 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
     if end > len(view):
         raise _cut_off(view)
     if most_bytes < parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
-        said = parameters.content_size
-        raise CorruptBatchError(f"a zstd frame of at most {most_bytes} bytes claims to hold {said}", "", start)
+        stated_bytes = parameters.content_size
+        raise CorruptBatchError(f"a zstd frame of at most {most_bytes} bytes claims to hold {stated_bytes}", "", start)
     return _Frame(view[start:end], parameters, most_bytes)
 
 
@@ -216,7 +216,7 @@ def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
     return position, most_bytes
 
 
-def _with_size(frame: _Frame, size: int) -> bytes:
+def _state_size(frame: _Frame, size: int) -> bytes:
     """Return the frame with the size of its contents added to its header."""
     end = zstandard.frame_header_size(frame.raw)
     head = bytearray(frame.raw[:end])

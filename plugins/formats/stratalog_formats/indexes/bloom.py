@@ -74,8 +74,8 @@ class BloomBuilder(ExtraIndexBuilder):
             return b""
         bits = self._section.bits_per_key
         count = min(max(round(bits * log(2)), 1), _MOST_POSITIONS)
-        found = self._kernels.fill_filter(hashes, count, max(-(-keys * bits // 8), 1))
-        return _HEAD.pack(len(found), count) + found
+        bloom_filter = self._kernels.fill_filter(hashes, count, max(-(-keys * bits // 8), 1))
+        return _HEAD.pack(len(bloom_filter), count) + bloom_filter
 
 
 class BloomReader(ExtraIndexReader):

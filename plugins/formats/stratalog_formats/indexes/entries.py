@@ -53,12 +53,12 @@ class EntryReader(IndexReader[Entry]):
 
     def floor(self, target: int) -> Entry | None:
         """Return the last entry whose key is at or below ``target``; None if all keys are above ``target``."""
-        index = self._up_to(target)
+        index = self._count_up_to(target)
         return self._entry(index - 1) if index else None
 
     def after(self, target: int) -> Entry | None:
         """Return the first entry whose key is at or above ``target``; None if all keys are below ``target``."""
-        index = self._up_to(target - 1)
+        index = self._count_up_to(target - 1)
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
@@ -74,18 +74,18 @@ class EntryReader(IndexReader[Entry]):
         fault = self._fault(end_offset, size_bytes)
         if fault is not None:
             raise CorruptIndexError(fault[1], "", fault[0] * self.layout.size)
-        whole = self._count * self.layout.size
-        if whole < len(self._entries):
-            raise CorruptIndexError("the index ends inside an entry", "", whole)
+        complete_bytes = self._count * self.layout.size
+        if complete_bytes < len(self._entries):
+            raise CorruptIndexError("the index ends inside an entry", "", complete_bytes)
 
     def kept_bytes(self, end_offset: int) -> int:
         """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
-    def _up_to(self, target: int) -> int:
+    def _count_up_to(self, target: int) -> int:
         """Return the number of entries with a key at or below ``target``."""
-        wanted = target - self._base_offset if self.is_key_relative else target
-        return KERNELS.entries_up_to(self._entries, self.layout.size, *self.key, wanted)
+        target_key = target - self._base_offset if self.is_key_relative else target
+        return KERNELS.entries_up_to(self._entries, self.layout.size, *self.key, target_key)
 
     @abstractmethod
     def _offset(self, index: int) -> int:

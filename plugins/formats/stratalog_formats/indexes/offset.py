@@ -62,9 +62,11 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
         """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
-        written, most = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
-        last_offset = written[-1].offset if len(written) else -1
-        return self._kernels.offset_entries(base_offset, config.index_interval_bytes, most, len(written), last_offset)
+        existing, max_entries = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
+        last_offset = existing[-1].offset if len(existing) else -1
+        return self._kernels.offset_entries(
+            base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset
+        )
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[OffsetPosition]:
         """Return a reader over ``entries``."""

@@ -66,10 +66,10 @@ class TimeIndex(IndexFormat[TimestampOffset]):
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
         """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
-        written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
-        last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
+        existing, max_entries = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
+        last_ms, last_offset = existing[-1] if len(existing) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
-            base_offset, config.index_interval_bytes, most, len(written), last_offset, last_ms
+            base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset, last_ms
         )
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[TimestampOffset]:

@@ -74,8 +74,8 @@ class TransactionBuilder(IndexBuilder):
     __slots__ = ("_last_offset",)
 
     def __init__(self, base_offset: int, entries: Buffer) -> None:
-        written = TransactionReader(entries, base_offset)
-        self._last_offset = written[-1].last_offset if len(written) else -1
+        existing = TransactionReader(entries, base_offset)
+        self._last_offset = existing[-1].last_offset if len(existing) else -1
 
     @property
     def full(self) -> bool:
@@ -92,7 +92,7 @@ class TransactionBuilder(IndexBuilder):
         """
         if not aborted:
             return b""
-        made, table = [], batches.table
+        new_entries, table = [], batches.table
         for start, offset in zip(table.position, table.last_offset, strict=True):
             entry = aborted.get(offset)
             if entry is None:
@@ -100,10 +100,10 @@ class TransactionBuilder(IndexBuilder):
             if entry.last_offset <= self._last_offset:
                 raise not_ascending("abort marker", entry.last_offset, self._last_offset, position + start)
             self._last_offset = entry.last_offset
-            made.append(
+            new_entries.append(
                 LAYOUT.pack(VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset)
             )
-        return b"".join(made)
+        return b"".join(new_entries)
 
     def finish(self) -> bytes:
         """Return b"": a transaction index has no entry for the end of the segment."""

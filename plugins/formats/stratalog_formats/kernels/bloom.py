@@ -21,10 +21,10 @@ _FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # constants of MurmurH
 
 def hash_of(key: Buffer) -> int:
     """Return the 64-bit hash of a key: its CRC-32C and CRC-32, mixed by MurmurHash3's finalizer."""
-    found = crc32c(bytes(key)) | crc32(key) << 32
-    found = (found ^ found >> 33) * _FIRST & _ALL
-    found = (found ^ found >> 33) * _SECOND & _ALL
-    return found ^ found >> 33
+    mixed = crc32c(bytes(key)) | crc32(key) << 32
+    mixed = (mixed ^ mixed >> 33) * _FIRST & _ALL
+    mixed = (mixed ^ mixed >> 33) * _SECOND & _ALL
+    return mixed ^ mixed >> 33
 
 
 def hash_keys(records: RecordColumns) -> bytes:
@@ -48,28 +48,28 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
     """
     if size_bytes < 1:
         raise ValueError("a filter has at least one byte")
-    found, bits = bytearray(size_bytes), 8 * size_bytes
+    bloom_filter, bits = bytearray(size_bytes), 8 * size_bytes
     for hashed in memoryview(hashes).cast("B").cast("Q"):
         position, step = hashed & _HALF, hashed >> 32 | 1
         for _ in range(count):
-            at = position % bits
-            found[at >> 3] |= 1 << (at & 7)
+            bit = position % bits
+            bloom_filter[bit >> 3] |= 1 << (bit & 7)
             position += step
-    return found
+    return bloom_filter
 
 
-def may_hold(found: Buffer, key: bytes, count: int) -> bool:
-    """Return False if the key was certainly not added to the filter ``found``, otherwise True.
+def may_hold(bloom_filter: Buffer, key: bytes, count: int) -> bool:
+    """Return False if the key was certainly not added to ``bloom_filter``, otherwise True.
 
     ``count`` must be the ``count`` with which ``fill_filter`` was called. Raise ValueError if the filter is empty.
     """
-    view, hashed = memoryview(found), hash_of(key)
+    view, hashed = memoryview(bloom_filter), hash_of(key)
     if not view:
         raise ValueError("a filter has at least one byte")
     position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)
     for _ in range(count):
-        at = position % bits
-        if not view[at >> 3] & 1 << (at & 7):
+        bit = position % bits
+        if not view[bit >> 3] & 1 << (bit & 7):
             return False
         position += step
     return True

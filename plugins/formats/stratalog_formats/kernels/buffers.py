@@ -14,10 +14,10 @@ def room(size: int) -> bytearray:
     return bytearray(size)
 
 
-def holds(data: Buffer, wanted: bytes) -> bool:
-    """Return True if ``data`` contains ``wanted``."""
+def holds(data: Buffer, needle: bytes) -> bool:
+    """Return True if ``data`` contains ``needle``."""
     view = memoryview(data)  # rfind in pieces is twice as fast as one find in CPython
     for start in range(0, len(view), _SEARCH_BYTES):
-        if bytes(view[start : start + _SEARCH_BYTES + len(wanted)]).rfind(wanted) >= 0:
+        if bytes(view[start : start + _SEARCH_BYTES + len(needle)]).rfind(needle) >= 0:
             return True
     return False

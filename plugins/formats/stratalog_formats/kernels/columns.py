@@ -28,17 +28,20 @@ class ColumnBuilder:
 
     def build(self, arena: Buffer, fields: Fields) -> RecordColumns:
         """Return the columns of the requested fields; the columns of other fields are empty."""
-        six, four, chosen = self.positions, self.headers, dict[str, memoryview]()
+        positions, headers, columns = self.positions, self.headers, dict[str, memoryview]()
         if Fields.OFFSET in fields:
-            chosen |= {"offset": memoryview(self.offsets), "leader_epoch": memoryview(self.epochs)}
+            columns |= {"offset": memoryview(self.offsets), "leader_epoch": memoryview(self.epochs)}
         if Fields.TIMESTAMP in fields:
-            chosen |= {"timestamp_ms": memoryview(self.timestamps), "timestamp_type": memoryview(self.types)}
+            columns |= {"timestamp_ms": memoryview(self.timestamps), "timestamp_type": memoryview(self.types)}
         if Fields.KEY in fields:
-            chosen |= {"key_position": memoryview(six[0::6]), "key_size": memoryview(six[1::6])}
+            columns |= {"key_position": memoryview(positions[0::6]), "key_size": memoryview(positions[1::6])}
         if Fields.VALUE in fields:
-            chosen |= {"value_position": memoryview(six[2::6]), "value_size": memoryview(six[3::6])}
+            columns |= {"value_position": memoryview(positions[2::6]), "value_size": memoryview(positions[3::6])}
         if Fields.HEADERS in fields:
-            chosen |= {"header_first": memoryview(six[4::6]), "header_count": memoryview(six[5::6])}
-            chosen |= {"header_key_position": memoryview(four[0::4]), "header_key_size": memoryview(four[1::4])}
-            chosen |= {"header_value_position": memoryview(four[2::4]), "header_value_size": memoryview(four[3::4])}
-        return RecordColumns(arena, len(self.offsets), **chosen)
+            columns |= {"header_first": memoryview(positions[4::6]), "header_count": memoryview(positions[5::6])}
+            columns |= {"header_key_position": memoryview(headers[0::4]), "header_key_size": memoryview(headers[1::4])}
+            columns |= {
+                "header_value_position": memoryview(headers[2::4]),
+                "header_value_size": memoryview(headers[3::4]),
+            }
+        return RecordColumns(arena, len(self.offsets), **columns)

@@ -62,157 +62,159 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 def _bytes_of(data: Buffer) -> Bytes:
     """Return ``data`` as bytes or a bytearray, because indexing a view is slower; copy only if necessary."""
     if isinstance(data, memoryview):
-        whole = data.obj
-        if isinstance(whole, bytes | bytearray) and data.c_contiguous and data.nbytes == len(whole):
-            return whole
+        owner = data.obj
+        if isinstance(owner, bytes | bytearray) and data.c_contiguous and data.nbytes == len(owner):
+            return owner
         return bytes(data)
     return data
 
 
-def _decode_batch(raw: Bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
+def _decode_batch(raw: Bytes, start: int, end: int, batch: RecordBatch, builder: ColumnBuilder) -> None:
     count = batch.record_count
     try:
-        stop = _decode(raw, start, end, batch, into)
+        stop = _decode(raw, start, end, batch, builder)
     except (IndexError, ValueError, OverflowError) as error:
         raise CorruptBatchError("the records do not fit their batch", "", batch.position) from error
     if stop != end:
         raise CorruptBatchError("the records do not fit their batch", "", batch.position)
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-    into.types.extend(array("i", (int(is_append_time),)) * count)
-    into.epochs.extend(array("i", (batch.leader_epoch,)) * count)
+    builder.types.extend(array("i", (int(is_append_time),)) * count)
+    builder.epochs.extend(array("i", (batch.leader_epoch,)) * count)
     if is_append_time:
-        into.timestamps.extend(array("q", (batch.max_timestamp_ms,)) * count)
+        builder.timestamps.extend(array("q", (batch.max_timestamp_ms,)) * count)
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field would cost more than the field
-    raw: Bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBuilder
+    raw: Bytes, position: int, limit: int, batch: RecordBatch, builder: ColumnBuilder
 ) -> int:
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
-    with_times = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
-    add_offset, add_time, add_positions = into.offsets.append, _time_adder(into, base_ms), into.positions.extend
-    headers, left, wait, pause = into.headers, batch.record_count, 1, 1
-    while left:
+    has_create_time = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
+    add_offset, add_time = builder.offsets.append, _time_adder(builder, base_ms)
+    add_positions = builder.positions.extend
+    headers, remaining, wait, pause = builder.headers, batch.record_count, 1, 1
+    while remaining:
         wait -= 1
         if wait == 0:  # try to find a run; the time between attempts grows while there are no runs
-            done, at = append_run(raw, at, limit, batch, left, into)
-            left -= done
-            pause = 1 if done else min(2 * pause, _LONGEST_PAUSE)
+            run_length, position = append_run(raw, position, limit, batch, remaining, builder)
+            remaining -= run_length
+            pause = 1 if run_length else min(2 * pause, _LONGEST_PAUSE)
             wait = pause
-            if done:
+            if run_length:
                 continue
-        left -= 1
-        byte = raw[at]
+        remaining -= 1
+        byte = raw[position]
         if byte < 128:
-            at += 1
-            end = at + (byte >> 1) if not byte & 1 else -1
+            position += 1
+            end = position + (byte >> 1) if not byte & 1 else -1
         else:
-            more = raw[at + 1]
-            if more < 128 and not byte & 1:
-                at += 2
-                end = at + ((byte & 127 | more << 7) >> 1)
+            second_byte = raw[position + 1]
+            if second_byte < 128 and not byte & 1:
+                position += 2
+                end = position + ((byte & 127 | second_byte << 7) >> 1)
             else:
-                length, at = read_varint(raw, at)
-                end = at + length
-        if not at <= end <= limit:
+                length, position = read_varint(raw, position)
+                end = position + length
+        if not position <= end <= limit:
             raise ValueError("a record reaches past its batch")
-        at += 1  # attributes: any value, ignored
+        position += 1  # attributes: any value, ignored
 
-        byte = raw[at]
+        byte = raw[position]
         if byte < 128 and not byte & 1:
-            at += 1
+            position += 1
             ms = base_ms + (byte >> 1)
         else:
-            more = raw[at + 1]
-            if byte > 127 and more < 128 and not byte & 1:
-                at += 2
-                ms = base_ms + ((byte & 127 | more << 7) >> 1)
+            second_byte = raw[position + 1]
+            if byte > 127 and second_byte < 128 and not byte & 1:
+                position += 2
+                ms = base_ms + ((byte & 127 | second_byte << 7) >> 1)
             else:
-                delta, at = read_varint(raw, at, 64)
-                ms = _wrapped(base_ms + delta)
-        if with_times:
+                delta, position = read_varint(raw, position, 64)
+                ms = _wrap_to_64_bits(base_ms + delta)
+        if has_create_time:
             add_time(ms)
 
-        byte = raw[at]
+        byte = raw[position]
         if byte < 128 and not byte & 1:
-            at += 1
+            position += 1
             add_offset(base_offset + (byte >> 1))
         else:
-            more = raw[at + 1]
-            if byte > 127 and more < 128 and not byte & 1:
-                at += 2
-                add_offset(base_offset + ((byte & 127 | more << 7) >> 1))
+            second_byte = raw[position + 1]
+            if byte > 127 and second_byte < 128 and not byte & 1:
+                position += 2
+                add_offset(base_offset + ((byte & 127 | second_byte << 7) >> 1))
             else:
-                delta, at = read_varint(raw, at)
+                delta, position = read_varint(raw, position)
                 add_offset(base_offset + delta)
 
-        byte = raw[at]
+        byte = raw[position]
         if byte < 128:
-            at += 1
+            position += 1
             key_size = -1 if byte & 1 else byte >> 1
         else:
-            key_size, at = read_varint(raw, at)
-        key_at = at
+            key_size, position = read_varint(raw, position)
+        key_at = position
         if key_size > 0:
-            at += key_size
+            position += key_size
         elif key_size < 0:
             key_size = -1
 
-        byte = raw[at]
+        byte = raw[position]
         if byte < 128:
-            at += 1
+            position += 1
             value_size = -1 if byte & 1 else byte >> 1
         else:
-            more = raw[at + 1]
-            if more < 128 and not byte & 1:
-                at += 2
-                value_size = (byte & 127 | more << 7) >> 1
+            second_byte = raw[position + 1]
+            if second_byte < 128 and not byte & 1:
+                position += 2
+                value_size = (byte & 127 | second_byte << 7) >> 1
             else:
-                value_size, at = read_varint(raw, at)
-        value_at = at
+                value_size, position = read_varint(raw, position)
+        value_at = position
         if value_size > 0:
-            at += value_size
+            position += value_size
         elif value_size < 0:
             value_size = -1
 
-        if raw[at] == 0:
-            at += 1
+        if raw[position] == 0:
+            position += 1
             add_positions((key_at, key_size, value_at, value_size, 0, 0))
         else:
             first = len(headers) // 4
-            header_count, at = _decode_headers(raw, at, end, into)
+            header_count, position = _decode_headers(raw, position, end, builder)
             add_positions((key_at, key_size, value_at, value_size, first if header_count else 0, header_count))
-        if at != end:
+        if position != end:
             raise ValueError("a record's fields do not fit its length")
-    return at
+    return position
 
 
-def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
-    count, at = read_varint(raw, at)
-    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # checked first: a wrong count must not allocate memory
+def _decode_headers(raw: Bytes, position: int, end: int, builder: ColumnBuilder) -> tuple[int, int]:
+    count, position = read_varint(raw, position)
+    # checked first: a wrong count must not allocate memory
+    if not 0 <= count <= (end - position) // _LEAST_HEADER_BYTES:
         raise ValueError("header count")
     for _ in range(count):
-        key_size, at = read_varint(raw, at)
+        key_size, position = read_varint(raw, position)
         if key_size < 0:
             raise ValueError("a header's key is null")
-        key_at = at
-        at += key_size
-        value_size, at = read_varint(raw, at)
-        value_at = at
-        at += max(value_size, 0)
-        if at > end:
+        key_at = position
+        position += key_size
+        value_size, position = read_varint(raw, position)
+        value_at = position
+        position += max(value_size, 0)
+        if position > end:
             raise ValueError("a header reaches past its record")
-        into.headers.extend((key_at, key_size, value_at, max(value_size, -1)))
-    return count, at
+        builder.headers.extend((key_at, key_size, value_at, max(value_size, -1)))
+    return count, position
 
 
-def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return a function that appends a timestamp to ``into``, and wraps it if its delta has at most two bytes."""
-    append = into.timestamps.append
+def _time_adder(builder: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
+    """Return a function that appends a timestamp to ``builder``, and wraps it if its delta has at most two bytes."""
+    append = builder.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
         return append
-    return lambda ms: append(_wrapped(ms))
+    return lambda ms: append(_wrap_to_64_bits(ms))
 
 
-def _wrapped(value: int) -> int:
+def _wrap_to_64_bits(value: int) -> int:
     """Return an integer wrapped to 64 bits: as in Kafka's addition of Java longs, an overflow is no error."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -88,42 +88,42 @@ PYTHON: Final = Kernels(
 )
 
 
-def _compiled() -> Kernels | None:
+def _load_compiled() -> Kernels | None:
     """Return the compiled functions; None if an extension is missing, or is for another class ``Record``."""
     modules = {module.rpartition(".")[2]: extension(module) for module in EXTENSIONS}
     if None in modules.values():
         return None
-    found = SimpleNamespace(**modules)
-    if found.encode_c.RECORD is not Record:
+    extensions = SimpleNamespace(**modules)
+    if extensions.encode_c.RECORD is not Record:
         return None
     return Kernels(
         name="compiled",
-        scan_batches=found.scan_c.scan_batches,
-        scan_messages=found.scan_c.scan_messages,
-        assign=found.scan_c.assign_batches,
-        seal_batch=found.scan_c.seal_batch,
-        decode_batches=found.decode_c.decode_batches,
-        pack_batches=found.pack_c.pack_batches,
-        expand_batches=found.pack_c.expand_batches,
-        encode_records=found.encode_c.encode_records,
-        encode_columns=found.encode_c.encode_columns,
-        room=found.buffers_c.room,
-        holds=found.buffers_c.holds,
-        entries_up_to=found.search_c.entries_up_to,
-        offsets_around=found.search_c.offsets_around,
-        offset_entries=found.entries_c.OffsetEntries,
-        time_entries=found.entries_c.TimeEntries,
-        select=found.select_c.select_batches,
-        rebuild_pieces=found.rebuild_c.rebuild_pieces,
-        hash_keys=found.bloom_c.hash_keys,
-        distinct=found.bloom_c.distinct,
-        fill_filter=found.bloom_c.fill_filter,
-        may_hold=found.bloom_c.may_hold,
-        retain_plain=found.retain_c.retain_plain,
-        prepare_batches=found.prepare_c.prepare_batches,
-        prepare_records=found.encode_c.prepare_records,
+        scan_batches=extensions.scan_c.scan_batches,
+        scan_messages=extensions.scan_c.scan_messages,
+        assign=extensions.scan_c.assign_batches,
+        seal_batch=extensions.scan_c.seal_batch,
+        decode_batches=extensions.decode_c.decode_batches,
+        pack_batches=extensions.pack_c.pack_batches,
+        expand_batches=extensions.pack_c.expand_batches,
+        encode_records=extensions.encode_c.encode_records,
+        encode_columns=extensions.encode_c.encode_columns,
+        room=extensions.buffers_c.room,
+        holds=extensions.buffers_c.holds,
+        entries_up_to=extensions.search_c.entries_up_to,
+        offsets_around=extensions.search_c.offsets_around,
+        offset_entries=extensions.entries_c.OffsetEntries,
+        time_entries=extensions.entries_c.TimeEntries,
+        select=extensions.select_c.select_batches,
+        rebuild_pieces=extensions.rebuild_c.rebuild_pieces,
+        hash_keys=extensions.bloom_c.hash_keys,
+        distinct=extensions.bloom_c.distinct,
+        fill_filter=extensions.bloom_c.fill_filter,
+        may_hold=extensions.bloom_c.may_hold,
+        retain_plain=extensions.retain_c.retain_plain,
+        prepare_batches=extensions.prepare_c.prepare_batches,
+        prepare_records=extensions.encode_c.prepare_records,
     )
 
 
-COMPILED: Final = _compiled()
+COMPILED: Final = _load_compiled()
 KERNELS: Final = COMPILED or PYTHON

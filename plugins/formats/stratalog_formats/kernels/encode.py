@@ -54,7 +54,7 @@ def encode_records(records: Sequence[Record]) -> Body:
     encoded = None
     if any(headers):
         encoded = [_encode_headers(row, index) if row else _NO_HEADERS for index, row in enumerate(headers)]
-    return _joined(range(len(stamps)), stamps, keys, values, encoded)
+    return _build_body(range(len(stamps)), stamps, keys, values, encoded)
 
 
 def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as in the compiled module
@@ -75,10 +75,10 @@ def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa:
         deltas = [offset - first for offset in columns.offset]
     _check_places(columns)
     encoded = list(_headers(columns)) if any(columns.header_count) else None
-    return _joined(deltas, columns.timestamp_ms.tolist(), columns.keys(), columns.values(), encoded)
+    return _build_body(deltas, columns.timestamp_ms.tolist(), columns.keys(), columns.values(), encoded)
 
 
-def _joined(
+def _build_body(
     deltas: Sequence[int],
     stamps: Sequence[int],
     keys: Sequence[bytes | None],
@@ -90,20 +90,27 @@ def _joined(
     if max_ms > _LAST_MS or min_ms < NO_TIMESTAMP:
         for index, ms in enumerate(stamps):
             check_timestamp(ms, index)
-    since = _varints([ms - base_ms for ms in stamps], min_ms - base_ms, max_ms - base_ms)
-    distances = _varints(deltas, 0, deltas[-1])
+    encoded_times = _varints([ms - base_ms for ms in stamps], min_ms - base_ms, max_ms - base_ms)
+    encoded_deltas = _varints(deltas, 0, deltas[-1])
     key_heads, key_bytes, key_sizes = _fields(keys)
     value_heads, value_bytes, value_sizes = _fields(values)
-    behind = headers or _NO_HEADERS
-    sizes = _sizes(since), _sizes(distances), _sizes(key_heads), key_sizes, _sizes(value_heads), value_sizes
-    heads, total = _heads((*sizes, _sizes(behind)), count)
+    encoded_headers = headers or _NO_HEADERS
+    sizes = (
+        _sizes(encoded_times),
+        _sizes(encoded_deltas),
+        _sizes(key_heads),
+        key_sizes,
+        _sizes(value_heads),
+        value_sizes,
+    )
+    heads, total = _heads((*sizes, _sizes(encoded_headers)), count)
     if total > MAX_ARENA_BYTES - BATCH_HEADER_BYTES - _LARGEST_VARINT_BYTES * count:
         raise too_large(count - 1)
-    columns = (heads, since, distances, key_heads, key_bytes, value_heads, value_bytes, behind)
-    return Body(_interleaved(columns, count), count, deltas[-1], base_ms, max_ms)
+    columns = (heads, encoded_times, encoded_deltas, key_heads, key_bytes, value_heads, value_bytes, encoded_headers)
+    return Body(_interleave(columns, count), count, deltas[-1], base_ms, max_ms)
 
 
-def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
+def _interleave(columns: Sequence[Column], count: int) -> bytearray:
     """Return room for a header, then the values of all columns, record by record."""
     merged: list[Column] = []
     for column in columns:
@@ -170,9 +177,9 @@ def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
     sums = varying[0]
     for sizes in varying[1:]:
         sums = map(add, sums, sizes)
-    listed = list(sums)
-    heads = {size: _varint(constant + size) + _ATTRIBUTES for size in set(listed)}
-    return list(map(heads.__getitem__, listed)), constant * count + sum(listed)
+    varying_sizes = list(sums)
+    heads = {size: _varint(constant + size) + _ATTRIBUTES for size in set(varying_sizes)}
+    return list(map(heads.__getitem__, varying_sizes)), constant * count + sum(varying_sizes)
 
 
 def _encode_headers(headers: Headers, index: int) -> bytes:
@@ -246,22 +253,22 @@ def check_offsets(offsets: memoryview) -> None:
 
 def bad_timestamp(ms: int, index: int) -> InvalidRecordError:
     """Return the error for the invalid timestamp of record ``index``."""
-    return _refused(f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}", index)
+    return _invalid_record(f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}", index)
 
 
 def bad_header_name(name: str, index: int) -> InvalidRecordError:
     """Return the error for a header's name, in record ``index``, that UTF-8 cannot encode."""
-    return _refused(f"header name {name!r} is not Unicode text", index)
+    return _invalid_record(f"header name {name!r} is not Unicode text", index)
 
 
 def bad_offset(offset: int, index: int) -> InvalidRecordError:
     """Return the error for an offset that does not ascend, or is more than 2^31 - 1 above the first offset."""
-    return _refused(f"offset {offset} must be above the previous one and within 32 bits of the first", index)
+    return _invalid_record(f"offset {offset} must be above the previous one and within 32 bits of the first", index)
 
 
 def too_large(index: int) -> InvalidRecordError:
     """Return the error for records that need more than 2 GiB, up to the record ``index``."""
-    return _refused("the records of a batch need more than 2 GiB", index)
+    return _invalid_record("the records of a batch need more than 2 GiB", index)
 
 
 def no_records() -> InvalidRecordError:
@@ -269,5 +276,5 @@ def no_records() -> InvalidRecordError:
     return InvalidRecordError("a batch has at least one record")
 
 
-def _refused(text: str, index: int) -> InvalidRecordError:
+def _invalid_record(text: str, index: int) -> InvalidRecordError:
     return InvalidRecordError(text, ((index, text),))

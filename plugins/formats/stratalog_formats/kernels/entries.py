@@ -48,14 +48,14 @@ class _Entries(IndexBuilder):
                 the index is full, offsets need not be checked.
         """
         del aborted
-        made, table = list[bytes](), batches.table
+        new_entries, table = list[bytes](), batches.table
         columns = (table.position, table.size_bytes, table.last_offset, table.max_timestamp_ms)
         has_good_offsets = self._has_good_offsets(table)
         for start, size_bytes, last_offset, max_timestamp_ms in zip(*columns, strict=True):
             if not has_good_offsets and self.full:
                 break  # a full index needs no error for the remaining batches
-            made.append(self._entry(position + start, size_bytes, last_offset, max_timestamp_ms))
-        return b"".join(made)
+            new_entries.append(self._entry(position + start, size_bytes, last_offset, max_timestamp_ms))
+        return b"".join(new_entries)
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
@@ -157,6 +157,6 @@ class TimeEntries(_Entries):
         return TIME_ENTRY.pack(self._last_ms, self._last_offset - self._base_offset)
 
 
-def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
+def not_ascending(kind: str, value: int, last: int, position: int) -> CorruptBatchError:
     """Return the error for a batch at ``position`` whose ``value`` does not follow ``last``."""
-    return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)
+    return CorruptBatchError(f"{kind} {value} does not follow {last}", "", position)

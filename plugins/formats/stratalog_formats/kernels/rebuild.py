@@ -67,27 +67,27 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
     """
     if not 0 <= first_row <= rows.row_count or log_bytes < 0:
         raise ValueError(f"row {first_row} of {rows.row_count}, {log_bytes} bytes")
-    reader, out = _Rows(rows), bytearray()
-    view, at, row = memoryview(frames).cast("B"), 0, first_row
-    while at < len(view):
-        if view[at] == BATCH_PIECE and len(view) - at > BATCH_HEADER_BYTES:
-            header = bytearray(view[at + 1 : at + 1 + BATCH_HEADER_BYTES])
-            at += 1 + BATCH_HEADER_BYTES
-            row = reader.append_batch(out, header, row, log_bytes)
-        elif view[at] == BYTES_PIECE and len(view) - at >= BYTES_HEAD.size:
-            _, size, skipped = BYTES_HEAD.unpack_from(view, at)
-            at += BYTES_HEAD.size
-            if size > len(view) - at or skipped > rows.row_count - row:
+    reader, log = _Rows(rows), bytearray()
+    view, position, row = memoryview(frames).cast("B"), 0, first_row
+    while position < len(view):
+        if view[position] == BATCH_PIECE and len(view) - position > BATCH_HEADER_BYTES:
+            header = bytearray(view[position + 1 : position + 1 + BATCH_HEADER_BYTES])
+            position += 1 + BATCH_HEADER_BYTES
+            row = reader.append_batch(log, header, row, log_bytes)
+        elif view[position] == BYTES_PIECE and len(view) - position >= BYTES_HEAD.size:
+            _, size, skipped = BYTES_HEAD.unpack_from(view, position)
+            position += BYTES_HEAD.size
+            if size > len(view) - position or skipped > rows.row_count - row:
                 raise ValueError("a piece is not inside its frames")
-            out += view[at : at + size]
-            at, row = at + size, row + skipped
+            log += view[position : position + size]
+            position, row = position + size, row + skipped
         else:
             raise ValueError("a piece is malformed")
-        if len(out) > log_bytes:
+        if len(log) > log_bytes:
             raise ValueError(f"the pieces make more than {log_bytes} bytes")
-    if len(out) != log_bytes:
-        raise ValueError(f"the pieces make {len(out)} bytes, not {log_bytes}")
-    return out
+    if len(log) != log_bytes:
+        raise ValueError(f"the pieces make {len(log)} bytes, not {log_bytes}")
+    return log
 
 
 class _Rows:
@@ -100,9 +100,9 @@ class _Rows:
     def __init__(self, rows: RowBuffers) -> None:
         count = self._count = rows.row_count
         self._offsets, self._stamps, self._producer_stamps = (
-            _sized(found, 8 * count).cast("q") for found in (rows.offsets, rows.stamps, rows.producer_stamps)
+            _take_bytes(column, 8 * count).cast("q") for column in (rows.offsets, rows.stamps, rows.producer_stamps)
         )
-        self._header_ends = _sized(rows.header_ends, 4 * (count + 1)).cast("i")
+        self._header_ends = _take_bytes(rows.header_ends, 4 * (count + 1)).cast("i")
         headers = self._headers_count = self._header_ends[count]
         if headers < 0:
             raise ValueError("the headers have a negative number")
@@ -111,28 +111,28 @@ class _Rows:
         self._names = _Values(headers, None, rows.name_ends, rows.name_data)
         self._contents = _Values(headers, rows.content_bits, rows.content_ends, rows.content_data)
 
-    def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append a batch, with this header and records from ``row`` on, to ``out``. Return the row after the records.
+    def append_batch(self, log: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
+        """Append a batch, with this header and records from ``row`` on, to ``log``. Return the row after the records.
 
-        Raise ValueError if there are too few rows, or if ``out`` would exceed ``log_bytes``.
+        Raise ValueError if there are too few rows, or if ``log`` would exceed ``log_bytes``.
         """
         base_offset, _, _, _, _, attributes, _, base_ms, *_, count = BATCH_HEADER.unpack(header)
         if not 0 < count <= self._count - row:
             raise ValueError(f"a batch of {count} rows, {self._count - row} are left")
         end: int = row + count
         stamps = self._producer_stamps if attributes & TIMESTAMP_TYPE_BIT else self._stamps
-        start = len(out)
-        out += header
+        start = len(log)
+        log += header
         for index in range(row, end):
             parts: list[Buffer] = [b"\0", varint(stamps[index] - base_ms), varint(self._offsets[index] - base_offset)]
             parts += [*self._keys.field(index), *self._values.field(index), *self._headers(index)]
             size = sum(map(len, parts))
-            out += SMALL[size] if size < len(SMALL) else varint(size)
-            out += b"".join(parts)
-            if len(out) > log_bytes:
+            log += SMALL[size] if size < len(SMALL) else varint(size)
+            log += b"".join(parts)
+            if len(log) > log_bytes:
                 raise ValueError(f"the pieces make more than {log_bytes} bytes")
-        INT32.pack_into(out, start + _SIZE_POSITION, len(out) - start - OVERHEAD_BYTES)
-        put_crc(out, start, len(out))
+        INT32.pack_into(log, start + _SIZE_POSITION, len(log) - start - OVERHEAD_BYTES)
+        put_crc(log, start, len(log))
         return end
 
     def _headers(self, index: int) -> Iterator[Buffer]:
@@ -149,8 +149,8 @@ class _Values:
     """The ``count`` values of a column of variable width."""
 
     def __init__(self, count: int, bits: Buffer | None, ends: Buffer, data: Buffer) -> None:
-        self._bits = None if bits is None else _sized(bits, (count + 7) // 8)
-        self._ends, self._data = _sized(ends, 4 * (count + 1)).cast("i"), memoryview(data).cast("B")
+        self._bits = None if bits is None else _take_bytes(bits, (count + 7) // 8)
+        self._ends, self._data = _take_bytes(ends, 4 * (count + 1)).cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
         """Return an encoded field as parts: length (varint) and value; for null, only the length -1."""
@@ -162,7 +162,7 @@ class _Values:
         return varint(end - start), self._data[start:end]
 
 
-def _sized(data: Buffer, size: int) -> memoryview:
+def _take_bytes(data: Buffer, size: int) -> memoryview:
     """Return the first ``size`` bytes of ``data``; raise ValueError if there are fewer."""
     view = memoryview(data).cast("B")
     if len(view) < size:

@@ -45,7 +45,7 @@ def retain_plain(
     If a batch loses some of its records, or gets a delete horizon, it must be uncompressed. Other batches may be
     compressed, because their records are not read.
     """
-    view, out = memoryview(data), bytearray()
+    view, retained = memoryview(data), bytearray()
     for row, batch in enumerate(batches):
         verdict, horizon = bytes(verdicts[row]), batch.delete_horizon_ms
         if len(verdict) != batch.record_count:
@@ -53,19 +53,19 @@ def retain_plain(
         is_due = horizon is None and horizon_ms is not None and Verdict.DROP_AT_HORIZON in verdict
         if verdict.count(Verdict.DROP) == len(verdict):
             if retain_empty is not None and retain_empty[row]:
-                out += _header_alone(batch)
+                retained += _make_empty_batch(batch)
         elif Verdict.DROP in verdict or is_due:
-            out += _rewritten(view, batches.take(row, row + 1), verdict, horizon_ms if is_due else horizon)
+            retained += _rewrite(view, batches.take(row, row + 1), verdict, horizon_ms if is_due else horizon)
         else:
-            out += view[batch.position : batch.position + batch.size_bytes]
-    return out
+            retained += view[batch.position : batch.position + batch.size_bytes]
+    return retained
 
 
 def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
     """Raise InvalidRecordError unless ``verdicts`` and, if given, ``retain_empty`` have one element for each batch."""
-    chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
-    if any(count != len(batches) for count in chosen):
-        raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
+    lengths = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
+    if any(count != len(batches) for count in lengths):
+        raise InvalidRecordError(f"{len(batches)} batches have {lengths} lists of verdicts and choices")
 
 
 def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
@@ -73,55 +73,55 @@ def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordErro
     return InvalidRecordError(f"{verdicts} verdicts for {records} records position={position}")
 
 
-def _rewritten(data: memoryview, table: BatchTable, verdict: bytes, horizon_ms: int | None) -> bytearray:
+def _rewrite(data: memoryview, table: BatchTable, verdict: bytes, horizon_ms: int | None) -> bytearray:
     """Return the only batch of ``table`` without the dropped records. ``verdict`` must not drop all records."""
     batch = table[0]
     raw = bytes(data[batch.position + BATCH_HEADER_BYTES : batch.position + batch.size_bytes])
     times = decode_batches(raw, table, memoryview(array("q", (0, len(raw)))), Fields.TIMESTAMP).timestamp_ms
-    kept = [row for row, word in enumerate(verdict) if word != Verdict.DROP]
-    base_ms = times[kept[0]] if horizon_ms is None else horizon_ms
+    kept_rows = [row for row, word in enumerate(verdict) if word != Verdict.DROP]
+    base_ms = times[kept_rows[0]] if horizon_ms is None else horizon_ms
     spans = _spans(raw, len(verdict))
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-    out, attributes = bytearray(BATCH_HEADER_BYTES), batch.attributes & _FLAGS
+    new_batch, attributes = bytearray(BATCH_HEADER_BYTES), batch.attributes & _FLAGS
     if base_ms == batch.base_timestamp_ms and not is_append_time:
-        out += b"".join(raw[slice(*spans[row])] for row in kept)
+        new_batch += b"".join(raw[slice(*spans[row])] for row in kept_rows)
     else:
-        out += b"".join(_shifted(raw, *spans[row], times[row] - base_ms) for row in kept)
+        new_batch += b"".join(_set_delta(raw, *spans[row], times[row] - base_ms) for row in kept_rows)
     if horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
-    largest = batch.max_timestamp_ms if is_append_time else max(times[row] for row in kept)
-    _seal(out, batch, attributes, base_ms, largest, len(kept))
-    return out
+    largest = batch.max_timestamp_ms if is_append_time else max(times[row] for row in kept_rows)
+    _seal(new_batch, batch, attributes, base_ms, largest, len(kept_rows))
+    return new_batch
 
 
 def _spans(raw: bytes, count: int) -> list[tuple[int, int]]:
     """Return start and end of each record, with its length field. ``raw`` must have been decoded, which checks it."""
-    spans, at = [], 0
+    spans, position = [], 0
     for _ in range(count):
-        length, body = read_varint(raw, at)
-        spans.append((at, body + length))
-        at = body + length
+        length, body = read_varint(raw, position)
+        spans.append((position, body + length))
+        position = body + length
     return spans
 
 
-def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
+def _set_delta(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
     """Return the record in [start, end) with the timestamp delta ``delta_ms``, and with attributes 0 as in Kafka."""
     _, body = read_varint(raw, start)
-    _, rest = read_varint(raw, body + 1, 64)
-    content = b"\0" + varint(delta_ms) + raw[rest:end]
+    _, after_delta = read_varint(raw, body + 1, 64)
+    content = b"\0" + varint(delta_ms) + raw[after_delta:end]
     return varint(len(content)) + content
 
 
-def _header_alone(batch: RecordBatch) -> bytearray:
+def _make_empty_batch(batch: RecordBatch) -> bytearray:
     """Return ``batch`` without records, but with its offsets, producer, sequence number and flags."""
-    out = bytearray(BATCH_HEADER_BYTES)
-    _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
-    return out
+    empty_batch = bytearray(BATCH_HEADER_BYTES)
+    _seal(empty_batch, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
+    return empty_batch
 
 
-def _seal(out: bytearray, batch: RecordBatch, attributes: int, base_ms: int, max_ms: int, count: int) -> None:
+def _seal(buffer: bytearray, batch: RecordBatch, attributes: int, base_ms: int, max_ms: int, count: int) -> None:
     seal_batch(
-        out,
+        buffer,
         batch.base_offset,
         batch.leader_epoch,
         attributes,

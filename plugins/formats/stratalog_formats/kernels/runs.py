@@ -24,8 +24,10 @@ _ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range
 _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
-def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append the run that begins at ``at`` to ``into``. A run is records with equal encoded field sizes.
+def append_run(
+    raw: Bytes, position: int, limit: int, batch: RecordBatch, remaining: int, builder: ColumnBuilder
+) -> tuple[int, int]:
+    """Append the run that begins at ``position`` to ``builder``. A run is records with equal encoded field sizes.
 
     Returns:
         The number of appended records, and the position after these records. The number is 0 if the run has fewer than
@@ -34,11 +36,11 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.
     """
-    length, body_at = read_varint(raw, at)
-    size = body_at + length - at
-    count = min(left, (limit - at) // size) if length > 0 else 0
-    if count < _LEAST or raw[at + size] != raw[at]:
-        return 0, at
+    length, body_at = read_varint(raw, position)
+    size = body_at + length - position
+    count = min(remaining, (limit - position) // size) if length > 0 else 0
+    if count < _LEAST or raw[position + size] != raw[position]:
+        return 0, position
     time_at = body_at + 1
     _, offset_at = read_varint(raw, time_at, 64)
     _, key_length_at = read_varint(raw, offset_at)
@@ -46,35 +48,40 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
     value_length_at = key_at + max(key_size, 0)
     value_size, value_at = read_varint(raw, value_length_at)
     headers_at = value_at + max(value_size, 0)
-    if raw[headers_at] or headers_at + 1 != at + size or headers_at >= limit:
-        return 0, at
-    for start, end in ((at, body_at), (key_length_at, key_at), (value_length_at, value_at), (headers_at, at + size)):
-        for position in range(start, end):
-            count = _alike(raw, position, size, count, raw[position : position + 1])
-    times, count = _numbers(raw, time_at, offset_at, size, count)
-    deltas, count = _numbers(raw, offset_at, key_length_at, size, count)
+    if raw[headers_at] or headers_at + 1 != position + size or headers_at >= limit:
+        return 0, position
+    for start, end in (
+        (position, body_at),
+        (key_length_at, key_at),
+        (value_length_at, value_at),
+        (headers_at, position + size),
+    ):
+        for byte_position in range(start, end):
+            count = _count_alike(raw, byte_position, size, count, raw[byte_position : byte_position + 1])
+    times, count = _read_numbers(raw, time_at, offset_at, size, count)
+    deltas, count = _read_numbers(raw, offset_at, key_length_at, size, count)
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
     if count < _LEAST or base_ms + _LAST >= 1 << 63 or base_ms - _LAST < -(1 << 63):
-        return 0, at
-    into.offsets.extend(array("q", [base_offset + delta for delta in deltas[:count]]))
+        return 0, position
+    builder.offsets.extend(array("q", [base_offset + delta for delta in deltas[:count]]))
     if batch.timestamp_type is not TimestampType.LOG_APPEND_TIME:
-        into.timestamps.extend(array("q", [base_ms + delta for delta in times[:count]]))
+        builder.timestamps.extend(array("q", [base_ms + delta for delta in times[:count]]))
     positions = array("i", bytes(24 * count))
     positions[0::6] = array("i", range(key_at, key_at + size * count, size))
     positions[1::6] = array("i", (max(key_size, -1),)) * count
     positions[2::6] = array("i", range(value_at, value_at + size * count, size))
     positions[3::6] = array("i", (max(value_size, -1),)) * count
-    into.positions.extend(positions)
-    return count, at + size * count
+    builder.positions.extend(positions)
+    return count, position + size * count
 
 
-def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
+def _count_alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
     """Return the number of bytes, from ``position`` on with this step, before one that is not in ``allowed``."""
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
-def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
+def _read_numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
     """Return values of varints, from ``start`` on with this step, and the number of values that are valid.
 
     Only values before the first varint that does not have ``end - start`` bytes are valid, and none above 3 bytes.
@@ -82,18 +89,18 @@ def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[l
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
     for position in range(start, end - 1):
-        count = _alike(raw, position, step, count, _HIGH)
-    count = _alike(raw, end - 1, step, count, _LOW)
+        count = _count_alike(raw, position, step, count, _HIGH)
+    count = _count_alike(raw, end - 1, step, count, _LOW)
     columns: list[Bytes] = [raw[position : position + step * count : step] for position in range(start, end)]
     if len(columns) == 3:
         numbers = [low & 127 | (middle & 127) << 7 | high << 14 for low, middle, high in zip(*columns, strict=True)]
         return [number >> 1 ^ -(number & 1) for number in numbers], count
     if len(columns) == 1:
         return list(map(_ONE_BYTE_NUMBERS.__getitem__, columns[0])), count
-    return list(_pairs(columns, count)), count
+    return list(_read_pairs(columns, count)), count
 
 
-def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
+def _read_pairs(columns: list[Bytes], count: int) -> Iterator[int]:
     """Return the values of two-byte varints. ``columns`` are the first bytes and the second bytes of the varints."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns

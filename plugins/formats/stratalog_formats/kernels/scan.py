@@ -47,19 +47,20 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
     Raises:
         IndexError: the range is not inside ``data``.
     """
-    view, rows, at = memoryview(data), list[tuple[int, ...]](), start
+    view, rows, position = memoryview(data), list[tuple[int, ...]](), start
     _check_range(view, start, end)
     stop, reason = ScanStop.END, ""
     unpack, add = BATCH_HEADER.unpack_from, rows.append
-    while at < end:
-        stop, reason, total = _framed(view, at, end, 2)
+    while position < end:
+        stop, reason, total = _read_frame(view, position, end, 2)
         if stop is not ScanStop.END:
             break
         if total < BATCH_HEADER_BYTES:
             stop, reason = ScanStop.CORRUPT, f"a batch of {total} bytes is shorter than its header"
             break
-        base, _, epoch, _, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = unpack(view, at)
-        if check_crc and crc32c(view[at + BATCH_CHECKED_FROM : at + total]) != crc:
+        fields = unpack(view, position)
+        base, _, epoch, _, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = fields
+        if check_crc and crc32c(view[position + BATCH_CHECKED_FROM : position + total]) != crc:
             stop, reason = ScanStop.CORRUPT, "the CRC does not match"
             break
         last = base + delta
@@ -67,9 +68,9 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
             stop, reason = ScanStop.CORRUPT, f"offset {base} + {delta} overflows"
             break
         flags = attributes & _LOW_BYTE
-        add((at, total, base, last, base_ms, max_ms, epoch, pid, pepoch, sequence, count, flags, crc))
-        at += total
-    return BatchTable.from_rows(2, rows, stop, at, reason)
+        add((position, total, base, last, base_ms, max_ms, epoch, pid, pepoch, sequence, count, flags, crc))
+        position += total
+    return BatchTable.from_rows(2, rows, stop, position, reason)
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
@@ -80,39 +81,39 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
     Raises:
         IndexError: the range is not inside ``data``.
     """
-    view, rows, at = memoryview(data), list[tuple[int, ...]](), start
+    view, rows, position = memoryview(data), list[tuple[int, ...]](), start
     _check_range(view, start, end)
     stop, reason, stamp = ScanStop.END, "", NO_TIMESTAMP
-    while at < end:
-        stop, reason, total = _framed(view, at, end, magic)
+    while position < end:
+        stop, reason, total = _read_frame(view, position, end, magic)
         if stop is not ScanStop.END:
             break
-        offset, _, crc, _, attributes = MESSAGE_HEADER.unpack_from(view, at)
-        if check_crc and crc32(view[at + MESSAGE_CHECKED_FROM : at + total]) != crc:
+        offset, _, crc, _, attributes = MESSAGE_HEADER.unpack_from(view, position)
+        if check_crc and crc32(view[position + MESSAGE_CHECKED_FROM : position + total]) != crc:
             stop, reason = ScanStop.CORRUPT, "the CRC does not match"
             break
         if magic:
-            stamp = INT64.unpack_from(view, at + MESSAGE_HEADER_BYTES)[0]
+            stamp = INT64.unpack_from(view, position + MESSAGE_HEADER_BYTES)[0]
         count = -1 if attributes & CODEC_MASK else 1
         producer = (NO_EPOCH, NO_PRODUCER, -1, -1)
-        rows.append((at, total, offset, offset, stamp, stamp, *producer, count, attributes & _LOW_BYTE, crc))
-        at += total
-    return BatchTable.from_rows(magic, rows, stop, at, reason)
+        rows.append((position, total, offset, offset, stamp, stamp, *producer, count, attributes & _LOW_BYTE, crc))
+        position += total
+    return BatchTable.from_rows(magic, rows, stop, position, reason)
 
 
-def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Return END, "" and the size (bytes) of the entry at ``at`` if there is a complete entry of ``magic``.
+def _read_frame(view: memoryview, position: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
+    """Return END, "" and the size (bytes) of the entry at ``position`` if there is a complete entry of ``magic``.
 
     Otherwise return the reason to stop, a description of the damage (or ""), and 0.
     """
-    if end - at < FRAME_BYTES:
+    if end - position < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0
-    size = INT32.unpack_from(view, at + 8)[0]
+    size = INT32.unpack_from(view, position + 8)[0]
     if size < MIN_ENTRY_SIZE:
         return ScanStop.CORRUPT, f"an entry of size {size} is too small", 0
-    if view[at + FRAME_BYTES - 1] != magic:
+    if view[position + FRAME_BYTES - 1] != magic:
         return ScanStop.OTHER_MAGIC, "", 0
-    if size + OVERHEAD_BYTES > end - at:
+    if size + OVERHEAD_BYTES > end - position:
         return ScanStop.PARTIAL, "", 0
     return ScanStop.END, "", size + OVERHEAD_BYTES
 
@@ -133,21 +134,21 @@ def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int
         IndexError: a batch is not inside its data.
     """
     data, table = batches.data, batches.table
-    for at, size in zip(table.position, table.size_bytes, strict=True):
-        if at < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - at:
-            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {len(data)} bytes")
+    for position, size in zip(table.position, table.size_bytes, strict=True):
+        if position < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - position:
+            raise IndexError(f"a batch of {size} bytes at {position} is not inside a buffer of {len(data)} bytes")
     for batch in table:
-        at = batch.position
-        INT64.pack_into(data, at, base_offset)
-        INT32.pack_into(data, at + _LEADER_EPOCH_POSITION, leader_epoch)
+        position = batch.position
+        INT64.pack_into(data, position, base_offset)
+        INT32.pack_into(data, position + _LEADER_EPOCH_POSITION, leader_epoch)
         attributes, stamp = batch.attributes & _LOW_BYTE, batch.max_timestamp_ms
         if append_time_ms is not None:
             attributes, stamp = attributes | TIMESTAMP_TYPE_BIT, append_time_ms
-        is_stamped = INT64.unpack_from(data, at + _MAX_TIMESTAMP_POSITION)[0] == stamp
-        if data[at + _ATTRIBUTES_POSITION + 1] != attributes or not is_stamped:
-            data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big")
-            INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, stamp)
-            put_crc(data, at, at + batch.size_bytes)
+        is_stamped = INT64.unpack_from(data, position + _MAX_TIMESTAMP_POSITION)[0] == stamp
+        if data[position + _ATTRIBUTES_POSITION + 1] != attributes or not is_stamped:
+            data[position + _ATTRIBUTES_POSITION : position + _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big")
+            INT64.pack_into(data, position + _MAX_TIMESTAMP_POSITION, stamp)
+            put_crc(data, position, position + batch.size_bytes)
         base_offset += batch.last_offset - batch.base_offset + 1
     end = table.position[-1] + table.size_bytes[-1]
     batches.replace_table(scan_batches(data, table.position[0], end, False))

@@ -31,8 +31,8 @@ def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_byte
     view = memoryview(entries).cast("B")
 
     def key_of(index: int) -> int:
-        at = index * entry_bytes + key_position
-        return int.from_bytes(view[at : at + key_bytes], "big", signed=True)
+        position = index * entry_bytes + key_position
+        return int.from_bytes(view[position : position + key_bytes], "big", signed=True)
 
     return bisect_right(range(len(view) // entry_bytes), target, key=key_of)
 
@@ -48,10 +48,10 @@ def offsets_around(
     view = memoryview(entries).cast("B")
     count, index = len(view) // size, entries_up_to(view, size, 0, 4, target - base_offset)
 
-    def entry(at: int) -> OffsetPosition | None:
-        if not 0 <= at < count:
+    def entry(number: int) -> OffsetPosition | None:
+        if not 0 <= number < count:
             return None
-        relative, position = _OFFSET_ENTRY.unpack_from(view, at * size)
+        relative, position = _OFFSET_ENTRY.unpack_from(view, number * size)
         return OffsetPosition(base_offset + relative, position)
 
     return entry(index - 1), entry(index), entry(index + 1)

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 Bytes: TypeAlias = bytes | bytearray
 
 
-def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """Return the number at position ``at``, and the position after the number.
+def read_varint(raw: Bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """Return the number at ``position``, and the position after the number.
 
     ``bits`` is 32 or 64; as in Kafka, higher bits are dropped. Encodings may be longer than necessary.
 
@@ -21,12 +21,12 @@ def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """
     value = shift = 0
     while True:
-        byte = raw[at]
-        at += 1
+        byte = raw[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
             value &= (1 << bits) - 1
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift >= bits:
             raise ValueError("varint too long")
@@ -36,12 +36,12 @@ def varint(value: int) -> bytes:
     """Return the shortest encoding of a number. The number is first wrapped to 64 bits like a Java long."""
     value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = (value << 1) ^ (value >> 63)
-    out = bytearray()
+    encoded = bytearray()
     while value > 127:
-        out.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 SMALL: Final = tuple(varint(value) for value in range(4096))

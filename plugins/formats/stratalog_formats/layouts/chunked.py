@@ -32,7 +32,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
-from stratalog_formats.layouts.pieces import RecentlyUsed, cut, exactly, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, cut, fetch_exactly, place_of
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
@@ -97,18 +97,18 @@ class ChunkedLayout(WholeLayout):
         log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
         for chunk in cut(log, self._settings.chunk_bytes):
-            stored: Buffer = chunk
+            stored_chunk: Buffer = chunk
             if skip:
                 skip -= 1
             else:
-                packed = self._codec.compress(chunk, level=self._settings.level, magic=_MAGIC)
-                if len(packed) < len(chunk) * _WORTH:
-                    stored, misses = packed, 0
+                compressed = self._codec.compress(chunk, level=self._settings.level, magic=_MAGIC)
+                if len(compressed) < len(chunk) * _WORTH:
+                    stored_chunk, misses = compressed, 0
                 else:
                     misses += 1
                     skip = min((1 << misses) - 1, _LONGEST_SKIP)
-            sizes.append(len(stored) | (RAW_BIT if stored is chunk else 0))
-            spool.write(stored)
+            sizes.append(len(stored_chunk) | (RAW_BIT if stored_chunk is chunk else 0))
+            spool.write(stored_chunk)
         spool.sha256 = log.sha256
         return sizes
 
@@ -121,24 +121,26 @@ class ChunkedLayout(WholeLayout):
         place = place_of(segment, FileKind.LOG)
         for first, last in index.runs(start, end, self._fetch_chunk_bytes):
             base = index.position(first)
-            data = memoryview(exactly(fetch, place, base, index.position(last)))
+            data = memoryview(fetch_exactly(fetch, place, base, index.position(last)))
             for number in range(first, last):
-                at = index.position(number) - base
-                piece = self._unpacked(index, number, data[at : at + index.stored_bytes(number)], place.key)
+                position = index.position(number) - base
+                piece = self._decompress_chunk(
+                    index, number, data[position : position + index.stored_bytes(number)], place.key
+                )
                 from_position = number * index.chunk_bytes
                 yield piece[max(0, start - from_position) : end - from_position]
 
-    def _unpacked(self, index: ChunkIndex, number: int, data: memoryview, key: str) -> memoryview:
+    def _decompress_chunk(self, index: ChunkIndex, number: int, data: memoryview, key: str) -> memoryview:
         if index.is_raw(number):
             return data
-        wanted = index.original_bytes(number)
+        original_bytes = index.original_bytes(number)
         try:
-            piece = self._codec.decompress(data, limit_bytes=wanted, magic=_MAGIC)
+            piece = self._codec.decompress(data, limit_bytes=original_bytes, magic=_MAGIC)
         except StorageError as error:
             raise CorruptObjectError(f"chunk {number} is damaged: {error}", key, index.position(number)) from error
-        if len(piece) != wanted:
+        if len(piece) != original_bytes:
             raise CorruptObjectError(
-                f"chunk {number} has {len(piece)} bytes, not {wanted}", key, index.position(number)
+                f"chunk {number} has {len(piece)} bytes, not {original_bytes}", key, index.position(number)
             )
         return piece
 

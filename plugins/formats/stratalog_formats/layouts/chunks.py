@@ -15,7 +15,7 @@ from typing import Final
 
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import FileKind, RangeReader, StoredSegment
-from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
 
 RAW_BIT: Final = 1 << 31  # stored in objects: never change it
 MAX_CHUNK_BYTES: Final = 16 << 20
@@ -44,9 +44,9 @@ class ChunkIndex:
         if self._positions[-1] != place_bytes:
             raise CorruptObjectError(f"the chunks have {self._positions[-1]} bytes, not {place_bytes}", key)
         for number, entry in enumerate(entries):
-            stored, original = entry & ~RAW_BIT, self.original_bytes(number)
-            if not 0 < stored <= original or (entry & RAW_BIT and stored != original):
-                raise CorruptObjectError(f"chunk {number} of {original} bytes is stored in {stored}", key)
+            stored_bytes, original_bytes = entry & ~RAW_BIT, self.original_bytes(number)
+            if not 0 < stored_bytes <= original_bytes or (entry & RAW_BIT and stored_bytes != original_bytes):
+                raise CorruptObjectError(f"chunk {number} of {original_bytes} bytes is stored in {stored_bytes}", key)
 
     def original_bytes(self, number: int) -> int:
         """Return the size (bytes) of a chunk before compression."""
@@ -80,14 +80,14 @@ class ChunkIndex:
 
 def encode_sizes(entries: Sequence[int]) -> bytes:
     """Return the bytes of a chunk index with these entries."""
-    packed = array("I", entries)
+    big_endian = array("I", entries)
     if sys.byteorder == "little":
-        packed.byteswap()
-    return packed.tobytes()
+        big_endian.byteswap()
+    return big_endian.tobytes()
 
 
-def chunk_index(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[ChunkIndex]) -> ChunkIndex:
-    """Return the chunk index of a segment. Fetch the index in one request if ``known`` does not have it.
+def chunk_index(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUsed[ChunkIndex]) -> ChunkIndex:
+    """Return the chunk index of a segment. Fetch the index in one request if ``cache`` does not have it.
 
     Raises:
         CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
@@ -99,7 +99,7 @@ def chunk_index(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[
         chunks = -(-log_bytes // chunk_bytes)
         if index_bytes != chunks * SIZE_BYTES or index_bytes > place.size_bytes:
             raise CorruptObjectError(f"a chunk index of {index_bytes} bytes for {chunks} chunks", place.key)
-        data = exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
+        data = fetch_exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise CorruptObjectError("the hash of the chunk index is wrong", place.key, place.position)
         entries = array("I", data)
@@ -108,7 +108,7 @@ def chunk_index(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[
         return ChunkIndex(entries, chunk_bytes, log_bytes, place.size_bytes - index_bytes, place.key)
 
     # The key contains the hash of the index, and all values that the index is checked against.
-    return known.get_or_load((place, log_bytes, chunk_bytes, index_bytes, sha256), load)
+    return cache.get_or_load((place, log_bytes, chunk_bytes, index_bytes, sha256), load)
 
 
 def _notes(segment: StoredSegment, key: str) -> tuple[int, int, str]:

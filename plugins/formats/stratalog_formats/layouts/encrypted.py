@@ -135,26 +135,26 @@ class EncryptedLayout(TierLayout):
             CorruptObjectError: the stored bytes were changed, or the entry is damaged.
             PluginError: the inner layout or ``cryptography`` is not installed.
         """
-        layout, inner, read = self._opened(segment, fetch)
+        layout, inner, read = self._open_inner(segment, fetch)
         return layout.read(inner, start, end, read)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file, decrypted and authenticated; None if the segment has none. For errors, see ``read``."""
         if kind not in segment.slices:
             return None
-        layout, inner, read = self._opened(segment, fetch)
+        layout, inner, read = self._open_inner(segment, fetch)
         return layout.read_index(inner, kind, read)
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the result of the inner layout: Arrow batches, or None. For errors, see ``read``."""
-        layout, inner, read = self._opened(segment, fetch)
+        layout, inner, read = self._open_inner(segment, fetch)
         return layout.read_arrow(inner, start, end, columns, read)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Run the check of the inner layout on the decrypted objects. For errors, see ``read``."""
-        layout, inner, read = self._opened(segment, fetch)
+        layout, inner, read = self._open_inner(segment, fetch)
         layout.check(inner, read)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
@@ -173,8 +173,8 @@ class EncryptedLayout(TierLayout):
             by_envelope: dict[Envelope, list[Head]] = {}
             for head in group:
                 by_envelope.setdefault(head.envelope, []).append(head)
-            for envelope, together in by_envelope.items():
-                yield from self._discovered(identity, envelope, together, fetch)
+            for envelope, envelope_heads in by_envelope.items():
+                yield from self._discover_group(identity, envelope, envelope_heads, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if it already is.
@@ -202,30 +202,32 @@ class EncryptedLayout(TierLayout):
             else None
         )
 
-    def _opened(self, segment: StoredSegment, fetch: RangeReader) -> tuple[TierLayout, StoredSegment, RangeReader]:
+    def _open_inner(self, segment: StoredSegment, fetch: RangeReader) -> tuple[TierLayout, StoredSegment, RangeReader]:
         """Return the inner layout of a segment, the inner entry, and a reader of the decrypted objects."""
         notes, identity = Notes(segment), _identity(segment)
         cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
         read = _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
         return self._layouts.by_label(notes.over), notes.inner, read
 
-    def _discovered(
+    def _discover_group(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
     ) -> Iterator[StoredSegment]:
         """Yield the segments in the objects of ``heads``, all encrypted with the key in ``envelope``."""
-        head = heads[0]
-        objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
-        cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
-        infos = [ObjectInfo(found.key, found.size_bytes) for found in heads]
-        names = {found.key: found.name for found in heads}
-        read = _Decrypting(cipher, identity, head.chunk_bytes, objects, fetch, names)
-        for inner in self._layouts.by_label(head.over).discover(infos, read):
-            named = {key: objects.get(key) or objects.get("") for key in inner.keys}
-            if identity_of(inner.info, identity.version) != identity or None in named.values():
-                raise CorruptObjectError("the object belongs to another segment, or objects are missing", head.key)
-            known = {key: found for key, found in named.items() if found is not None}
+        first_head = heads[0]
+        objects = {head.key: StoredObject(head.number, head.size_bytes) for head in heads}
+        cipher = cipher_class()(unwrap(envelope, identity, self._ring, first_head.key))
+        infos = [ObjectInfo(head.key, head.size_bytes) for head in heads]
+        names = {head.key: head.name for head in heads}
+        read = _Decrypting(cipher, identity, first_head.chunk_bytes, objects, fetch, names)
+        for inner in self._layouts.by_label(first_head.over).discover(infos, read):
+            inner_objects = {key: objects.get(key) or objects.get("") for key in inner.keys}
+            if identity_of(inner.info, identity.version) != identity or None in inner_objects.values():
+                raise CorruptObjectError(
+                    "the object belongs to another segment, or objects are missing", first_head.key
+                )
+            present_objects = {key: stored for key, stored in inner_objects.items() if stored is not None}
             yield dataclasses.replace(
-                wrapped(inner, known, envelope, head.chunk_bytes), layout=f"{NAME}@{identity.version}"
+                wrapped(inner, present_objects, envelope, first_head.chunk_bytes), layout=f"{NAME}@{identity.version}"
             )
 
 
@@ -242,22 +244,22 @@ class _Decrypting:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
-        found = self.objects.get(key)
-        if found is None:
+        stored_object = self.objects.get(key)
+        if stored_object is None:
             raise CorruptObjectError("the entry does not describe its encryption", key)
         name = self.names.get(key) or object_name(key)
-        sealing = Sealing(self.cipher, self.identity.of_chunks(name), found.number, self.chunk_bytes)
-        return read_sealed(sealing, found.size_bytes, key, start, end, self.fetch)
+        sealing = Sealing(self.cipher, self.identity.of_chunks(name), stored_object.number, self.chunk_bytes)
+        return read_sealed(sealing, stored_object.size_bytes, key, start, end, self.fetch)
 
 
 class _SealingSink:
     """Sink that encrypts the objects of the inner layout, and numbers them in the order of ``put``."""
 
     def __init__(
-        self, sink: ObjectSink, cipher: Any, identity: Identity, chunk_bytes: int, envelope: Envelope, over: str
+        self, sink: ObjectSink, cipher: Any, identity: Identity, chunk_bytes: int, envelope: Envelope, inner_label: str
     ) -> None:
         self._sink, self._cipher, self._identity = sink, cipher, identity
-        self._chunk_bytes, self._envelope, self._over = chunk_bytes, envelope, over
+        self._chunk_bytes, self._envelope, self._over = chunk_bytes, envelope, inner_label
         self.objects: dict[str, StoredObject] = {}
 
     def key(self, suffix: str = "seg") -> str:
@@ -269,11 +271,11 @@ class _SealingSink:
 
         Raise StorageError if the upload failed, a retry read other bytes, or the stored object has another key or size.
         """
-        found = StoredObject(len(self.objects), source.size_bytes)
+        stored_object = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)
         name = object_name(key)
-        sealing = Sealing(self._cipher, self._identity.of_chunks(name), found.number, self._chunk_bytes)
-        head = encode_head(self._over, self._identity, self._envelope, self._chunk_bytes, found, name)
+        sealing = Sealing(self._cipher, self._identity.of_chunks(name), stored_object.number, self._chunk_bytes)
+        head = encode_head(self._over, self._identity, self._envelope, self._chunk_bytes, stored_object, name)
         sealed = SealedSource(source, sealing, head)
         info = self._sink.put(sealed, suffix)
         if info.key != key:
@@ -282,7 +284,7 @@ class _SealingSink:
             raise StorageError(
                 f"{sealed.size_bytes} bytes were written, but {info.size_bytes} are stored: key={info.key}"
             )
-        self.objects[info.key] = found
+        self.objects[info.key] = stored_object
         return dataclasses.replace(info, size_bytes=source.size_bytes)
 
 

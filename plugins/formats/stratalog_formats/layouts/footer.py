@@ -25,15 +25,15 @@ TRAILER_BYTES: Final = 16
 _TRAILER: Final = struct.Struct(">Q8s")
 
 
-def encode_footer(stored: StoredSegment) -> bytes:
-    """Return the footer with the entry ``stored``, and the trailer: the footer's size and the magic.
+def encode_footer(segment: StoredSegment) -> bytes:
+    """Return the footer with the entry of ``segment``, and the trailer: the footer's size and the magic.
 
-    The size of the result does not depend on the value of the hash ``stored.sha256``.
+    The size of the result does not depend on the value of the hash ``segment.sha256``.
 
     Raises:
         StorageError: the footer would be larger than 16 MiB, which readers refuse.
     """
-    entry = stored.to_json()
+    entry = segment.to_json()
     footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
     if len(footer) > MAX_FOOTER_BYTES:
         raise StorageError(f"the footer would have {len(footer)} bytes, above the limit of {MAX_FOOTER_BYTES}")

@@ -65,18 +65,18 @@ def wrapped(
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
         "inner": {name: inner.to_json()[name] for name in ("layout", "slices", "requires", "extra")},
-        "objects": {key: list(found) for key, found in objects.items()},
+        "objects": {key: list(stored_object) for key, stored_object in objects.items()},
     }
     extra: dict[str, object] = {NOTES: notes}
-    further = sorted(inner.keys - {place.key for place in inner.slices.values()})
-    if further:
-        extra["objects"] = further
+    other_keys = sorted(inner.keys - {place.key for place in inner.slices.values()})
+    if other_keys:
+        extra["objects"] = other_keys
     slices = {kind: _stored_slice(place, objects[place.key], chunk_bytes) for kind, place in inner.slices.items()}
     return replace(inner, layout="", slices=slices, requires=(inner.layout, *inner.requires), extra=extra)
 
 
-def _stored_slice(place: ObjectSlice, found: StoredObject, chunk_bytes: int) -> ObjectSlice:
-    start, end = stored_range(place.position, place.position + place.size_bytes, found.size_bytes, chunk_bytes)
+def _stored_slice(place: ObjectSlice, stored_object: StoredObject, chunk_bytes: int) -> ObjectSlice:
+    start, end = stored_range(place.position, place.position + place.size_bytes, stored_object.size_bytes, chunk_bytes)
     return ObjectSlice(place.key, start, end - start)
 
 
@@ -142,20 +142,20 @@ def object_name(key: str) -> str:
 
 
 def encode_head(
-    over: str, identity: Identity, envelope: Envelope, chunk_bytes: int, found: StoredObject, name: str
+    inner_label: str, identity: Identity, envelope: Envelope, chunk_bytes: int, stored_object: StoredObject, name: str
 ) -> bytes:
     """Return the bytes after the encrypted chunks of an object: the head, the head's size and the magic."""
-    said = {
+    fields = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
         "format": identity.version,
         "identity": identity.text.decode("ascii"),
         "name": name,
-        "number": found.number,
-        "over": over,
-        "size_bytes": found.size_bytes,
+        "number": stored_object.number,
+        "over": inner_label,
+        "size_bytes": stored_object.size_bytes,
     }
-    text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
     return text + _TRAILER.pack(len(text), MAGIC)
 
 
@@ -178,28 +178,28 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
         raise CorruptObjectError(f"head of {head_bytes} bytes", info.key, end)
     start = end - head_bytes
     try:
-        said = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))
+        fields = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise CorruptObjectError("the head is not valid JSON", info.key, start) from error
-    return _head(said, info.key, start)
+    return _head(fields, info.key, start)
 
 
-def _head(said: object, key: str, start: int) -> Head:
+def _head(value: object, key: str, start: int) -> Head:
     names = {"chunk_bytes", "envelope", "format", "identity", "number", "over", "size_bytes"}
-    version = said.get("format") if isinstance(said, Mapping) else None
+    version = value.get("format") if isinstance(value, Mapping) else None
     if version == VERSION:
         names.add("name")
-    fields = _fields(said, names, key)
-    over, identity, name = fields["over"], fields["identity"], fields.get("name", object_name(key))
-    known = isinstance(over, str) and isinstance(identity, str) and isinstance(name, str)
-    if not isinstance(version, int) or version not in (FIRST_VERSION, VERSION) or not known:
+    fields = _fields(value, names, key)
+    inner_label, identity, name = fields["over"], fields["identity"], fields.get("name", object_name(key))
+    has_known_types = isinstance(inner_label, str) and isinstance(identity, str) and isinstance(name, str)
+    if not isinstance(version, int) or version not in (FIRST_VERSION, VERSION) or not has_known_types:
         raise CorruptObjectError("the head has an unknown form", key, start)
     if key and name != object_name(key):
         raise CorruptObjectError(f"the object was stored under another name, {name:.128}", key, start)
     head = Head(
         key=key,
         name=name,
-        over=over,
+        over=inner_label,
         identity=Identity(version, identity.encode()),
         envelope=_envelope(fields["envelope"], key),
         chunk_bytes=_integer(fields["chunk_bytes"], key, at_least=1, at_most=MAX_CHUNK_BYTES),

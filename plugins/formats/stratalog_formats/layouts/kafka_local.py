@@ -36,7 +36,7 @@ from stratalog.spi import (
     StoredSegment,
     TierLayout,
 )
-from stratalog_formats.layouts.pieces import exactly, place_of
+from stratalog_formats.layouts.pieces import fetch_exactly, place_of
 
 NAME: Final = "kafka_local_tiered"
 VERSION: Final = 1
@@ -87,7 +87,7 @@ class KafkaLocalLayout(TierLayout):
         """
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
-            yield memoryview(exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
+            yield memoryview(fetch_exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file, or None if the segment has no file of this kind. No hash is checked.
@@ -96,7 +96,7 @@ class KafkaLocalLayout(TierLayout):
             CorruptObjectError: the store returned more or fewer bytes.
         """
         place = segment.slices.get(kind)
-        return None if place is None else exactly(fetch, place, 0, place.size_bytes)
+        return None if place is None else fetch_exactly(fetch, place, 0, place.size_bytes)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose ``.log`` files are among ``objects``.
@@ -107,20 +107,21 @@ class KafkaLocalLayout(TierLayout):
             CorruptObjectError: a ``.log`` file does not end with a complete batch, the last entry of the offset index
                 is wrong, or the leader epochs are malformed.
         """
-        found: dict[tuple[str, str, str, str, str], dict[FileKind, ObjectInfo]] = {}
+        files_by_segment: dict[tuple[str, str, str, str, str], dict[FileKind, ObjectInfo]] = {}
         for info in objects:
-            named = _KEY.match(info.key)
-            if named and named["suffix"] in _SUFFIXES:
-                key = (named["topic"], named["partition"], named["id"], named["base"], named["segment"])
-                found.setdefault(key, {})[_SUFFIXES[named["suffix"]]] = info
+            match = _KEY.match(info.key)
+            if match and match["suffix"] in _SUFFIXES:
+                key = (match["topic"], match["partition"], match["id"], match["base"], match["segment"])
+                files_by_segment.setdefault(key, {})[_SUFFIXES[match["suffix"]]] = info
         heads = _Heads(fetch, self._fetch_chunk_bytes)
-        begun: dict[tuple[str, str, str], set[int]] = {}
-        for *log_name, base, _ in found:
-            begun.setdefault((log_name[0], log_name[1], log_name[2]), set()).add(int(base))
-        for (topic, partition, topic_id, base, _), files in found.items():
+        base_offsets_by_log: dict[tuple[str, str, str], set[int]] = {}
+        for *log_name, base, _ in files_by_segment:
+            base_offsets_by_log.setdefault((log_name[0], log_name[1], log_name[2]), set()).add(int(base))
+        for (topic, partition, topic_id, base, _), files in files_by_segment.items():
             if FileKind.LOG in files:
-                log, others = TopicPartition(topic, int(partition)), begun[topic, partition, topic_id]
-                yield from _described(log, TopicId(topic_id), int(base), files, others, heads)
+                log = TopicPartition(topic, int(partition))
+                base_offsets = base_offsets_by_log[topic, partition, topic_id]
+                yield from _describe(log, TopicId(topic_id), int(base), files, base_offsets, heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +141,19 @@ class _Heads:
 
     def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
         """Yield the batches from ``position`` on. Raise CorruptObjectError if the file does not end with a batch."""
-        data, begun = b"", position
+        data, data_start = b"", position
         while position < place.size_bytes:
-            if position + _HEAD_BYTES > begun + len(data) < place.size_bytes:
-                begun = position
-                data = exactly(self.fetch, place, begun, min(begun + self.step_bytes, place.size_bytes))
-            at = position - begun
-            if len(data) - at < _FRAME.size:
+            if position + _HEAD_BYTES > data_start + len(data) < place.size_bytes:
+                data_start = position
+                data = fetch_exactly(self.fetch, place, data_start, min(data_start + self.step_bytes, place.size_bytes))
+            index = position - data_start
+            if len(data) - index < _FRAME.size:
                 raise _cut_off(place, position)
-            offset, size_bytes, _, magic = _FRAME.unpack_from(data, at)
+            offset, size_bytes, _, magic = _FRAME.unpack_from(data, index)
             end = position + _SIZE_AT_BYTES + size_bytes
             if size_bytes <= 0 or end > place.size_bytes or (magic >= 2 and size_bytes < _HEAD_BYTES):
                 raise _cut_off(place, position)
-            yield _Batch(position, offset + (_DELTA.unpack_from(data, at + _DELTA_AT)[0] if magic >= 2 else 0))
+            yield _Batch(position, offset + (_DELTA.unpack_from(data, index + _DELTA_AT)[0] if magic >= 2 else 0))
             position = end
 
 
@@ -170,25 +171,25 @@ class _Piece:
     stop: int
 
 
-def _described(
+def _describe(
     log: TopicPartition,
     topic_id: TopicId,
     base: int,
     files: Mapping[FileKind, ObjectInfo],
-    others: Collection[int],
+    log_base_offsets: Collection[int],
     heads: _Heads,
 ) -> Iterator[StoredSegment]:
     slices = {kind: ObjectSlice(info.key, 0, info.size_bytes) for kind, info in files.items()}
     newest_ms = _last_entry(slices.get(FileKind.TIME_INDEX), _TIME_ENTRY, (-1, 0), heads.fetch)[0]
-    pieces = _pieces(slices, base, others, heads)
+    pieces = _pieces(slices, base, log_base_offsets, heads)
     for piece in pieces:
-        own = dict(slices)
-        own[FileKind.LOG] = ObjectSlice(slices[FileKind.LOG].key, piece.start, piece.stop - piece.start)
+        piece_slices = dict(slices)
+        piece_slices[FileKind.LOG] = ObjectSlice(slices[FileKind.LOG].key, piece.start, piece.stop - piece.start)
         if piece is not pieces[0]:
-            own.pop(FileKind.OFFSET_INDEX, None)
-            own.pop(FileKind.TIME_INDEX, None)
+            piece_slices.pop(FileKind.OFFSET_INDEX, None)
+            piece_slices.pop(FileKind.TIME_INDEX, None)
         if piece is not pieces[-1]:
-            own.pop(FileKind.SNAPSHOT, None)  # the snapshot is valid at the end of the last piece only
+            piece_slices.pop(FileKind.SNAPSHOT, None)  # the snapshot is valid at the end of the last piece only
         info = SegmentInfo(
             log=log,
             topic_id=topic_id,
@@ -199,7 +200,7 @@ def _described(
             modified_ms=files[FileKind.LOG].modified_ms,
             leader_epochs=_epochs(slices.get(FileKind.LEADER_EPOCHS), piece.base, piece.end, heads.fetch),
         )
-        yield StoredSegment(info, LABEL, own, HashedLog.UNKNOWN_SHA256)
+        yield StoredSegment(info, LABEL, piece_slices, HashedLog.UNKNOWN_SHA256)
 
 
 def _last_entry(
@@ -207,12 +208,14 @@ def _last_entry(
 ) -> tuple[int, int]:
     if place is None or place.size_bytes < entry.size:
         return default
-    at = place.size_bytes - place.size_bytes % entry.size - entry.size
-    first, second = entry.unpack(exactly(fetch, place, at, at + entry.size))
+    position = place.size_bytes - place.size_bytes % entry.size - entry.size
+    first, second = entry.unpack(fetch_exactly(fetch, place, position, position + entry.size))
     return first, second
 
 
-def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
+def _pieces(
+    slices: Mapping[FileKind, ObjectSlice], base: int, log_base_offsets: Collection[int], heads: _Heads
+) -> list[_Piece]:
     """Return the segment as one piece, or the pieces into which it must be split.
 
     Raise CorruptObjectError if the last entry of the offset index is wrong, or the log does not end with a whole batch.
@@ -233,12 +236,13 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
             count = 0
         last, count = batch.last_offset, count + 1
     end = last + 1
-    is_believed = in_order and (count > 1 or end in others)
+    is_believed = in_order and (count > 1 or end in log_base_offsets)
     if len(borders) > 1 and not is_believed:
         borders = borders[:1]
     ends = [*borders[1:], (end, place.size_bytes)]
     return [
-        _Piece(first, following, begun, stop) for (first, begun), (following, stop) in zip(borders, ends, strict=True)
+        _Piece(first_offset, end_offset, first_byte, stop)
+        for (first_offset, first_byte), (end_offset, stop) in zip(borders, ends, strict=True)
     ]
 
 
@@ -250,7 +254,7 @@ def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) 
     if place is None:
         return ()
     try:
-        lines = exactly(fetch, place, 0, place.size_bytes).decode("ascii").split()
+        lines = fetch_exactly(fetch, place, 0, place.size_bytes).decode("ascii").split()
         numbers = [int(word) for word in lines]
     except ValueError as error:
         raise CorruptObjectError("the leader epochs are malformed", place.key) from error

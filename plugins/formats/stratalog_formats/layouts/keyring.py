@@ -56,10 +56,10 @@ class KeyRing:
                 replace the file, or the active key is not named or not valid. Neither the error's text nor a local
                 variable in its traceback contains a key.
         """
-        found = self._load()
-        if found.active is None:
+        keys = self._load()
+        if keys.active is None:
             raise ConfigError(f"{self._path} names no active key")
-        return found.active, self._key(found, found.active)
+        return keys.active, self._key(keys, keys.active)
 
     def key(self, key_id: str) -> bytes:
         """Return the key with this id.
@@ -69,12 +69,12 @@ class KeyRing:
         """
         return self._key(self._load(), key_id)
 
-    def _key(self, found: _Keys, key_id: str) -> bytes:
-        if key_id not in found.texts:
+    def _key(self, keys: _Keys, key_id: str) -> bytes:
+        if key_id not in keys.texts:
             raise ConfigError(
                 f"{self._path} has no key {key_id!r}: add the key, which is needed to read data that it encrypted"
             )
-        key = _decoded(found.texts[key_id])
+        key = _decode_key(keys.texts[key_id])
         if key is None:
             raise ConfigError(f"key {key_id!r} of {self._path} is not base64 of {KEY_BYTES} bytes")
         return key
@@ -83,16 +83,16 @@ class KeyRing:
         if not self._path:
             raise ConfigError("encryption needs keys: set keys.file in [plugins.encrypted] to the key file")
         try:
-            found = _parsed(self._read())
+            keys = _parse_keys(self._read())
         except OSError as error:
             raise ConfigError(f"the key file {self._path} cannot be read: {error.strerror}") from error
-        if found is None:
+        if keys is None:
             raise ConfigError(f"the key file {self._path} is not valid TOML")
-        return found
+        return keys
 
     def _read(self) -> bytes:
-        found = self._files.stat(self._path)
-        if found is not None and not found.is_private:
+        status = self._files.stat(self._path)
+        if status is not None and not status.is_private:
             path = shlex.quote(self._path)
             raise ConfigError(f"other users can read or replace the key file {self._path}: run chmod 600 {path}")
         descriptor = self._files.open(self._path)
@@ -108,7 +108,7 @@ class KeyRing:
         raise TypeError("a key ring cannot be sent to another process: send the path of its file")
 
 
-def _parsed(data: bytes) -> _Keys | None:
+def _parse_keys(data: bytes) -> _Keys | None:
     """Parse the file. Return None if it is not TOML, because an error would show the file's contents."""
     try:
         tree = tomllib.loads(data.decode("utf-8"))
@@ -118,7 +118,7 @@ def _parsed(data: bytes) -> _Keys | None:
     return _Keys(active if isinstance(active, str) else None, keys if isinstance(keys, dict) else {})
 
 
-def _decoded(text: object) -> bytes | None:
+def _decode_key(text: object) -> bytes | None:
     """Decode a key. Return None if the text is invalid, because an error would show the text."""
     try:
         key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""

@@ -38,22 +38,22 @@ from stratalog_formats.layouts.parquet_directory import (
     END_BYTES,
     MAGIC,
     OpenDirectory,
-    checked_part,
+    decompress,
     directory_notes,
     encode_directory,
+    fetch_checked,
     open_directory,
     read_directory,
-    unpacked,
 )
 from stratalog_formats.layouts.parquet_file import GroupWriter
 from stratalog_formats.layouts.parquet_rows import (
     REBUILT_COLUMNS,
     RowMaker,
-    imported_pyarrow,
+    import_pyarrow,
     row_buffers,
-    rows_between,
+    select_rows,
 )
-from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
@@ -132,10 +132,10 @@ class ParquetLayout(WholeLayout):
             for data, tables in self._groups(log, maker):
                 writer.add(maker.group(data, tables, source.info.log.partition))
             directory = writer.finish()
-            stored = encode_directory(directory)
-            spool.write(stored)
+            encoded_directory = encode_directory(directory)
+            spool.write(encoded_directory)
             spool.sha256 = log.sha256
-            notes = directory_notes(stored)
+            notes = directory_notes(encoded_directory)
             return put_whole(LABEL, source, spool, sink, notes, suffix=SUFFIX, tail=directory.footer)
 
     def read_arrow(
@@ -150,19 +150,22 @@ class ParquetLayout(WholeLayout):
             CorruptObjectError: a part of the object is damaged.
             PluginImportError: pyarrow is not installed.
         """
-        found, place = open_directory(segment, fetch, self._directories), place_of(segment, FileKind.LOG)
-        numbers = found.with_offsets(start, end)
+        opened_directory, place = open_directory(segment, fetch, self._directories), place_of(segment, FileKind.LOG)
+        numbers = opened_directory.numbers_with_offsets(start, end)
         if numbers is None:
             return None
         schema = ArrowBuffers.schema(columns)
-        wanted = [name for name in dict.fromkeys(("offset", *schema.names)) if name != "partition"]
+        column_names = [name for name in dict.fromkeys(("offset", *schema.names)) if name != "partition"]
         tables = (
-            _read_rows(found, number, _stored_rows(found, number, place, fetch), place, wanted) for number in numbers
+            _read_rows(
+                opened_directory, number, _fetch_rows(opened_directory, number, place, fetch), place, column_names
+            )
+            for number in numbers
         )
         return (
             batch
             for table in tables
-            for batch in rows_between(table, range(start, end), schema, segment.info.log.partition)
+            for batch in select_rows(table, range(start, end), schema, segment.info.log.partition)
         )
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
@@ -174,15 +177,15 @@ class ParquetLayout(WholeLayout):
         """
         start, footer = self._check_footer(segment, fetch), read_directory(segment, fetch).footer
         end = start + len(footer)
-        if exactly(fetch, ObjectSlice(segment.log_key, 0, end), start, end) != footer:
+        if fetch_exactly(fetch, ObjectSlice(segment.log_key, 0, end), start, end) != footer:
             raise CorruptObjectError("Parquet's footer is damaged", segment.log_key, start)
 
     def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
         """Return the size of Parquet's footer and the 8 bytes after the footer; None if this is no Parquet file."""
         if info.size_bytes < END_BYTES + len(MAGIC):
             return None
-        whole = ObjectSlice(info.key, 0, info.size_bytes)
-        end = exactly(fetch, whole, info.size_bytes - END_BYTES, info.size_bytes)
+        file = ObjectSlice(info.key, 0, info.size_bytes)
+        end = fetch_exactly(fetch, file, info.size_bytes - END_BYTES, info.size_bytes)
         if end[4:] != MAGIC:
             return None
         return END_BYTES + int.from_bytes(end[:4], "little")
@@ -193,24 +196,24 @@ class ParquetLayout(WholeLayout):
         """Yield the log in groups of bytes, with the tables of the complete batches at the start of each group."""
         group_bytes = max(self._settings.row_group_bytes, log.size_bytes // _MOST_GROUPS)
         pending, has_batches = bytearray(), True
-        wanted = group_bytes
+        required_bytes = group_bytes
         for chunk in log.chunks(min(_CHUNK_BYTES, group_bytes)):
             pending += chunk
-            if len(pending) < wanted:
+            if len(pending) < required_bytes:
                 continue
             data = bytes(pending)
-            tables, has_batches = maker.whole_batches(data) if has_batches else ([], False)
+            tables, has_batches = maker.scan_whole_batches(data) if has_batches else ([], False)
             end = tables[-1].stop_position if tables else 0
             if end or not has_batches:
                 end = end or len(data)
                 yield data[:end], tables
                 del pending[:end]
-                wanted = group_bytes
+                required_bytes = group_bytes
             else:  # the first batch is larger than the data so far
-                wanted = 2 * len(pending)
+                required_bytes = 2 * len(pending)
         if pending:
             data = bytes(pending)
-            yield data, maker.whole_batches(data)[0] if has_batches else []
+            yield data, maker.scan_whole_batches(data)[0] if has_batches else []
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -218,26 +221,30 @@ class ParquetLayout(WholeLayout):
         if start == end:
             return
         place = place_of(segment, FileKind.LOG)
-        found = open_directory(segment, fetch, self._directories)
+        opened_directory = open_directory(segment, fetch, self._directories)
         if end - start == segment.info.size_bytes:
-            size, sha256 = found.directory.between_bytes, found.directory.between_sha256
-            checked_part(fetch, place, (found.between, found.between + size), sha256)
-        for number in found.numbers(start, end):
-            position = found.log_position(number)
-            yield self._group(found, number, place, fetch)[max(0, start - position) : end - position]
+            size, sha256 = opened_directory.directory.between_bytes, opened_directory.directory.between_sha256
+            fetch_checked(
+                fetch, place, (opened_directory.page_indexes_start, opened_directory.page_indexes_start + size), sha256
+            )
+        for number in opened_directory.numbers(start, end):
+            position = opened_directory.log_position(number)
+            yield self._group(opened_directory, number, place, fetch)[max(0, start - position) : end - position]
 
-    def _group(self, found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> memoryview:
+    def _group(
+        self, opened_directory: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader
+    ) -> memoryview:
         """Return the log's bytes of a group; raise CorruptObjectError if the group is damaged.
 
         The stored bytes are fetched and checked at each call. Only the rebuilt bytes are cached.
         """
-        group = found.directory.groups[number]
-        stored = _stored_rows(found, number, place, fetch)
-        frames = checked_part(fetch, place, found.frames_range(number), group.frames_sha256)
+        group = opened_directory.directory.groups[number]
+        row_bytes = _fetch_rows(opened_directory, number, place, fetch)
+        frames = fetch_checked(fetch, place, opened_directory.frames_range(number), group.frames_sha256)
 
         def rebuild() -> memoryview:
-            pieces = unpacked(frames, 2 * group.log_bytes + _CHUNK_BYTES, place)
-            rows = _read_rows(found, number, stored, place, REBUILT_COLUMNS) if group.rows else None
+            pieces = decompress(frames, 2 * group.log_bytes + _CHUNK_BYTES, place)
+            rows = _read_rows(opened_directory, number, row_bytes, place, REBUILT_COLUMNS) if group.rows else None
             try:
                 data = self._kernels.rebuild_pieces(pieces, row_buffers(rows), 0, group.log_bytes)
             except ValueError as error:
@@ -247,20 +254,22 @@ class ParquetLayout(WholeLayout):
         return self._rebuilt.get_or_load((group.sha256, group.frames_sha256), rebuild)
 
 
-def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> bytes:
+def _fetch_rows(opened_directory: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> bytes:
     """Return the stored bytes of a row group after a check of their hash."""
-    return checked_part(fetch, place, found.stored_range(number), found.directory.groups[number].sha256)
+    return fetch_checked(
+        fetch, place, opened_directory.row_group_range(number), opened_directory.directory.groups[number].sha256
+    )
 
 
 def _read_rows(
-    found: OpenDirectory, number: int, stored: bytes, place: ObjectSlice, columns: Sequence[str]
+    opened_directory: OpenDirectory, number: int, row_bytes: bytes, place: ObjectSlice, columns: Sequence[str]
 ) -> Any:  # a pyarrow.Table
-    """Return columns of the row group in ``stored``; raise CorruptObjectError if Parquet's reader refuses it."""
-    pa = imported_pyarrow()
-    region = StoredRegion(stored, found.stored_range(number)[0])
+    """Return columns of the row group in ``row_bytes``; raise CorruptObjectError if Parquet's reader refuses it."""
+    pa = import_pyarrow()
+    region = StoredRegion(row_bytes, opened_directory.row_group_range(number)[0])
     try:
-        file = pa.parquet.ParquetFile(pa.PythonFile(region, mode="r"), metadata=found.metadata)
-        return file.read_row_group(found.row_group(number), columns=list(columns), use_threads=False)
+        file = pa.parquet.ParquetFile(pa.PythonFile(region, mode="r"), metadata=opened_directory.metadata)
+        return file.read_row_group(opened_directory.row_group(number), columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptObjectError(f"row group {number} cannot be read: {error}", place.key) from error
 
@@ -280,10 +289,10 @@ class StoredRegion:
 
     def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes, all if negative, b"" at the region's end. Raise OSError before the region."""
-        at = self._at - self._start
-        if at < 0:
+        index = self._at - self._start
+        if index < 0:
             raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")
-        data = self._data[at:] if size < 0 else self._data[at : at + size]
+        data = self._data[index:] if size < 0 else self._data[index : index + size]
         self._at += len(data)
         return data
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import FileKind, ObjectSlice, RangeReader, StoredSegment
 from stratalog_formats.codecs.zstd import ZstdCodec
-from stratalog_formats.layouts.parquet_rows import imported_pyarrow
-from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
+from stratalog_formats.layouts.parquet_rows import import_pyarrow
+from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
 
 NOTES: Final = "parquet"  # key in ``extra``
 MAGIC: Final = b"PAR1"
@@ -77,9 +77,9 @@ def encode_directory(directory: Directory) -> bytes:
     return ZstdCodec().compress(b"".join(parts), level=None, magic=_FRAME_MAGIC)
 
 
-def directory_notes(stored: bytes) -> dict[str, object]:
-    """Return size and hash of the directory with the bytes ``stored``, for ``extra`` of the manifest entry."""
-    return {NOTES: {"directory_bytes": len(stored), "directory_sha256": hashlib.sha256(stored).hexdigest()}}
+def directory_notes(encoded: bytes) -> dict[str, object]:
+    """Return size and hash of the directory with the bytes ``encoded``, for ``extra`` of the manifest entry."""
+    return {NOTES: {"directory_bytes": len(encoded), "directory_sha256": hashlib.sha256(encoded).hexdigest()}}
 
 
 class OpenDirectory:
@@ -106,14 +106,16 @@ class OpenDirectory:
         self.directory = directory
         self._ends = [0, *accumulate(group.log_bytes for group in groups)]
         self._stored = [0, *accumulate(group.stored_bytes for group in groups)]
-        self.between = self._stored[-1]
+        self.page_indexes_start = self._stored[-1]
         self._frames = [
-            *accumulate((group.frames_bytes for group in groups), initial=self.between + directory.between_bytes)
+            *accumulate(
+                (group.frames_bytes for group in groups), initial=self.page_indexes_start + directory.between_bytes
+            )
         ]
         if self._ends[-1] != log_bytes or self._frames[-1] + directory_bytes != place.size_bytes:
             raise CorruptObjectError("the directory describes another segment", place.key, place.position)
         self._row_groups = [0, *accumulate(int(group.rows > 0) for group in groups)]
-        self.metadata: Any = _parsed(directory.footer, place)
+        self.metadata: Any = _parse_metadata(directory.footer, place)
 
     def numbers(self, start: int, end: int) -> range:
         """Return the numbers of the groups that contain bytes [start, end) of the log; the range must not be empty."""
@@ -123,7 +125,7 @@ class OpenDirectory:
         """Return the position (bytes) of a group in the log."""
         return self._ends[number]
 
-    def stored_range(self, number: int) -> tuple[int, int]:
+    def row_group_range(self, number: int) -> tuple[int, int]:
         """Return start and end (exclusive) of a group's row group in the slice; equal for a group without rows."""
         return self._stored[number], self._stored[number + 1]
 
@@ -131,7 +133,7 @@ class OpenDirectory:
         """Return start and end (exclusive) of a group's compressed frames in the slice."""
         return self._frames[number], self._frames[number + 1]
 
-    def with_offsets(self, start: int, end: int) -> list[int] | None:
+    def numbers_with_offsets(self, start: int, end: int) -> list[int] | None:
         """Return the numbers of the groups that may have rows with offsets in [start, end).
 
         Return None if any data record of the segment is not stored as a row: the rows are then incomplete.
@@ -150,8 +152,8 @@ class OpenDirectory:
         return self._row_groups[number]
 
 
-def open_directory(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[OpenDirectory]) -> OpenDirectory:
-    """Return the directory of a segment. Read the directory if ``known`` does not have it.
+def open_directory(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUsed[OpenDirectory]) -> OpenDirectory:
+    """Return the directory of a segment. Read the directory if ``cache`` does not have it.
 
     Raises:
         CorruptObjectError: as ``read_directory``, or the directory describes another segment.
@@ -160,13 +162,13 @@ def open_directory(segment: StoredSegment, fetch: RangeReader, known: RecentlyUs
     place, log_bytes = place_of(segment, FileKind.LOG), segment.info.size_bytes
     notes = _notes(segment, place)
     # The key contains the hash of the directory, and all values that the directory is checked against.
-    return known.get_or_load(
+    return cache.get_or_load(
         (place, log_bytes, *notes),
         lambda: OpenDirectory(read_directory(segment, fetch), place, log_bytes, notes[0]),
     )
 
 
-def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:
+def fetch_checked(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:
     """Return the bytes ``span`` (start, exclusive end) of a slice, after a check of their SHA-256.
 
     Raises:
@@ -175,13 +177,13 @@ def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], 
     """
     if span[1] > place.size_bytes:
         raise CorruptObjectError("a part is not inside its slice", place.key, place.position)
-    data = exactly(fetch, place, *span)
+    data = fetch_exactly(fetch, place, *span)
     if hashlib.sha256(data).digest() != sha256:
         raise CorruptObjectError("the hash of a part is wrong", place.key, place.position + span[0])
     return data
 
 
-def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
+def decompress(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
     """Decompress ``data`` with zstd. ``place`` is the slice that contains the data, for errors.
 
     Raises:
@@ -193,7 +195,7 @@ def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
         raise CorruptObjectError(f"a part cannot be decompressed: {error}", place.key, place.position) from error
 
 
-def packed(data: bytes) -> bytes:
+def compress(data: bytes) -> bytes:
     """Compress ``data`` with zstd."""
     return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
 
@@ -207,20 +209,20 @@ def read_directory(segment: StoredSegment, fetch: RangeReader) -> Directory:
     place = place_of(segment, FileKind.LOG)
     directory_bytes, sha256 = _notes(segment, place)
     span = (place.size_bytes - directory_bytes, place.size_bytes)
-    data = unpacked(checked_part(fetch, place, span, sha256), MAX_DIRECTORY_BYTES, place)
+    data = decompress(fetch_checked(fetch, place, span, sha256), MAX_DIRECTORY_BYTES, place)
     if len(data) < _COUNT.size:
         raise CorruptObjectError("the directory is cut off", place.key)
     (count,) = _COUNT.unpack_from(data)
-    at = _COUNT.size + count * _GROUP.size
-    if len(data) < at + _BETWEEN.size:
+    position = _COUNT.size + count * _GROUP.size
+    if len(data) < position + _BETWEEN.size:
         raise CorruptObjectError(f"the directory has no room for {count} groups", place.key)
-    groups = [StoredGroup(*fields) for fields in _GROUP.iter_unpack(data[_COUNT.size : at])]
-    between_bytes, between_sha256 = _BETWEEN.unpack_from(data, at)
-    return Directory(groups, between_bytes, between_sha256, data[at + _BETWEEN.size :])
+    groups = [StoredGroup(*fields) for fields in _GROUP.iter_unpack(data[_COUNT.size : position])]
+    between_bytes, between_sha256 = _BETWEEN.unpack_from(data, position)
+    return Directory(groups, between_bytes, between_sha256, data[position + _BETWEEN.size :])
 
 
-def _parsed(footer: bytes, place: ObjectSlice) -> Any:
-    pa = imported_pyarrow()
+def _parse_metadata(footer: bytes, place: ObjectSlice) -> Any:
+    pa = import_pyarrow()
     try:
         return pa.parquet.read_metadata(pa.BufferReader(MAGIC + footer))
     except (pa.ArrowException, OSError) as error:

@@ -6,8 +6,8 @@ import hashlib
 from typing import Any, Final, Self
 
 from stratalog.spi import Buffer
-from stratalog_formats.layouts.parquet_directory import END_BYTES, MAGIC, Directory, StoredGroup, packed
-from stratalog_formats.layouts.parquet_rows import Group, imported_pyarrow, row_schema
+from stratalog_formats.layouts.parquet_directory import END_BYTES, MAGIC, Directory, StoredGroup, compress
+from stratalog_formats.layouts.parquet_rows import Group, import_pyarrow, row_schema
 from stratalog_formats.layouts.spool import Spool
 
 _PAGE_BYTES: Final = 256 << 10
@@ -29,7 +29,7 @@ class GroupWriter:
     """
 
     def __init__(self, spool: Spool, level: int) -> None:
-        pa = imported_pyarrow()
+        pa = import_pyarrow()
         self._spool, self._sink = spool, _Sink(spool)
         self._groups: list[StoredGroup] = []
         self._frames: list[bytes] = []
@@ -57,8 +57,8 @@ class GroupWriter:
         if group.rows is not None and group.rows.num_rows:
             rows = group.rows.num_rows
             self._writer.write_table(group.rows, row_group_size=rows)
-            stored_bytes, sha256 = self._sink.taken()
-        frames = packed(group.frames)
+            stored_bytes, sha256 = self._sink.take_size_and_hash()
+        frames = compress(group.frames)
         self._frames.append(frames)
         frames_sha256 = hashlib.sha256(frames).digest()
         self._groups.append(
@@ -73,50 +73,50 @@ class GroupWriter:
         Raises:
             StorageError: the spool cannot be written.
         """
-        self._sink.held = bytearray()
+        self._sink.deferred = bytearray()
         self._writer.close()
-        held = bytes(self._sink.held)
-        footer_bytes = END_BYTES + int.from_bytes(held[-END_BYTES : -len(MAGIC)], "little")
-        self._sink.held = None
-        self._sink.write(held[:-footer_bytes])
-        between_bytes, between_sha256 = self._sink.taken()
+        last_bytes = bytes(self._sink.deferred)
+        footer_bytes = END_BYTES + int.from_bytes(last_bytes[-END_BYTES : -len(MAGIC)], "little")
+        self._sink.deferred = None
+        self._sink.write(last_bytes[:-footer_bytes])
+        between_bytes, between_sha256 = self._sink.take_size_and_hash()
         for frames in self._frames:
             self._spool.write(frames)
-        return Directory(self._groups, between_bytes, between_sha256, held[-footer_bytes:])
+        return Directory(self._groups, between_bytes, between_sha256, last_bytes[-footer_bytes:])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sink.held = bytearray()  # close() must not write to the spool after an error
+        self._sink.deferred = bytearray()  # close() must not write to the spool after an error
         self._writer.close()
 
 
 class _Sink:
-    """File object for Parquet's writer: writes bytes to the spool and hashes them, or adds them to ``held``."""
+    """File object for Parquet's writer: writes bytes to the spool and hashes them, or adds them to ``deferred``."""
 
     closed = False
 
     def __init__(self, spool: Spool) -> None:
         self._spool, self._hash, self._size_bytes = spool, hashlib.sha256(), 0
-        self.held: bytearray | None = None
+        self.deferred: bytearray | None = None
 
     def write(self, data: Buffer) -> int:
-        """Write ``data`` to the spool, or add ``data`` to ``held``; return the size of ``data`` in bytes."""
+        """Write ``data`` to the spool, or add ``data`` to ``deferred``; return the size of ``data`` in bytes."""
         size_bytes = memoryview(data).nbytes
-        if self.held is None:
+        if self.deferred is None:
             self._spool.write(data)
             self._hash.update(data)
             self._size_bytes += size_bytes
         else:
-            self.held += data
+            self.deferred += data
         return size_bytes
 
-    def taken(self) -> tuple[int, bytes]:
+    def take_size_and_hash(self) -> tuple[int, bytes]:
         """Return the number and the SHA-256 of the bytes written to the spool since the last call of this method."""
-        found = self._size_bytes, self._hash.digest()
+        size_and_hash = self._size_bytes, self._hash.digest()
         self._size_bytes, self._hash = 0, hashlib.sha256()
-        return found
+        return size_and_hash
 
     def flush(self) -> None:
         """Do nothing: ``write`` has no buffer."""

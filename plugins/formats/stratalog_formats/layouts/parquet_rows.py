@@ -46,7 +46,7 @@ _MAX_ROW_BYTES: Final = (1 << 31) - 1  # limit of all rows of a group, because p
 _NOTHING: Final = bytes(8)  # buffer of an array without values
 
 
-def imported_pyarrow() -> Any:
+def import_pyarrow() -> Any:
     """Import pyarrow with its modules ``compute`` and ``parquet``, and return pyarrow.
 
     Raises:
@@ -110,7 +110,7 @@ class RowMaker:
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:
-        self._limit_bytes, self._kernels, self._pa = limit_bytes, kernels, imported_pyarrow()
+        self._limit_bytes, self._kernels, self._pa = limit_bytes, kernels, import_pyarrow()
         self._schema = row_schema()
         self._formats: dict[int, RecordFormat] = {
             0: MessageFormatV0(codecs, limit_bytes=limit_bytes, kernels=kernels),
@@ -118,24 +118,24 @@ class RowMaker:
             BATCH_MAGIC: BatchFormat(codecs, kernels),
         }
 
-    def whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
+    def scan_whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
         """Return the tables of the complete batches at the start of ``data``, and a flag.
 
         The flag is False if the bytes after these batches cannot be the start of a batch, otherwise True.
         """
-        tables, at, end = list[BatchTable](), 0, len(data)
-        while end - at >= FRAME_BYTES:
-            found = self._formats.get(data[at + FRAME_BYTES - 1])
-            if found is None:
+        tables, position, end = list[BatchTable](), 0, len(data)
+        while end - position >= FRAME_BYTES:
+            record_format = self._formats.get(data[position + FRAME_BYTES - 1])
+            if record_format is None:
                 return tables, False
-            table = found.scan(data, at, end, check_crc=False)
+            table = record_format.scan(data, position, end, check_crc=False)
             if len(table):
                 tables.append(table)
             if table.stop is ScanStop.CORRUPT:
                 return tables, False
             if table.stop is not ScanStop.OTHER_MAGIC:
                 return tables, True
-            at = table.stop_position
+            position = table.stop_position
         return tables, True
 
     def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
@@ -155,7 +155,7 @@ class RowMaker:
         rows = self._pa.concat_tables(pieces.tables).combine_chunks() if pieces.tables else None
         frames = b"".join(pieces.frames)
         if rows is not None:
-            frames = self._exact(pieces, frames, rows, data)
+            frames = self._correct_frames(pieces, frames, rows, data)
         return Group(len(data), frames, rows, pieces.is_complete)
 
     # --- rows ------------------------------------------------------------------------------------------------------
@@ -188,47 +188,47 @@ class RowMaker:
 
     def _rows(self, data: bytes, run: BatchTable, partition: int) -> pyarrow.Table:
         """Return the rows of a run of batches; raise StorageError if a batch is damaged or cannot be decoded."""
-        pa, found = self._pa, self._formats[run.magic]
+        pa, record_format = self._pa, self._formats[run.magic]
         end = run.position[-1] + run.size_bytes[-1]
-        if found.scan(data, run.position[0], end, check_crc=True).stop_position != end:
+        if record_format.scan(data, run.position[0], end, check_crc=True).stop_position != end:
             raise StorageError("a batch is damaged")
 
-        def decoded(table: BatchTable, columns: list[str] | None = None) -> pyarrow.Table:
-            batches = found.decode_arrow(
+        def decode(table: BatchTable, columns: list[str] | None = None) -> pyarrow.Table:
+            batches = record_format.decode_arrow(
                 data, table, partition=partition, limit_bytes=self._limit_bytes, columns=columns
             )
-            made: pyarrow.Table = pa.Table.from_batches(list(batches), schema=ArrowBuffers.schema(columns))
-            return made
+            rows: pyarrow.Table = pa.Table.from_batches(list(batches), schema=ArrowBuffers.schema(columns))
+            return rows
 
-        rows = decoded(run)
+        rows = decode(run)
         milliseconds = _milliseconds(pa)
         stamps = rows["timestamp"].cast(milliseconds)
         producers: Any = pa.nulls(rows.num_rows, milliseconds)
         if run.magic == BATCH_MAGIC and run.attributes[0] & TIMESTAMP_TYPE_BIT:
-            producers = decoded(_with_create_time(run), ["timestamp"])["timestamp"].cast(milliseconds)
+            producers = decode(_set_create_time(run), ["timestamp"])["timestamp"].cast(milliseconds)
         is_transactional = run.magic == BATCH_MAGIC and bool(run.attributes[0] & TRANSACTIONAL_BIT)
         columns = {name: rows[name] for name in rows.column_names}
         columns["timestamp"], columns["producer_timestamp"] = stamps, producers
         columns["transactional"] = pa.repeat(pa.scalar(is_transactional), rows.num_rows)
-        found_rows: pyarrow.Table = pa.table(columns, schema=self._schema)
-        return found_rows
+        converted: pyarrow.Table = pa.table(columns, schema=self._schema)
+        return converted
 
     # --- bytes -----------------------------------------------------------------------------------------------------
 
-    def _exact(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
+    def _correct_frames(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
         """Return frames that rebuild exactly ``data``: unchanged bytes replace a frame that would change its batch."""
         buffers = row_buffers(rows)
-        if self._makes(frames, buffers, 0, data):
+        if self._can_rebuild(frames, buffers, 0, data):
             return frames
         row = 0
         for number, (start, end) in enumerate(pieces.spans):
             frame = pieces.frames[number]
-            if frame[0] == BATCH_PIECE and not self._makes(frame, buffers, row, data[start:end]):
+            if frame[0] == BATCH_PIECE and not self._can_rebuild(frame, buffers, row, data[start:end]):
                 pieces.frames[number] = BYTES_HEAD.pack(BYTES_PIECE, end - start, pieces.rows[number]) + data[start:end]
             row += pieces.rows[number]
         return b"".join(pieces.frames)
 
-    def _makes(self, frames: bytes, buffers: RowBuffers, first_row: int, data: bytes) -> bool:
+    def _can_rebuild(self, frames: bytes, buffers: RowBuffers, first_row: int, data: bytes) -> bool:
         try:
             return self._kernels.rebuild_pieces(frames, buffers, first_row, len(data)) == data
         except ValueError:
@@ -240,12 +240,12 @@ def row_schema() -> pyarrow.Schema:
 
     The additional columns are ``transactional`` and ``producer_timestamp``.
     """
-    pa = imported_pyarrow()
+    pa = import_pyarrow()
     schema = ArrowBuffers.schema()
     schema = schema.set(schema.get_field_index("timestamp"), pa.field("timestamp", _milliseconds(pa)))
     schema = schema.append(pa.field("transactional", pa.bool_(), nullable=False))
-    found: pyarrow.Schema = schema.append(pa.field("producer_timestamp", _milliseconds(pa)))
-    return found
+    with_producer_timestamp: pyarrow.Schema = schema.append(pa.field("producer_timestamp", _milliseconds(pa)))
+    return with_producer_timestamp
 
 
 def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
@@ -254,7 +254,7 @@ def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
     Raises:
         ValueError: a column does not begin at the start of its buffers.
     """
-    pa = imported_pyarrow()
+    pa = import_pyarrow()
     rows = row_schema().empty_table() if rows is None else rows
     rows = rows.select(REBUILT_COLUMNS).combine_chunks()
 
@@ -263,8 +263,8 @@ def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
     def stamps(name: str) -> Buffer:
-        found = pa.compute.fill_null(only(name).cast(pa.int64()), NO_TIMESTAMP)
-        return _data(found, 1)
+        timestamps = pa.compute.fill_null(only(name).cast(pa.int64()), NO_TIMESTAMP)
+        return _data(timestamps, 1)
 
     headers = only("headers")
     pairs = headers.values
@@ -292,15 +292,15 @@ def _data(array: Any, index: int) -> Buffer:
     """Return buffer ``index`` of an array; raise ValueError if the array does not begin at the start of its buffers."""
     if array.offset:
         raise ValueError(f"an array begins at {array.offset}")
-    found = array.buffers()[index]
-    return _NOTHING if found is None or not found.size else memoryview(found)
+    buffer = array.buffers()[index]
+    return _NOTHING if buffer is None or not buffer.size else memoryview(buffer)
 
 
 def _milliseconds(pa: Any) -> Any:
     return pa.timestamp("ms", tz="UTC")
 
 
-def _with_create_time(run: BatchTable) -> BatchTable:
+def _set_create_time(run: BatchTable) -> BatchTable:
     """Return the batches with CreateTime instead of LogAppendTime: a decoder then returns the producers' timestamps."""
     rows = [list(row) for row in zip(*run.columns, strict=True)]
     index = run.column_names.index("attributes")
@@ -319,8 +319,8 @@ def _runs(table: BatchTable) -> Iterator[tuple[int, int, str]]:
         )
 
     for (kind, _), rows in groupby(range(len(table)), shape):
-        listed = list(rows)
-        yield listed[0], listed[-1] + 1, kind
+        run_rows = list(rows)
+        yield run_rows[0], run_rows[-1] + 1, kind
 
 
 def _kind(magic: int, attributes: int, record_count: int) -> str:
@@ -345,18 +345,18 @@ def _add_bytes(pieces: _Pieces, data: bytes, start: int, end: int, rows: int) ->
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def rows_between(
+def select_rows(
     rows: pyarrow.Table, span: range, schema: pyarrow.Schema, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows with offsets in ``span`` as Arrow batches of ``schema``. The offsets of ``rows`` must ascend."""
-    pa = imported_pyarrow()
+    pa = import_pyarrow()
     compute: Any = pa.compute
     offsets = rows["offset"]
-    inside = compute.and_(compute.greater_equal(offsets, span.start), compute.less(offsets, span.stop))
-    first = compute.index(inside, True).as_py()
+    is_inside = compute.and_(compute.greater_equal(offsets, span.start), compute.less(offsets, span.stop))
+    first = compute.index(is_inside, True).as_py()
     if first < 0:
         return
-    rows = rows.slice(first, compute.sum(inside).as_py())
+    rows = rows.slice(first, compute.sum(is_inside).as_py())
     columns = {
         name: pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
         if name == "partition"

@@ -63,16 +63,16 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
     return place
 
 
-def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
+def fetch_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
     """Return bytes [start, end) of a slice. An empty range needs no request.
 
     Raises:
         CorruptObjectError: ``fetch`` returned more or fewer bytes.
     """
-    return bytes(seen_exactly(fetch, place, start, end))
+    return bytes(fetch_view(fetch, place, start, end))
 
 
-def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
+def fetch_view(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
     """Return bytes [start, end) of a slice as ``fetch`` returns them, without a copy.
 
     Raises:
@@ -105,14 +105,14 @@ class HashedLayout(TierLayout):
                 f"bytes [{start}, {end}) are not inside the {segment.info.size_bytes} bytes of key={place.key}"
             )
         pieces = self._pieces(segment, start, end, fetch)
-        return _hashed(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
+        return _check_hash(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
         place = segment.slices.get(kind)
         if place is None:
             return None
-        data = exactly(fetch, place, 0, place.size_bytes)
+        data = fetch_exactly(fetch, place, 0, place.size_bytes)
         hashes = segment.extra.get(FILE_HASHES)
         expected = hashes.get(kind) if isinstance(hashes, Mapping) else None
         if expected != hashlib.sha256(data).hexdigest():
@@ -124,7 +124,7 @@ class HashedLayout(TierLayout):
         """Return bytes [start, end) of the log in pieces of any size. The range is inside the log, and may be empty."""
 
 
-def _hashed(pieces: Iterator[memoryview], segment: StoredSegment, place: ObjectSlice) -> Iterator[memoryview]:
+def _check_hash(pieces: Iterator[memoryview], segment: StoredSegment, place: ObjectSlice) -> Iterator[memoryview]:
     """Yield the pieces of a whole log; raise CorruptObjectError instead of the last one if the log's hash is wrong."""
     digest, position = hashlib.sha256(), 0
     for piece in pieces:
@@ -152,7 +152,7 @@ def unchanged_pieces(
             f"the entry stores {place.size_bytes} bytes, but the log has {segment.info.size_bytes}", place.key
         )
     return (
-        memoryview(seen_exactly(fetch, place, first, min(end, first + piece_bytes)))
+        memoryview(fetch_view(fetch, place, first, min(end, first + piece_bytes)))
         for first in range(start, end, piece_bytes)
     )
 
@@ -167,18 +167,18 @@ class RecentlyUsed(Generic[T]):
 
     def __init__(self, at_most: int = 64, size_of: Callable[[T], int] = lambda _: 1) -> None:
         self._at_most, self._size_of, self._lock = at_most, size_of, threading.Lock()
-        self._known: OrderedDict[Hashable, T] = OrderedDict()  # under _lock; most recently used last
+        self._values: OrderedDict[Hashable, T] = OrderedDict()  # under _lock; most recently used last
 
     def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
         """Return the value of ``key``; if it is not cached, call ``load`` and cache its result."""
         with self._lock:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-        found = load()
+            cached = self._values.get(key)
+            if cached is not None:
+                self._values.move_to_end(key)
+                return cached
+        value = load()
         with self._lock:
-            self._known[key] = found
-            while len(self._known) > 1 and sum(map(self._size_of, self._known.values())) > self._at_most:
-                self._known.popitem(last=False)
-        return found
+            self._values[key] = value
+            while len(self._values) > 1 and sum(map(self._size_of, self._values.values())) > self._at_most:
+                self._values.popitem(last=False)
+        return value

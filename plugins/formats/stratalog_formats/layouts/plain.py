@@ -26,7 +26,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.layouts.footer import encode_footer
 from stratalog_formats.layouts.pieces import FILE_HASHES, HashedLayout, file_hashes, small_files, unchanged_pieces
-from stratalog_formats.layouts.single import check_copy, is_of, read_footer
+from stratalog_formats.layouts.single import check_copy, is_written_by, read_footer
 
 NAME: Final = "plain"
 VERSION: Final = 1
@@ -72,9 +72,9 @@ class PlainLayout(HashedLayout):
             raise StorageError(f"the log is not stored completely: key={slices[FileKind.LOG].key!r}")
         key = sink.key(ENTRY_SUFFIX)
         extra = {FILE_HASHES: file_hashes(files), "objects": [key]}
-        stored = StoredSegment(source.info, LABEL, slices, log.sha256, extra=extra)
-        sink.put(BytesSource(encode_footer(stored)), ENTRY_SUFFIX)
-        return dataclasses.replace(stored, layout="")
+        entry = StoredSegment(source.info, LABEL, slices, log.sha256, extra=extra)
+        sink.put(BytesSource(encode_footer(entry)), ENTRY_SUFFIX)
+        return dataclasses.replace(entry, layout="")
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Check the object with the copy of the entry ``segment``.
@@ -82,10 +82,10 @@ class PlainLayout(HashedLayout):
         Raises:
             CorruptObjectError: the copy differs from the entry, or the entry does not name exactly one such object.
         """
-        named = segment.extra.get("objects")
-        if not isinstance(named, list) or len(named) != 1:
+        entry_keys = segment.extra.get("objects")
+        if not isinstance(entry_keys, list) or len(entry_keys) != 1:
             raise CorruptObjectError("the entry does not name one further object", segment.log_key)
-        check_copy(segment, LABEL, named[0], 0, fetch)
+        check_copy(segment, LABEL, entry_keys[0], 0, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose entries are among ``objects``. Each entry needs two ranged reads.
@@ -97,15 +97,15 @@ class PlainLayout(HashedLayout):
                 by one.
         """
         for info in objects:
-            found = read_footer(info, fetch)
-            if found is None or not is_of(found[0], LABEL):
+            footer = read_footer(info, fetch)
+            if footer is None or not is_written_by(footer[0], LABEL):
                 continue
-            stored, start = found
-            named = stored.extra.get("objects")
-            placed = [place.position for place in stored.slices.values()]
-            if start or any(placed) or FileKind.LOG not in stored.slices or (info.key and named != [info.key]):
+            entry, start = footer
+            entry_keys = entry.extra.get("objects")
+            positions = [place.position for place in entry.slices.values()]
+            if start or any(positions) or FileKind.LOG not in entry.slices or (info.key and entry_keys != [info.key]):
                 raise CorruptObjectError("the entry does not describe this segment", info.key, start)
-            yield stored
+            yield entry
 
     def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         return unchanged_pieces(segment, start, end, self._fetch_chunk_bytes, fetch)

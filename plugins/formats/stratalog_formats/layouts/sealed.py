@@ -59,8 +59,8 @@ class Identity(NamedTuple):
 
     def of_chunks(self, name: str) -> bytes:
         """Return the authenticated data of all chunks of an object; ``name`` is the last part of the object's key."""
-        named = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
-        return b"stratalog-chunk-%d\0" % self.version + self.text + named
+        encoded_name = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
+        return b"stratalog-chunk-%d\0" % self.version + self.text + encoded_name
 
 
 def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
@@ -69,10 +69,10 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
     The identity contains topic, topic id, partition and base offset; from version 2 on, also end offset and last leader
     epoch.
     """
-    said: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
+    fields: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
     if version > FIRST_VERSION:
-        said += [info.end_offset, info.leader_epochs[-1].epoch if info.leader_epochs else NO_EPOCH]
-    return Identity(version, json.dumps(said, separators=(",", ":")).encode("ascii"))
+        fields += [info.end_offset, info.leader_epochs[-1].epoch if info.leader_epochs else NO_EPOCH]
+    return Identity(version, json.dumps(fields, separators=(",", ":")).encode("ascii"))
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
@@ -113,7 +113,7 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
         data = b""
     if len(data) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
         raise CorruptObjectError("the encrypted data key is damaged", file)
-    return opened(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], identity.of_key(envelope.key_id), file, 0)
+    return decrypt(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], identity.of_key(envelope.key_id), file, 0)
 
 
 def cipher_class() -> type[AESGCM]:
@@ -135,7 +135,7 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
+def decrypt(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
     """Decrypt ``data``, and check its tag and the authenticated data ``associated``.
 
     Raises:
@@ -163,7 +163,7 @@ class Sealing:
     number: int
     chunk_bytes: int
 
-    def chunks(self, size_bytes: int) -> int:
+    def chunk_count(self, size_bytes: int) -> int:
         """Return the number of chunks of an object of ``size_bytes``; at least 1."""
         return max(1, -(-size_bytes // self.chunk_bytes))
 
@@ -171,7 +171,7 @@ class Sealing:
         """Return the nonce of a chunk."""
         return _NUMBERS.pack(self.number, chunk)
 
-    def associated(self, chunk: int, *, last: bool) -> bytes:
+    def associated_data(self, chunk: int, *, last: bool) -> bytes:
         """Return the authenticated data of a chunk: the identity, the nonce and the flag ``last``."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
@@ -194,17 +194,17 @@ class SealedSource:
         Raises:
             StorageError: ``source`` yields other bytes than in an earlier iteration.
         """
-        last = self._sealing.chunks(self._source.size_bytes) - 1
-        for number, plain in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
-            sealed = self._sealed(number, plain, last=number == last)
+        last = self._sealing.chunk_count(self._source.size_bytes) - 1
+        for number, chunk in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
+            sealed = self._encrypt_chunk(number, chunk, last=number == last)
             for start in range(0, len(sealed), chunk_bytes):
                 yield memoryview(sealed)[start : start + chunk_bytes]
         for start in range(0, len(self._head), chunk_bytes):
             yield memoryview(self._head)[start : start + chunk_bytes]
 
-    def _sealed(self, number: int, plain: bytes, *, last: bool) -> bytes:
+    def _encrypt_chunk(self, number: int, chunk: bytes, *, last: bool) -> bytes:
         sealing = self._sealing
-        sealed: bytes = sealing.cipher.encrypt(sealing.nonce(number), plain, sealing.associated(number, last=last))
+        sealed: bytes = sealing.cipher.encrypt(sealing.nonce(number), chunk, sealing.associated_data(number, last=last))
         tag = sealed[-TAG_BYTES:]
         if number < len(self._tags):
             if self._tags[number] != tag:
@@ -237,13 +237,13 @@ def read_sealed(sealing: Sealing, size_bytes: int, key: str, start: int, end: in
     data = memoryview(fetch(key, position, stored_end))
     if len(data) != stored_end - position:
         raise CorruptObjectError(f"asked for {stored_end - position} bytes, got {len(data)}", key, position)
-    last = sealing.chunks(size_bytes) - 1
+    last = sealing.chunk_count(size_bytes) - 1
     parts = []
     for number in range(first, stop):
-        at = (number - first) * (size + TAG_BYTES)
-        sealed = data[at : at + size + TAG_BYTES]
-        associated = sealing.associated(number, last=number == last)
-        parts.append(opened(sealing.cipher, sealing.nonce(number), sealed, associated, key, position + at))
+        chunk_start = (number - first) * (size + TAG_BYTES)
+        sealed = data[chunk_start : chunk_start + size + TAG_BYTES]
+        associated = sealing.associated_data(number, last=number == last)
+        parts.append(decrypt(sealing.cipher, sealing.nonce(number), sealed, associated, key, position + chunk_start))
     return b"".join(parts)[start - first * size : end - first * size]
 
 

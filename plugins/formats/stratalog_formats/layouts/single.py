@@ -35,7 +35,7 @@ from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
     HashedLayout,
     LogBody,
-    exactly,
+    fetch_exactly,
     file_hashes,
     small_files,
     unchanged_pieces,
@@ -71,10 +71,10 @@ class WholeLayout(HashedLayout):
         """
         for info in objects:
             tail_bytes = self._tail_bytes(info, fetch)
-            found = None if tail_bytes is None else read_footer(info, fetch, tail_bytes)
-            if found is not None and is_of(found[0], self.label):
-                _check_tiles(*found, info)
-                yield found[0]
+            footer = None if tail_bytes is None else read_footer(info, fetch, tail_bytes)
+            if footer is not None and is_written_by(footer[0], self.label):
+                _check_tiles(*footer, info)
+                yield footer[0]
 
     def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
         """Return the size of an object's tail, which follows the footer; None if the object is not of this layout."""
@@ -138,12 +138,12 @@ def put_whole(
         CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``; no object is stored.
         StorageError: the upload failed, or the sink stored the object incompletely or under another key.
     """
-    made = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
-    info = sink.put(made, suffix)
-    stored = made.stored()
-    if info.key != made.key or stored.sha256 == HashedLog.UNKNOWN_SHA256:
-        raise StorageError(f"the object was stored under {info.key!r}, not under {made.key!r}, or incompletely")
-    return replace(stored, layout="")
+    body_object = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
+    info = sink.put(body_object, suffix)
+    entry = body_object.entry()
+    if info.key != body_object.key or entry.sha256 == HashedLog.UNKNOWN_SHA256:
+        raise StorageError(f"the object was stored under {info.key!r}, not under {body_object.key!r}, or incompletely")
+    return replace(entry, layout="")
 
 
 class _WholeObject:
@@ -162,7 +162,7 @@ class _WholeObject:
         self._files = small_files(source)
         self._extra = {**extra, FILE_HASHES: file_hashes(self._files)}
         small_bytes = sum(len(data) for _, data in self._files)
-        self._size_bytes = body.size_bytes + small_bytes + len(encode_footer(self.stored())) + len(tail)
+        self._size_bytes = body.size_bytes + small_bytes + len(encode_footer(self.entry())) + len(tail)
 
     @property
     def size_bytes(self) -> int:
@@ -172,11 +172,11 @@ class _WholeObject:
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield the log, the small files, the footer and the tail."""
         yield from self._body.chunks(chunk_bytes)
-        for data in (*(data for _, data in self._files), encode_footer(self.stored()), self._tail):
+        for data in (*(data for _, data in self._files), encode_footer(self.entry()), self._tail):
             for start in range(0, len(data), chunk_bytes):
                 yield memoryview(data)[start : start + chunk_bytes]
 
-    def stored(self) -> StoredSegment:
+    def entry(self) -> StoredSegment:
         """Return the entry, with the hash of the log when it was last read completely."""
         slices = {FileKind.LOG: ObjectSlice(self.key, 0, self._body.size_bytes)}
         position = self._body.size_bytes
@@ -196,11 +196,11 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
     if size_bytes < TRAILER_BYTES:
         return None
     end = size_bytes - TRAILER_BYTES
-    whole = ObjectSlice(info.key, 0, size_bytes)
-    start = footer_start(exactly(fetch, whole, end, size_bytes), info.key, size_bytes)
+    place = ObjectSlice(info.key, 0, size_bytes)
+    start = footer_start(fetch_exactly(fetch, place, end, size_bytes), info.key, size_bytes)
     if start is None:
         return None
-    return decode_footer(exactly(fetch, whole, start, end), info.key, start), start
+    return decode_footer(fetch_exactly(fetch, place, start, end), info.key, start), start
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> int:
@@ -213,26 +213,26 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
     """
     expected = encode_footer(replace(segment, layout=segment.layout or label))
     end = position + len(expected)
-    if exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
+    if fetch_exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
         raise CorruptObjectError("the copy of the entry, for a rebuild without manifests, is damaged", key, position)
     return end
 
 
-def is_of(stored: StoredSegment, label: str) -> bool:
+def is_written_by(entry: StoredSegment, label: str) -> bool:
     """Return True if the layout ``label`` (name@version), or an older version of the layout, wrote the entry."""
-    return stored.layout.partition("@")[0] == label.partition("@")[0] and _version(stored.layout) <= _version(label)
+    return entry.layout.partition("@")[0] == label.partition("@")[0] and _version(entry.layout) <= _version(label)
 
 
 def _version(label: str) -> int:
     return int(label.rpartition("@")[2])
 
 
-def _check_tiles(stored: StoredSegment, footer_start: int, info: ObjectInfo) -> None:
+def _check_tiles(entry: StoredSegment, footer_start: int, info: ObjectInfo) -> None:
     """Raise CorruptObjectError unless the slices cover the object from 0 to the footer without gaps."""
-    position, key = 0, info.key or min(stored.keys, default="")
-    for place in sorted(stored.slices.values(), key=lambda place: (place.position, place.size_bytes)):
+    position, key = 0, info.key or min(entry.keys, default="")
+    for place in sorted(entry.slices.values(), key=lambda place: (place.position, place.size_bytes)):
         if place.key != key or place.position != position:
             raise CorruptObjectError(f"the footer describes other bytes: {place}", info.key, footer_start)
         position += place.size_bytes
-    if position != footer_start or FileKind.LOG not in stored.slices:
+    if position != footer_start or FileKind.LOG not in entry.slices:
         raise CorruptObjectError("the footer does not describe this object", info.key, footer_start)

@@ -33,7 +33,7 @@ class Spool:
         try:
             self._file.write(data)
         except OSError as error:
-            raise _failed("written", error) from error
+            raise _spool_error("written", error) from error
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -45,12 +45,12 @@ class Spool:
         try:
             self._file.seek(0)  # writes the bytes that the file object still has in memory
         except OSError as error:
-            raise _failed("written", error) from error
+            raise _spool_error("written", error) from error
         try:
             while chunk := self._file.read(chunk_bytes):
                 yield chunk
         except OSError as error:
-            raise _failed("read", error) from error
+            raise _spool_error("read", error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ class Spool:
             self._file.close()
 
 
-def _failed(action: str, error: OSError) -> StorageError:
+def _spool_error(action: str, error: OSError) -> StorageError:
     try:
         folder = tempfile.gettempdir()
     except OSError:

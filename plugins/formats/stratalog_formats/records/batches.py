@@ -107,17 +107,17 @@ class BatchFormat(RecordFormat):
             return
         allocate, fields = ArrowBuffers.allocator(), ArrowBuffers.needed_fields(columns)
         if columns is not None and _BATCH_COLUMNS.issuperset(columns):
-            packed = kernels.expand_batches(batches, partition, allocate)
-            if packed is not None:
-                yield packed.batch(columns)
+            buffers = kernels.expand_batches(batches, partition, allocate)
+            if buffers is not None:
+                yield buffers.batch(columns)
                 return
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
-            packed = kernels.pack_batches(arena, run, bounds, partition, allocate, fields)
-            if packed is None:
+            buffers = kernels.pack_batches(arena, run, bounds, partition, allocate, fields)
+            if buffers is None:
                 chunk = kernels.decode_batches(arena, run, bounds, fields)
                 yield from arrow_batches(chunk, partition, columns)
             else:
-                yield packed.batch(columns)
+                yield buffers.batch(columns)
 
     def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterable[_Arena]:
         """Return the arenas that contain the uncompressed records of the batches, in the order of the batches."""
@@ -127,15 +127,15 @@ class BatchFormat(RecordFormat):
         is_small = memoryview(data).nbytes <= MAX_ARENA_BYTES
         if is_small and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes))):
             return ((data, batches, None),)  # a fast path: most batches are uncompressed
-        return self._mixed_arenas(data, batches, limit_bytes)
+        return self._split_arenas(data, batches, limit_bytes)
 
-    def _mixed_arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
+    def _split_arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         for start, end in self._runs(batches):
             run = batches if end - start == len(batches) else batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
-                yield from self._decompressed_arenas(data, run, limit_bytes)
+                yield from self._decompress_arenas(data, run, limit_bytes)
             else:
-                yield self._plain_arena(data, run)
+                yield self._uncompressed_arena(data, run)
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
@@ -150,7 +150,7 @@ class BatchFormat(RecordFormat):
         yield start, len(batches)
 
     @staticmethod
-    def _plain_arena(data: Buffer, run: BatchTable) -> _Arena:
+    def _uncompressed_arena(data: Buffer, run: BatchTable) -> _Arena:
         end = run.position[-1] + run.size_bytes[-1]
         if end <= MAX_ARENA_BYTES:
             return (data if memoryview(data).nbytes <= MAX_ARENA_BYTES else memoryview(data)[:end]), run, None
@@ -160,25 +160,25 @@ class BatchFormat(RecordFormat):
             bounds.extend((position - first + BATCH_HEADER_BYTES, position - first + size))
         return memoryview(data)[first:end], run, memoryview(bounds)
 
-    def _decompressed_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
+    def _decompress_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         """Yield arenas of consecutive batches: at most ``_JOINED_BYTES`` decompressed, or one larger batch."""
         view = memoryview(data)
         pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
         for row in range(len(run)):
-            piece = self._decompressed(view, run, row, limit_bytes)
+            piece = self._decompress_batch(view, run, row, limit_bytes)
             if pieces and total + len(piece) > _JOINED_BYTES:
-                yield _joined(pieces), run.take(first, row), memoryview(bounds)
+                yield _join(pieces), run.take(first, row), memoryview(bounds)
                 pieces, bounds, first, total = [], array("q"), row, 0
             pieces.append(piece)
             bounds.extend((total, total + len(piece)))
             total += len(piece)
-        yield _joined(pieces), run.take(first, len(run)), memoryview(bounds)
+        yield _join(pieces), run.take(first, len(run)), memoryview(bounds)
 
-    def _decompressed(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
+    def _decompress_batch(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
         if run.record_count[row] == 0:
             return memoryview(b"")  # a batch without records: bytes after the header are ignored
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
-        return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
+        return decompress_records(self._codecs, run[row], view[start:end], limit_bytes)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -199,15 +199,15 @@ class BatchFormat(RecordFormat):
             InvalidRecordError: as ``RecordFormat.encode``, or the records need more than 2 GiB.
         """
         if isinstance(records, RecordColumns):
-            return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
-        return self._sealed(self._kernels.encode_records(records), header, codec, level)
+            return self._seal(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
+        return self._seal(self._kernels.encode_records(records), header, codec, level)
 
-    def _sealed(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
+    def _seal(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
         buffer, attributes = body.buffer, 0
         if codec is not None:
-            packed = codec.compress(memoryview(buffer)[BATCH_HEADER_BYTES:], level=level, magic=self.magic)
+            compressed = codec.compress(memoryview(buffer)[BATCH_HEADER_BYTES:], level=level, magic=self.magic)
             buffer = bytearray(BATCH_HEADER_BYTES)
-            buffer += packed
+            buffer += compressed
             attributes |= codec.id
         max_ms = body.max_timestamp_ms
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -254,37 +254,37 @@ class BatchFormat(RecordFormat):
         """
         check_lengths(batches, verdicts, retain_empty)
         retained, start = self._kernels.retain_plain, 0
-        for row in [*_to_decompress(batches, verdicts, horizon_ms), len(batches)]:
+        for row in [*_rows_to_decompress(batches, verdicts, horizon_ms), len(batches)]:
             if start < row:
                 rows = batches if row - start == len(batches) else batches.take(start, row)
                 empty = None if retain_empty is None else retain_empty[start:row]
                 yield retained(data, rows, verdicts[start:row], horizon_ms, empty)
             if row < len(batches):
-                yield self._recompressed(data, batches.take(row, row + 1), verdicts[row], horizon_ms, limit_bytes)
+                yield self._rewrite_compressed(data, batches.take(row, row + 1), verdicts[row], horizon_ms, limit_bytes)
             start = row + 1
 
-    def _recompressed(
+    def _rewrite_compressed(
         self, data: Buffer, table: BatchTable, verdict: Buffer, horizon_ms: int | None, limit_bytes: int
     ) -> bytearray:
         """Return the only batch of ``table``, which is compressed, without the dropped records. Some records stay."""
         batch = table[0]
-        packed = memoryview(data)[batch.position : batch.position + batch.size_bytes]
-        records = decompressed(self._codecs, batch, packed[BATCH_HEADER_BYTES:], limit_bytes)
-        plain = b"".join((packed[:BATCH_HEADER_BYTES], records))
-        place = [memoryview(array("q", (number,))) for number in (0, len(plain))]  # columns position and size_bytes
-        row = BatchTable(self.magic, [*place, *table.columns[2:]], table.stop, len(plain))
+        batch_bytes = memoryview(data)[batch.position : batch.position + batch.size_bytes]
+        records = decompress_records(self._codecs, batch, batch_bytes[BATCH_HEADER_BYTES:], limit_bytes)
+        uncompressed = b"".join((batch_bytes[:BATCH_HEADER_BYTES], records))
+        position, size_bytes = (memoryview(array("q", (number,))) for number in (0, len(uncompressed)))
+        row = BatchTable(self.magic, [position, size_bytes, *table.columns[2:]], table.stop, len(uncompressed))
         try:
-            kept = self._kernels.retain_plain(plain, row, [verdict], horizon_ms, None)
+            retained = self._kernels.retain_plain(uncompressed, row, [verdict], horizon_ms, None)
         except CorruptBatchError as error:
             raise CorruptBatchError(error.reason, "", batch.position) from error
-        codec, out = self._codecs.by_id(batch.codec_id), kept[:BATCH_HEADER_BYTES]
-        out += codec.compress(memoryview(kept)[BATCH_HEADER_BYTES:], level=None, magic=self.magic)
-        base_offset, _, leader_epoch, _, _, attributes, *others = BATCH_HEADER.unpack_from(kept)
-        self._kernels.seal_batch(out, base_offset, leader_epoch, attributes | codec.id, *others)
-        return out
+        codec, new_batch = self._codecs.by_id(batch.codec_id), retained[:BATCH_HEADER_BYTES]
+        new_batch += codec.compress(memoryview(retained)[BATCH_HEADER_BYTES:], level=None, magic=self.magic)
+        base_offset, _, leader_epoch, _, _, attributes, *later_fields = BATCH_HEADER.unpack_from(retained)
+        self._kernels.seal_batch(new_batch, base_offset, leader_epoch, attributes | codec.id, *later_fields)
+        return new_batch
 
 
-def _to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None) -> Iterator[int]:
+def _rows_to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None) -> Iterator[int]:
     """Yield the rows of compressed batches that keep some records, and lose records or get a delete horizon."""
     if not any(map(CODEC_MASK.__and__, batches.attributes)):
         return  # a fast path: most batches are uncompressed
@@ -297,12 +297,12 @@ def _to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: 
                 yield row
 
 
-def _joined(pieces: list[memoryview]) -> Buffer:
+def _join(pieces: list[memoryview]) -> Buffer:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
-    """Return the decompressed records of ``batch``; ``packed`` contains the compressed records.
+def decompress_records(codecs: CodecTable, batch: RecordBatch, compressed: memoryview, limit_bytes: int) -> memoryview:
+    """Return the decompressed records of ``batch``; ``compressed`` contains the compressed records.
 
     Raises:
         CorruptBatchError: the codec refuses the bytes; the error has the position of the batch.
@@ -314,6 +314,6 @@ def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, lim
     except UnsupportedCompressionError as error:
         raise UnsupportedCompressionError(f"{error.reason} position={batch.position}") from error
     try:
-        return codec.decompress(packed, limit_bytes=limit_bytes, magic=batch.magic)
+        return codec.decompress(compressed, limit_bytes=limit_bytes, magic=batch.magic)
     except CorruptBatchError as error:
         raise CorruptBatchError(error.reason, "", batch.position) from error

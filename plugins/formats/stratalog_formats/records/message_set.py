@@ -18,11 +18,11 @@ KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  #
 _MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes store offsets in 32 bits
 
 
-def add_fields(into: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
+def add_fields(builder: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
     """Add the positions of the keys and values of ``messages``. Bytes after the value of a message are ignored.
 
     Args:
-        into: gets the positions.
+        builder: gets the positions.
         arena: bytes that contain the messages.
         messages: messages of one magic.
         entry: position for errors; -1 means the position of the wrong message.
@@ -30,7 +30,7 @@ def add_fields(into: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: 
     Raises:
         CorruptBatchError: a field exceeds its message.
     """
-    found, unpack, first = list[int](), INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
+    positions, unpack, first = list[int](), INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
     for position, size in zip(messages.position, messages.size_bytes, strict=True):
         end = position + size
         key_at = value_at = position + first
@@ -47,11 +47,11 @@ def add_fields(into: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: 
         if value_size > end - value_at:
             text = f"a value of {value_size} bytes reaches past its message"
             raise CorruptBatchError(text, "", position if entry < 0 else entry)
-        found += (key_at, key_size if key_size >= 0 else -1, value_at, value_size if value_size >= 0 else -1, 0, 0)
-    into.positions.fromlist(found)
+        positions += (key_at, key_size if key_size >= 0 else -1, value_at, value_size if value_size >= 0 else -1, 0, 0)
+    builder.positions.fromlist(positions)
 
 
-def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
+def read_messages(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
     """Return the messages in a decompressed message set, with one table for consecutive messages of equal magic.
 
     An incomplete message at the end of the set is ignored.
@@ -76,26 +76,26 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
 
 
 def _runs(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> Iterator[BatchTable]:
-    at = 0
+    position = 0
     while True:
-        table = kernels.scan_messages(magic, arena, at, len(arena), False)
+        table = kernels.scan_messages(magic, arena, position, len(arena), False)
         if len(table):
             yield table
-        at = table.stop_position
+        position = table.stop_position
         if table.stop is ScanStop.CORRUPT:
             raise CorruptBatchError(f"inside a compressed message: {table.reason}", "", entry)
-        if table.stop is not ScanStop.OTHER_MAGIC or _is_cut(arena, at):
+        if table.stop is not ScanStop.OTHER_MAGIC or _is_cut(arena, position):
             return
-        magic = arena[at + FRAME_BYTES - 1]
+        magic = arena[position + FRAME_BYTES - 1]
         if magic not in KEY_POSITIONS:
             raise CorruptBatchError(f"a message of magic {magic} inside one of {table.magic}", "", entry)
 
 
-def _is_cut(arena: Buffer, at: int) -> bool:
-    return int(INT32.unpack_from(arena, at + 8)[0]) > len(arena) - at - OVERHEAD_BYTES
+def _is_cut(arena: Buffer, position: int) -> bool:
+    return int(INT32.unpack_from(arena, position + 8)[0]) > len(arena) - position - OVERHEAD_BYTES
 
 
-def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
+def offset_distance(first: int, later: int, wrapper: RecordBatch) -> int:
     """Return ``later - first``, the distance of a message's offset from that of the first message in its wrapper.
 
     Raises:

@@ -49,8 +49,8 @@ from stratalog_formats.kernels.layout import (
     MESSAGE_HEADER_BYTES,
 )
 from stratalog_formats.kernels.retain import check_lengths, wrong_count
-from stratalog_formats.records.batches import decompressed
-from stratalog_formats.records.message_set import add_fields, distance_in, messages_in
+from stratalog_formats.records.batches import decompress_records
+from stratalog_formats.records.message_set import add_fields, offset_distance, read_messages
 
 ZSTD_ID: Final = 4  # Kafka supports zstd only for magic 2
 LIMIT_BYTES: Final = 1 << 28
@@ -77,7 +77,7 @@ class MessageFormat(RecordFormat):
 
     # --- what differs ------------------------------------------------------------------------------------------------
 
-    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+    def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
         """Return the bytes between CRC and key of each message: magic, attributes, timestamp (magic 1), key size."""
         raise NotImplementedError
 
@@ -141,8 +141,8 @@ class MessageFormat(RecordFormat):
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
         """Return the messages of one wrapper. Each message is decoded in the format of its own magic, 0 or 1."""
-        arena = self._unpacked(data, wrapper, limit_bytes)
-        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
+        arena = self._decompress_wrapper(data, wrapper, limit_bytes)
+        tables = read_messages(self._kernels, arena, self.magic, wrapper.position)
         builder = ColumnBuilder()
         for table in tables:
             add_fields(builder, arena, table, wrapper.position)
@@ -159,10 +159,10 @@ class MessageFormat(RecordFormat):
         builder.epochs = array("i", (NO_EPOCH,)) * len(builder.offsets)
         return builder.build(arena, fields)
 
-    def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
+    def _decompress_wrapper(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the decompressed message set of a wrapper.
 
-        Raise CorruptBatchError if the wrapper has no value or uses zstd, and the errors of ``decompressed``.
+        Raise CorruptBatchError if the wrapper has no value or uses zstd, and the errors of ``decompress_records``.
         """
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
@@ -174,7 +174,7 @@ class MessageFormat(RecordFormat):
         start, size = builder.positions[2:4]
         if size < 0:
             raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
-        return decompressed(self._codecs, wrapper, view[start : start + size], limit_bytes)
+        return decompress_records(self._codecs, wrapper, view[start : start + size], limit_bytes)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -197,16 +197,16 @@ class MessageFormat(RecordFormat):
             UnsupportedForMessageFormatError: ``header`` has a producer id, or is for a transaction or control batch.
         """
         if isinstance(records, RecordColumns):
-            return self._encoded_columns(records, header, codec, level, keep_offsets=keep_offsets)
+            return self._encode_columns(records, header, codec, level, keep_offsets=keep_offsets)
         for index, record in enumerate(records):
             if record.headers:
-                raise self._has_no_headers(index)
+                raise self._headers_error(index)
         offsets = range(header.base_offset, header.base_offset + len(records))
         stamps = [record.timestamp_ms for record in records]
         keys, values = [record.key for record in records], [record.value for record in records]
-        return self._encoded(offsets, stamps, keys, values, header, codec, level)
+        return self._encode_messages(offsets, stamps, keys, values, header, codec, level)
 
-    def _encoded_columns(
+    def _encode_columns(
         self,
         columns: RecordColumns,
         header: BatchHeader,
@@ -217,20 +217,20 @@ class MessageFormat(RecordFormat):
     ) -> bytearray:
         for index, count in enumerate(columns.header_count):
             if count:
-                raise self._has_no_headers(index)
+                raise self._headers_error(index)
         offsets: Sequence[int] = range(header.base_offset, header.base_offset + columns.count)
         if keep_offsets and columns.count:
             check_offsets(columns.offset)
-            moved = header.base_offset - columns.offset[0]
-            offsets = [offset + moved for offset in columns.offset]
-        return self._encoded(
+            shift = header.base_offset - columns.offset[0]
+            offsets = [offset + shift for offset in columns.offset]
+        return self._encode_messages(
             offsets, columns.timestamp_ms.tolist(), columns.keys(), columns.values(), header, codec, level
         )
 
-    def _has_no_headers(self, index: int) -> InvalidRecordError:
+    def _headers_error(self, index: int) -> InvalidRecordError:
         return InvalidRecordError(f"magic {self.magic} does not support headers", ((index, "headers"),))
 
-    def _encoded(
+    def _encode_messages(
         self,
         offsets: Sequence[int],
         stamps: Sequence[int],
@@ -257,11 +257,11 @@ class MessageFormat(RecordFormat):
         last = offsets[-1]
         if codec is not None and self.magic:
             offsets = [offset - offsets[0] for offset in offsets]
-        out = self._messages(offsets, stamps, keys, values, attributes)
+        messages = self._messages(offsets, stamps, keys, values, attributes)
         if codec is None:
-            return out
-        packed = codec.compress(out, level=level, magic=self.magic)
-        return self._messages([last], [largest], [None], [packed], attributes | codec.id)
+            return messages
+        compressed = codec.compress(messages, level=level, magic=self.magic)
+        return self._messages([last], [largest], [None], [compressed], attributes | codec.id)
 
     def _messages(
         self,
@@ -275,8 +275,8 @@ class MessageFormat(RecordFormat):
         key_sizes, value_sizes = (
             [-1 if field is None else len(field) for field in column] for column in (keys, values)
         )
-        heads = self._before_keys(attributes, stamps, key_sizes)
-        fields = zip(heads, _filled(keys), map(INT32.pack, value_sizes), _filled(values), strict=True)
+        heads = self._encode_heads(attributes, stamps, key_sizes)
+        fields = zip(heads, _replace_nulls(keys), map(INT32.pack, value_sizes), _replace_nulls(values), strict=True)
         contents = list(map(b"".join, fields))
         sizes = [len(content) + _CRC_BYTES for content in contents]
         frames = map(_FRAME.pack, offsets, sizes, map(crc32, contents))
@@ -314,22 +314,22 @@ class MessageFormat(RecordFormat):
         if batch.record_count >= 0:
             return batch.record_count
         offsets = self._decode_wrapper(data, batch, Fields.OFFSET, self._limit_bytes).offset
-        return distance_in(offsets[0], offsets[-1], batch) + 1
+        return offset_distance(offsets[0], offsets[-1], batch) + 1
 
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
         """Set attributes, timestamp and CRC of a message. Do nothing if attributes and timestamp are right already."""
-        at, end = batch.position, batch.position + batch.size_bytes
-        if (data[at + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, at + MESSAGE_HEADER_BYTES)) == (
+        start, end = batch.position, batch.position + batch.size_bytes
+        if (data[start + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, start + MESSAGE_HEADER_BYTES)) == (
             attributes,
             stamp,
         ):
             return
-        data[at + _ATTRIBUTES_POSITION] = attributes
-        INT64.pack_into(data, at + MESSAGE_HEADER_BYTES, stamp)
+        data[start + _ATTRIBUTES_POSITION] = attributes
+        INT64.pack_into(data, start + MESSAGE_HEADER_BYTES, stamp)
         with memoryview(data) as view:
-            crc = crc32(view[at + MESSAGE_CHECKED_FROM : end])
-        data[at + MESSAGE_CRC_POSITION : at + MESSAGE_CHECKED_FROM] = crc.to_bytes(4, "big")
+            crc = crc32(view[start + MESSAGE_CHECKED_FROM : end])
+        data[start + MESSAGE_CRC_POSITION : start + MESSAGE_CHECKED_FROM] = crc.to_bytes(4, "big")
 
     # --- cleaning ----------------------------------------------------------------------------------------------------
 
@@ -355,20 +355,20 @@ class MessageFormat(RecordFormat):
         """
         del horizon_ms
         check_lengths(batches, verdicts, retain_empty)
-        view, out = memoryview(data), bytearray()
+        view, retained = memoryview(data), bytearray()
         for row, batch in enumerate(batches):
             verdict = bytes(verdicts[row])
             if batch.record_count >= 0 and len(verdict) != batch.record_count:
                 raise wrong_count(len(verdict), batch.record_count, batch.position)
             dropped = verdict.count(Verdict.DROP)
             if dropped < len(verdict):
-                whole = view[batch.position : batch.position + batch.size_bytes]
-                out += self._rewritten(data, batch, verdict, limit_bytes) if dropped else whole
+                unchanged = view[batch.position : batch.position + batch.size_bytes]
+                retained += self._rewrite_wrapper(data, batch, verdict, limit_bytes) if dropped else unchanged
             elif retain_empty is not None and retain_empty[row]:
                 raise InvalidRecordError(f"magic {self.magic} does not support empty batches position={batch.position}")
-        yield out
+        yield retained
 
-    def _rewritten(self, data: Buffer, wrapper: RecordBatch, verdict: bytes, limit_bytes: int) -> bytearray:
+    def _rewrite_wrapper(self, data: Buffer, wrapper: RecordBatch, verdict: bytes, limit_bytes: int) -> bytearray:
         columns = self._decode_wrapper(data, wrapper, Fields.ALL, limit_bytes)
         if len(verdict) != columns.count:
             raise wrong_count(len(verdict), columns.count, wrapper.position)
@@ -376,7 +376,7 @@ class MessageFormat(RecordFormat):
         offsets, stamps = (list(compress(column, mask)) for column in (columns.offset, columns.timestamp_ms))
         keys, values = (list(compress(column, mask)) for column in (columns.keys(), columns.values()))
         header = BatchHeader(timestamp_type=wrapper.timestamp_type, append_time_ms=wrapper.max_timestamp_ms)
-        return self._encoded(offsets, stamps, keys, values, header, self._codecs.by_id(wrapper.codec_id), None)
+        return self._encode_messages(offsets, stamps, keys, values, header, self._codecs.by_id(wrapper.codec_id), None)
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
@@ -392,6 +392,6 @@ def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
         yield start, len(batches)
 
 
-def _filled(column: Sequence[bytes | None]) -> Sequence[bytes]:
+def _replace_nulls(column: Sequence[bytes | None]) -> Sequence[bytes]:
     """Return the column with empty bytes in place of None."""
     return [field or b"" for field in column]

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from stratalog.spi import NO_TIMESTAMP, PreparedBatches, RecordBatch
 from stratalog_formats.kernels.layout import INT64
-from stratalog_formats.records.message_set import distance_in, messages_in
+from stratalog_formats.records.message_set import offset_distance, read_messages
 from stratalog_formats.records.messages import MessageFormat
 
 _HEAD: Final = Struct(">bbi")  # magic, attributes, size of the key
@@ -23,7 +23,7 @@ class MessageFormatV0(MessageFormat):
 
     magic: ClassVar[int] = 0
 
-    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+    def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
         del stamps
         return map(partial(_HEAD.pack, 0, attributes), key_sizes)
 
@@ -44,27 +44,27 @@ class MessageFormatV0(MessageFormat):
         if not any(batch.codec_id for batch in table):
             super().assign(batches, base_offset, leader_epoch, append_time_ms)
             return
-        start, end, moved = table.position[0], table.position[-1] + table.size_bytes[-1], bytearray()
+        start, end, new_bytes = table.position[0], table.position[-1] + table.size_bytes[-1], bytearray()
         for batch in table:
             if batch.codec_id:
-                piece, last_offset = self._moved(data, batch, base_offset)
+                piece, last_offset = self._move_wrapper(data, batch, base_offset)
             else:
                 piece, last_offset = data[batch.position : batch.position + batch.size_bytes], base_offset
                 INT64.pack_into(piece, 0, last_offset)
-            moved += piece
+            new_bytes += piece
             base_offset = last_offset + 1
-        data[start:end] = moved
-        batches.replace_table(self.scan(data, start, start + len(moved), check_crc=False))
+        data[start:end] = new_bytes
+        batches.replace_table(self.scan(data, start, start + len(new_bytes), check_crc=False))
 
-    def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
+    def _move_wrapper(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
         """Return a copy of a wrapper with ``base_offset`` for its first message, and the offset of its last message."""
-        arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
-        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
+        arena = bytearray(self._decompress_wrapper(data, wrapper, self._limit_bytes))
+        tables = read_messages(self._kernels, arena, self.magic, wrapper.position)
         first, offset = tables[0].last_offset[0], base_offset
         for table in tables:
             for position, field in zip(table.position, table.last_offset, strict=True):
-                offset = base_offset + distance_in(first, field, wrapper)
+                offset = base_offset + offset_distance(first, field, wrapper)
                 INT64.pack_into(arena, position, offset)
         codec = self._codecs.by_id(wrapper.codec_id)
-        packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
-        return self._messages([offset], [NO_TIMESTAMP], [None], [packed], codec.id), offset
+        compressed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
+        return self._messages([offset], [NO_TIMESTAMP], [None], [compressed], codec.id), offset

@@ -25,7 +25,7 @@ class MessageFormatV1(MessageFormat):
 
     magic: ClassVar[int] = 1
 
-    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+    def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
