@@ -105,8 +105,8 @@ def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
 
 
 def _format(lines: Iterable[str]) -> bytes:
-    listed = list(lines)
-    return "".join(f"{line}\n" for line in (str(VERSION), str(len(listed)), *listed)).encode()
+    all_lines = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(all_lines)), *all_lines)).encode()
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -119,10 +119,10 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _words(line: bytes, position: int, count: int, file: str) -> tuple[bytes, ...]:
-    found = re.split(rb"\s+", line.rstrip())
-    if len(found) != count or not found[0]:
+    words = re.split(rb"\s+", line.rstrip())
+    if len(words) != count or not words[0]:
         raise CorruptCheckpointError(f"the line must have {count} words, not {line[:80]!r}", file, position)
-    return tuple(found)
+    return tuple(words)
 
 
 def _text(word: bytes, position: int, file: str) -> str:

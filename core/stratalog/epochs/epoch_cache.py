@@ -22,11 +22,11 @@ class EpochCache:
     """Highest epoch; -1 if there is none. It is stored because each append reads it."""
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        kept: tuple[EpochEntry, ...] = ()
+        assigned: tuple[EpochEntry, ...] = ()
         for entry in entries:
-            kept = _assigned(kept, entry)
-        self.entries = kept
-        self.latest = kept[-1].epoch if kept else NO_EPOCH
+            assigned = _assign(assigned, entry)
+        self.entries = assigned
+        self.latest = assigned[-1].epoch if assigned else NO_EPOCH
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EpochCache) and self.entries == other.entries
@@ -48,27 +48,29 @@ class EpochCache:
         """
         if epoch < 0 or start_offset < 0:
             raise ConfigError(f"epoch {epoch} at offset {start_offset}: neither may be negative")
-        entries = _assigned(self.entries, EpochEntry(epoch, start_offset))
-        return self if entries is self.entries else _cache(entries)
+        entries = _assign(self.entries, EpochEntry(epoch, start_offset))
+        return self if entries is self.entries else _make_cache(entries)
 
     def truncate_from_end(self, offset: int) -> EpochCache:
         """Return a cache without the epochs that begin at or after ``offset``."""
-        return _cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
+        return _make_cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def truncate_from_start(self, offset: int) -> EpochCache:
         """Return a cache for the offsets from ``offset`` on; its first epoch, that at ``offset``, begins at ``offset``.
 
         If no epoch is known at ``offset``, the entries are unchanged.
         """
-        below = [entry for entry in self.entries if entry.start_offset <= offset]
-        above = tuple(entry for entry in self.entries if entry.start_offset > offset)
-        return _cache((EpochEntry(below[-1].epoch, offset), *above) if below else above)
+        up_to_offset = [entry for entry in self.entries if entry.start_offset <= offset]
+        later_entries = tuple(entry for entry in self.entries if entry.start_offset > offset)
+        return _make_cache(
+            (EpochEntry(up_to_offset[-1].epoch, offset), *later_entries) if up_to_offset else later_entries
+        )
 
-    def at(self, offset: int) -> int:
+    def epoch_at(self, offset: int) -> int:
         """Return the leader epoch at ``offset``, -1 if none is known."""
         return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), NO_EPOCH)
 
-    def between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
+    def entries_between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
         """Return the entries for the offsets [start, end). An epoch that begins earlier is listed from ``start`` on."""
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
@@ -90,7 +92,7 @@ class EpochCache:
         floor = max((entry.epoch for entry in self.entries if entry.epoch <= epoch), default=epoch)
         return EpochEnd(floor, higher.start_offset)
 
-    def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
+    def with_earlier(self, earlier: Iterable[EpochEntry]) -> EpochCache:
         """Return a cache that begins with older entries of ``earlier``, the leader epochs in the log's tier.
 
         An entry is older if its epoch and its start offset are below those of the first entry of this cache.
@@ -98,18 +100,20 @@ class EpochCache:
         if not self.entries:
             return EpochCache(earlier)
         first = self.entries[0]
-        older = [found for found in earlier if found.epoch < first.epoch and found.start_offset < first.start_offset]
+        older = [entry for entry in earlier if entry.epoch < first.epoch and entry.start_offset < first.start_offset]
         return EpochCache([*older, *self.entries]) if older else self
 
 
-def _cache(entries: tuple[EpochEntry, ...]) -> EpochCache:
-    made = EpochCache()
-    made.entries, made.latest = entries, entries[-1].epoch if entries else NO_EPOCH
-    return made
+def _make_cache(entries: tuple[EpochEntry, ...]) -> EpochCache:
+    cache = EpochCache()
+    cache.entries, cache.latest = entries, entries[-1].epoch if entries else NO_EPOCH
+    return cache
 
 
-def _assigned(entries: tuple[EpochEntry, ...], new: EpochEntry) -> tuple[EpochEntry, ...]:
+def _assign(entries: tuple[EpochEntry, ...], new: EpochEntry) -> tuple[EpochEntry, ...]:
     if entries and entries[-1].epoch == new.epoch and new.start_offset >= entries[-1].start_offset:
         return entries
-    kept = tuple(entry for entry in entries if entry.epoch < new.epoch and entry.start_offset < new.start_offset)
-    return (*kept, new)
+    lower_entries = tuple(
+        entry for entry in entries if entry.epoch < new.epoch and entry.start_offset < new.start_offset
+    )
+    return (*lower_entries, new)

@@ -19,10 +19,10 @@ def first_divergence(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], s
 
     Both lists ascend. If a copy has no epoch for an offset, for example after retention, the offset counts as equal.
     """
-    one, other = EpochCache(ours), EpochCache(theirs)
+    our_cache, their_cache = EpochCache(ours), EpochCache(theirs)
     edges = {start, *(entry.start_offset for entry in (*ours, *theirs) if start < entry.start_offset < end)}
     for offset in sorted(edges) if start < end else ():
-        found = {one.at(offset), other.at(offset)} - {NO_EPOCH}
-        if len(found) > 1:
+        known_epochs = {our_cache.epoch_at(offset), their_cache.epoch_at(offset)} - {NO_EPOCH}
+        if len(known_epochs) > 1:
             return offset
     return None

@@ -58,7 +58,7 @@ def rule_of(annotation: Any, namespace: Mapping[str, Any]) -> Rule | None:
     return _rule(kind)
 
 
-def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) -> int:
+def integer(name: str, value: Any, at_least: int = LONG_MIN, at_most: int = LONG_MAX) -> int:
     """Return ``value`` as an int in [least, most]. Any value with ``__index__`` is an integer, except a bool.
 
     Raises:
@@ -71,26 +71,26 @@ def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) 
         number = int(index(value))
     except TypeError:
         raise wrong_type(name, "an integer", value) from None
-    if not least <= number <= most:
-        shown = f"{number}" if number.bit_length() <= 128 else f"a number of {number.bit_length()} bits"
-        raise ConfigError(f"{name} must be from {least} to {most}, not {shown}")
+    if not at_least <= number <= at_most:
+        description = f"{number}" if number.bit_length() <= 128 else f"a number of {number.bit_length()} bits"
+        raise ConfigError(f"{name} must be from {at_least} to {at_most}, not {description}")
     return number
 
 
 def wrong_type(name: str, words: str, value: object) -> WrongTypeError:
     """Return the error that the argument ``name`` must be ``words`` (such as "an integer"), not ``value``."""
     try:
-        shown = repr(value)
+        description = repr(value)
     except Exception:  # noqa: BLE001 - the repr of any object may raise anything
-        shown = "..."
-    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
-    return WrongTypeError(f"{name} must be {words}, not {shown} of type {type(value).__name__}")
+        description = "..."
+    description = description if len(description) <= _MOST_SHOWN else f"{description[:_MOST_SHOWN]}..."
+    return WrongTypeError(f"{name} must be {words}, not {description} of type {type(value).__name__}")
 
 
 def _rule(kind: Any) -> Rule | None:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        ranges = [found for found in inner[1:] if isinstance(found, Between)]
+        ranges = [item for item in inner[1:] if isinstance(item, Between)]
         return _integer_rule(ranges[0]) if ranges else _rule(inner[0])
     if origin in {typing.Union, types.UnionType}:
         return _union_rule(inner)
@@ -125,12 +125,12 @@ def _plain_rule(kind: Any) -> Rule | None:
 
 
 def _integer_rule(between: Between) -> Rule:
-    least, most = between.least, between.most
+    at_least, at_most = between.least, between.most
 
     def check(name: str, value: Any) -> int:
-        return integer(name, value, least, most)
+        return integer(name, value, at_least, at_most)
 
-    return Rule(f"type({{0}}) is int and {least} <= {{0}} <= {most}", check, "an integer")
+    return Rule(f"type({{0}}) is int and {at_least} <= {{0}} <= {at_most}", check, "an integer")
 
 
 def _text(name: str, value: Any) -> str:
@@ -179,20 +179,22 @@ def _instance_rule(kinds: tuple[type[Any], ...], words: str) -> Rule:
 
 
 def _union_rule(inner: Sequence[Any]) -> Rule | None:
-    is_path = os.PathLike in {typing.get_origin(one) or one for one in inner}
-    rules = [Rule("False", _path, "text") if one is str and is_path else _rule(one) for one in inner]
+    is_path = os.PathLike in {typing.get_origin(member) or member for member in inner}
+    rules = [Rule("False", _path, "text") if member is str and is_path else _rule(member) for member in inner]
     if None in rules:
         return None
-    found = [rule for rule in rules if rule is not None]
-    if len(found) == 1 + (types.NoneType in inner):
-        return _optional(next(rule for one, rule in zip(inner, found, strict=True) if one is not types.NoneType))
-    words = " or ".join(rule.words for rule in found)
+    member_rules = [rule for rule in rules if rule is not None]
+    if len(member_rules) == 1 + (types.NoneType in inner):
+        return _optional(
+            next(rule for member, rule in zip(inner, member_rules, strict=True) if member is not types.NoneType)
+        )
+    words = " or ".join(rule.words for rule in member_rules)
     sure = ["{0} is None"] if types.NoneType in inner else []
-    sure += [f"({rule.sure})" for rule in found if rule.sure != "False"]
+    sure += [f"({rule.sure})" for rule in member_rules if rule.sure != "False"]
 
     def check(name: str, value: Any) -> Any:
         out_of_range: ConfigError | None = None
-        for rule in found:
+        for rule in member_rules:
             try:
                 return rule.check(name, value)
             except WrongTypeError:

@@ -39,9 +39,9 @@ class CheckedArguments:
         super().__init_subclass__(**arguments)
         for name, member in list(vars(cls).items()):
             if not name.startswith("_") and not hasattr(member, "checks_itself"):
-                made = _checked_member(member, name, functools.partial(_replace, cls, name))
-                if made is not member:
-                    setattr(cls, name, made)
+                checked_member = _wrap_member(member, name, functools.partial(_replace_method, cls, name))
+                if checked_member is not member:
+                    setattr(cls, name, checked_member)
 
 
 def checks_itself(method: T) -> T:
@@ -53,20 +53,20 @@ def checks_itself(method: T) -> T:
 def checked(target: T) -> T:
     """Return the function with checks of its arguments, or the dataclass with checks of ``__init__``'s arguments."""
     if isinstance(target, type):
-        made = _checked_function(vars(target)["__init__"], target.__name__, None)
-        target.__init__ = made  # type: ignore[misc]  # replaces the generated method of the dataclass
+        checked_init = _wrap_function(vars(target)["__init__"], target.__name__, None)
+        target.__init__ = checked_init  # type: ignore[misc]  # replaces the generated method of the dataclass
         return cast(T, target)
     function = cast(Any, target)
-    return cast(T, _checked_function(function, function.__name__, None))
+    return cast(T, _wrap_function(function, function.__name__, None))
 
 
-def _checked_member(member: object, name: str, replace: Callable[[Any, Any], None]) -> object:
+def _wrap_member(member: object, name: str, replace: Callable[[Any, Any], None]) -> object:
     if isinstance(member, classmethod | staticmethod):
-        return type(member)(_checked_function(member.__func__, name, None))
-    return _checked_function(member, name, replace) if inspect.isfunction(member) else member
+        return type(member)(_wrap_function(member.__func__, name, None))
+    return _wrap_function(member, name, replace) if inspect.isfunction(member) else member
 
 
-def _checked_function(
+def _wrap_function(
     function: Callable[..., Any], name: str, replace: Callable[[Any, Any], None] | None
 ) -> Callable[..., Any]:
     """Return ``function`` with checks. The checks are compiled at the first call, because the import must stay fast."""
@@ -74,59 +74,59 @@ def _checked_function(
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if not code.co_flags & inspect.CO_VARARGS and not set(arguments) - {"self", "cls"}:
         return function
-    made: Callable[..., Any] | None = None
+    compiled: Callable[..., Any] | None = None
 
     @functools.wraps(function)
-    def first(*args: Any, **kwargs: Any) -> Any:
-        nonlocal made
-        if made is None:
-            made = _compiled(function, name)
+    def check_and_replace(*args: Any, **kwargs: Any) -> Any:
+        nonlocal compiled
+        if compiled is None:
+            compiled = _compile_checks(function, name)
         if replace is not None:
-            replace(first, made)
-        return made(*args, **kwargs)
+            replace(check_and_replace, compiled)
+        return compiled(*args, **kwargs)
 
-    return first
-
-
-def _replace(owner: type[Any], name: str, first: Any, made: Any) -> None:
-    """Replace the method ``first`` by ``made``, unless the class no longer has ``first``."""
-    if vars(owner).get(name) is first:
-        setattr(owner, name, made)
+    return check_and_replace
 
 
-def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _replace_method(owner: type[Any], name: str, wrapper: Any, compiled: Any) -> None:
+    """Replace the method ``wrapper`` by ``compiled``, unless the class no longer has it."""
+    if vars(owner).get(name) is wrapper:
+        setattr(owner, name, compiled)
+
+
+def _compile_checks(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a compiled function that checks each argument and calls ``function``. A loop would be slower."""
     names: dict[str, Any] = {"_function": function}
     head, lines, call = list[str](), list[str](), list[str]()
     namespace = cast(Any, inspect.unwrap(function)).__globals__
     for number, parameter in enumerate(inspect.signature(function).parameters.values()):
-        written, passed = _spelt(parameter, number)
+        declaration, argument = _parameter_source(parameter, number)
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in "".join(head):
             head.append("*")
-        head.append(written)
-        call.append(passed)
+        head.append(declaration)
+        call.append(argument)
         names[f"_default_{number}"] = parameter.default
         rule = None if parameter.annotation is parameter.empty else rule_of(parameter.annotation, namespace)
         if rule is None or parameter.kind is parameter.VAR_KEYWORD:
             continue
         names[f"_rule_{number}"] = functools.partial(rule.check, f"{parameter.name} of {name}()")
-        lines.append(_checking(parameter, number, rule))
+        lines.append(_check_source(parameter, number, rule))
     text = f"def _checked({', '.join(head)}):\n{''.join(lines)}    return _function({', '.join(call)})\n"
     exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - the source has only names and rules, as in dataclasses
     return functools.wraps(function)(names["_checked"])
 
 
-def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
-    """Return the source text of a parameter in the signature of ``_compiled``, and in its call of the function."""
+def _parameter_source(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
+    """Return the source text of a parameter in the signature of ``_compile_checks``, and in its call of the function."""
     name = parameter.name
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
         return f"{stars}{name}", f"{stars}{name}"
-    written = name if parameter.default is parameter.empty else f"{name}=_default_{number}"
-    return written, f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name
+    declaration = name if parameter.default is parameter.empty else f"{name}=_default_{number}"
+    return declaration, f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name
 
 
-def _checking(parameter: inspect.Parameter, number: int, rule: Rule) -> str:
+def _check_source(parameter: inspect.Parameter, number: int, rule: Rule) -> str:
     """Return the source lines that check one argument. The default value is always accepted."""
     name = parameter.name
     if parameter.kind is parameter.VAR_POSITIONAL:

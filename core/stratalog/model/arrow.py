@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
-from stratalog.model.column_views import FLAT_COLUMNS, cuts, views_of
+from stratalog.model.column_views import FLAT_COLUMNS, split_rows, views_of
 from stratalog.model.record_checks import integer
 from stratalog.model.records import Fields, RecordColumns
 
@@ -56,11 +56,11 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
         ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
-    schema: pyarrow.Schema = _schema(_pyarrow(), chosen_columns(columns))
+    schema: pyarrow.Schema = _schema(_pyarrow(), check_columns(columns))
     return schema
 
 
-def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     """Check names of columns of ``arrow_schema()``, and return the names as a tuple; return all names for None.
 
     Raises:
@@ -70,21 +70,21 @@ def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         return ARROW_COLUMNS
     if isinstance(columns, str):
         raise ConfigError(f"columns is one string, {columns!r}, and must be a list of names: [{columns!r}]")
-    chosen = tuple(columns)
-    for name in chosen:
+    names = tuple(columns)
+    for name in names:
         if name not in _SOURCES:
-            near = get_close_matches(str(name), ARROW_COLUMNS, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"there is no column {name!r}{meant}: the columns are {', '.join(ARROW_COLUMNS)}")
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"a column is named twice: {', '.join(chosen)}")
-    return chosen
+            matches = get_close_matches(str(name), ARROW_COLUMNS, 1)
+            suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
+            raise ConfigError(f"there is no column {name!r}{suggestion}: the columns are {', '.join(ARROW_COLUMNS)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a column is named twice: {', '.join(names)}")
+    return names
 
 
 def arrow_fields(columns: Sequence[str] | None) -> Fields:
-    """Return the fields that a decoder must fill for these columns. Raise ConfigError as ``chosen_columns`` does."""
+    """Return the fields that a decoder must fill for these columns. Raise ConfigError as ``check_columns`` does."""
     fields = Fields(0)
-    for name in chosen_columns(columns):
+    for name in check_columns(columns):
         fields |= _SOURCES[name]
     return fields
 
@@ -114,7 +114,7 @@ def arrow_batches(
     If there are no records, no batch is yielded. If a column needs more than 2 GiB, several batches are yielded. Fields
     that ``columns`` does not need may be absent. The iteration raises the same errors as ``to_arrow``.
     """
-    names = chosen_columns(columns)
+    names = check_columns(columns)
     schema = _schema(_pyarrow(), names)
     partition = integer("partition", partition, 32)
     if chunk.count:
@@ -129,7 +129,7 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] |
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
-    table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa, chosen_columns(columns)))
+    table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa, check_columns(columns)))
     return table
 
 
@@ -206,8 +206,8 @@ class ArrowBuffers(NamedTuple):
         """
         pa = _pyarrow()
         if rows > _SHARED_ROWS:
-            return _repeated(pa, number, rows).slice(0)
-        return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
+            return _repeat(pa, number, rows).slice(0)
+        return _shared_buffer(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
 
     def batch(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
         """Return the batch in ``arrow_schema(columns)`` with these buffers, which are neither copied nor checked.
@@ -216,32 +216,32 @@ class ArrowBuffers(NamedTuple):
             ConfigError: as ``arrow_schema``.
         """
         pa = _pyarrow()
-        schema = _schema(pa, chosen_columns(columns))
-        batch: pyarrow.RecordBatch = _batch(pa, self.rows, _wrapped(pa, self, schema), schema)
+        schema = _schema(pa, check_columns(columns))
+        batch: pyarrow.RecordBatch = _batch(pa, self.rows, _wrap_buffers(pa, self, schema), schema)
         return batch
 
 
-def _repeated(pa: Any, number: int, rows: int) -> Any:
+def _repeat(pa: Any, number: int, rows: int) -> Any:
     return pa.py_buffer(array("i", (number,)) * rows)
 
 
 @lru_cache(maxsize=16)
-def _shared(pa: Any, number: int, rows: int) -> Any:
+def _shared_buffer(pa: Any, number: int, rows: int) -> Any:
     """Return a shared buffer with ``rows`` copies of ``number``. The cache holds at most 8 MiB."""
-    return _repeated(pa, number, rows)
+    return _repeat(pa, number, rows)
 
 
 # --- compiled ----------------------------------------------------------------------------------------------------
 
 
-def packed_batches(kernel: ModuleType) -> Batches:
-    """Return a function with the arguments of ``converted_batches`` that calls ``kernel``, the module ``arrow_c``."""
+def compiled_batches(kernel: ModuleType) -> Batches:
+    """Return a function with the arguments of ``convert_batches`` that calls ``kernel``, the module ``arrow_c``."""
 
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0
         while start < chunk.count:
             buffers = ArrowBuffers(*kernel.pack(chunk, start, partition, limit, pa.allocate_buffer))
-            yield _batch(pa, buffers.rows, _wrapped(pa, buffers, schema), schema)
+            yield _batch(pa, buffers.rows, _wrap_buffers(pa, buffers, schema), schema)
             start += buffers.rows
 
     return batches
@@ -254,32 +254,32 @@ def _batch(pa: Any, rows: int, arrays: list[Any], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _wrapped(pa: Any, packed: ArrowBuffers, schema: Any) -> list[Any]:
+def _wrap_buffers(pa: Any, buffers: ArrowBuffers, schema: Any) -> list[Any]:
     """Return the Arrow arrays of the columns of a schema, without copies."""
-    return [_WRAPPED[name](pa, packed) for name in schema.names]
+    return [_WRAPPERS[name](pa, buffers) for name in schema.names]
 
 
 def _number(index: int, kind: str) -> Callable[[Any, ArrowBuffers], Any]:
     """Return a function that wraps buffer ``index`` of ``ArrowBuffers.fixed`` as an Arrow array of type ``kind``."""
-    return lambda pa, packed: pa.Array.from_buffers(getattr(pa, kind)(), packed.rows, [None, packed.fixed[index]])
+    return lambda pa, buffers: pa.Array.from_buffers(getattr(pa, kind)(), buffers.rows, [None, buffers.fixed[index]])
 
 
-def _stamps(pa: Any, packed: ArrowBuffers) -> Any:
-    nulls, bits = packed.stamped
-    return pa.Array.from_buffers(_types(pa)["timestamp"], packed.rows, [bits, packed.fixed[2]], nulls)
+def _stamps(pa: Any, buffers: ArrowBuffers) -> Any:
+    nulls, bits = buffers.stamped
+    return pa.Array.from_buffers(_types(pa)["timestamp"], buffers.rows, [bits, buffers.fixed[2]], nulls)
 
 
-def _headers(pa: Any, packed: ArrowBuffers) -> Any:
+def _headers(pa: Any, buffers: ArrowBuffers) -> Any:
     kind, pairs = _types(pa)["headers"], _no_pairs(pa)
-    if packed.header_rows:
-        nulls, contents = packed.contents
-        names = pa.Array.from_buffers(pa.string(), packed.header_rows, packed.names)
-        parts = [names, pa.Array.from_buffers(pa.binary(), packed.header_rows, contents, nulls)]
+    if buffers.header_rows:
+        nulls, contents = buffers.contents
+        names = pa.Array.from_buffers(pa.string(), buffers.header_rows, buffers.names)
+        parts = [names, pa.Array.from_buffers(pa.binary(), buffers.header_rows, contents, nulls)]
         pairs = _pairs(pa, kind, parts)
-    return pa.Array.from_buffers(kind, packed.rows, [None, packed.list_offsets], 0, 0, [pairs])
+    return pa.Array.from_buffers(kind, buffers.rows, [None, buffers.list_offsets], 0, 0, [pairs])
 
 
-_WRAPPED: Final[dict[str, Callable[[Any, ArrowBuffers], Any]]] = {
+_WRAPPERS: Final[dict[str, Callable[[Any, ArrowBuffers], Any]]] = {
     "partition": _number(0, "int32"),
     "offset": _number(1, "int64"),
     "timestamp": _stamps,
@@ -312,7 +312,7 @@ def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
 # --- pure Python -------------------------------------------------------------------------------------------------
 
 
-def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
+def convert_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
     """Yield Arrow batches without compiled code: pyarrow converts lists of Python objects.
 
     Args:
@@ -325,27 +325,27 @@ def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: 
     views_of(chunk)
     if not chunk.count:
         return
-    for end in cuts(chunk, limit):
+    for end in split_rows(chunk, limit):
         part = chunk if (start, end) == (0, chunk.count) else chunk.take(start, end)
-        yield _batch(pa, part.count, _converted(pa, schema, part, partition), schema)
+        yield _batch(pa, part.count, _convert(pa, schema, part, partition), schema)
         start = end
 
 
-def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> list[Any]:
+def _convert(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> list[Any]:
     columns: dict[str, Callable[[], Any]] = {
         "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), chunk.count),
-        "offset": lambda: _copied(pa, pa.int64(), chunk.offset),
+        "offset": lambda: _copy_column(pa, pa.int64(), chunk.offset),
         "timestamp": lambda: _timestamps(pa, chunk.timestamp_ms).cast(_types(pa)["timestamp"]),
-        "timestamp_type": lambda: _copied(pa, pa.int32(), chunk.timestamp_type),
+        "timestamp_type": lambda: _copy_column(pa, pa.int32(), chunk.timestamp_type),
         "key": lambda: pa.array(chunk.keys(), type=pa.binary()),
         "value": lambda: pa.array(chunk.values(), type=pa.binary()),
-        "headers": lambda: _converted_headers(pa, chunk),
-        "leader_epoch": lambda: _copied(pa, pa.int32(), chunk.leader_epoch),
+        "headers": lambda: _convert_headers(pa, chunk),
+        "leader_epoch": lambda: _copy_column(pa, pa.int32(), chunk.leader_epoch),
     }
     return [columns[name]() for name in schema.names]
 
 
-def _converted_headers(pa: Any, chunk: RecordColumns) -> Any:
+def _convert_headers(pa: Any, chunk: RecordColumns) -> Any:
     headers, kind = chunk.headers(), _types(pa)["headers"]
     list_offsets = pa.py_buffer(array("i", accumulate(map(len, headers), initial=0)))
     header_parts = [
@@ -355,7 +355,7 @@ def _converted_headers(pa: Any, chunk: RecordColumns) -> Any:
     return pa.Array.from_buffers(kind, chunk.count, [None, list_offsets], children=[_pairs(pa, kind, header_parts)])
 
 
-def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
+def _copy_column(pa: Any, kind: Any, column: memoryview) -> Any:
     """Return a copy of a column of numbers, because the column may be a small slice of a large buffer."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column.tobytes())])
 
@@ -363,7 +363,7 @@ def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
 def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
     """Return timestamps in microseconds, with null for no timestamp and if 64 bits cannot hold the number."""
     pc = import_module("pyarrow.compute")  # part of the extra ``arrow``
-    ms = _copied(pa, pa.int64(), timestamp_ms)
+    ms = _copy_column(pa, pa.int64(), timestamp_ms)
     fits = pc.and_(pc.greater_equal(ms, -_MAX_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
     return pc.multiply(pc.if_else(pc.and_(fits, pc.not_equal(ms, NO_TIMESTAMP)), ms, None), 1000)
 
@@ -372,7 +372,7 @@ def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
 
 
 _kernel: Final = extension("stratalog.model.arrow_c")
-record_batches: Final = converted_batches if _kernel is None else packed_batches(_kernel)
+record_batches: Final = convert_batches if _kernel is None else compiled_batches(_kernel)
 """Function that yields the Arrow batches of columns (see ``Batches``): the compiled one, if it is available."""
 
 
@@ -380,7 +380,7 @@ record_batches: Final = converted_batches if _kernel is None else packed_batches
 def _schema(pa: Any, columns: tuple[str, ...]) -> Any:
     """Return the schema of these columns. ``pa`` is the module pyarrow, an optional dependency."""
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-    whole = pa.schema(
+    full_schema = pa.schema(
         [
             pa.field("partition", pa.int32(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
@@ -392,7 +392,7 @@ def _schema(pa: Any, columns: tuple[str, ...]) -> Any:
             pa.field("leader_epoch", pa.int32(), nullable=False),
         ]
     )
-    return pa.schema([whole.field(name) for name in columns])
+    return pa.schema([full_schema.field(name) for name in columns])
 
 
 def _pyarrow() -> Any:

@@ -163,8 +163,8 @@ class BatchTable:
         cls, magic: int, rows: Iterable[tuple[int, ...]], stop: ScanStop, stop_position: int, reason: str = ""
     ) -> BatchTable:
         """Return a table of ``rows``: one tuple for each batch, with the fields in the order of ``BATCH_COLUMNS``."""
-        listed = list(rows)
-        columns = zip(*listed, strict=True) if listed else ((),) * len(BATCH_COLUMNS)
+        all_rows = list(rows)
+        columns = zip(*all_rows, strict=True) if all_rows else ((),) * len(BATCH_COLUMNS)
         return cls(magic, [memoryview(array("q", column)) for column in columns], stop, stop_position, reason)
 
     @property
@@ -194,5 +194,5 @@ class BatchTable:
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
         """Return a table of the rows whose entry in ``wanted`` is true. ``wanted`` has one entry for each row."""
-        rows = [row for row, keep in zip(zip(*self.columns, strict=True), wanted, strict=True) if keep]
+        rows = [row for row, is_wanted in zip(zip(*self.columns, strict=True), wanted, strict=True) if is_wanted]
         return BatchTable.from_rows(self.magic, rows, self.stop, self.stop_position, self.reason)

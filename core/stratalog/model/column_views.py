@@ -77,7 +77,7 @@ def null_name() -> Never:
     raise IndexError("a header's name is null")
 
 
-def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
+def split_rows(chunk: RecordColumns, limit: int) -> Iterator[int]:
     """Split a chunk by size, and yield the end row (exclusive) of each part. The chunk must have records.
 
     In a part, the keys, the values, the header names and the header values each have at most ``limit`` bytes, and there
@@ -90,7 +90,7 @@ def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
     if _largest(chunk) <= limit:
         yield chunk.count
         return
-    start, used = 0, [0] * 5
+    start, used_bytes = 0, [0] * 5
     sizes = zip(
         _positive(chunk.key_size),
         _positive(chunk.value_size),
@@ -99,13 +99,13 @@ def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
         chunk.header_count,
         strict=True,
     )
-    for row, more in enumerate(sizes):
-        if max(more) > limit:
+    for row, record_sizes in enumerate(sizes):
+        if max(record_sizes) > limit:
             raise OverflowError(f"record {row} does not fit Arrow's 32-bit offsets")
-        used = [a + b for a, b in zip(used, more, strict=True)]
-        if max(used) > limit:
+        used_bytes = [a + b for a, b in zip(used_bytes, record_sizes, strict=True)]
+        if max(used_bytes) > limit:
             yield row
-            start, used = row, list(more)
+            start, used_bytes = row, list(record_sizes)
     if start < chunk.count:
         yield chunk.count
 

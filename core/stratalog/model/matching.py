@@ -16,7 +16,7 @@ def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
     keys = records.keys()
     if len(keys) != records.count:
         raise ValueError(f"{len(keys)} keys of {records.count} records")
-    return b"".join([_SAME if found == key else _OTHER for found in keys])
+    return b"".join([_SAME if record_key == key else _OTHER for record_key in keys])
 
 
 def python_first_late_row(records: RecordColumns, timestamp_ms: int, min_offset: int) -> int | None:

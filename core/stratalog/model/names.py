@@ -116,9 +116,9 @@ class TopicId:
         Source: apache/kafka Uuid.randomUuid.
         """
         while True:
-            made = cls.from_uuid(random_uuid(chance))
-            if not made.text.startswith("-"):
-                return made
+            topic_id = cls.from_uuid(random_uuid(chance))
+            if not topic_id.text.startswith("-"):
+                return topic_id
 
     def __str__(self) -> str:
         return self.text
@@ -151,13 +151,15 @@ def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> i
         UnknownTopicError: ``names`` has no partition of the topic.
         ConfigError: the topic has several partitions.
     """
-    known = set(names)
-    found = sorted(name.partition for name in known if name.topic == topic)
-    if not found:
-        raise unknown_topic(topic, known, place)
-    if len(found) > 1:
-        raise ConfigError(f"topic {topic} has {len(found)} partitions: name one, such as log({topic!r}, {found[0]})")
-    return found[0]
+    logs = set(names)
+    numbers = sorted(name.partition for name in logs if name.topic == topic)
+    if not numbers:
+        raise unknown_topic(topic, logs, place)
+    if len(numbers) > 1:
+        raise ConfigError(
+            f"topic {topic} has {len(numbers)} partitions: name one, such as log({topic!r}, {numbers[0]})"
+        )
+    return numbers[0]
 
 
 def check_topic(topic: str) -> str:
@@ -174,30 +176,32 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicPartition], place: str) -> UnknownTopicError:
+def unknown_topic(
+    name: str | TopicPartition, existing: Iterable[str | TopicPartition], place: str
+) -> UnknownTopicError:
     """Return the error for a topic or partition that does not exist. The error's text suggests names that exist.
 
     Args:
-        wanted: name of the topic, or the partition.
-        known: existing topics or partitions.
+        name: name of the topic, or the partition.
+        existing: existing topics or partitions.
         place: description of the directories or the tier, for the error's text.
     """
     import difflib  # noqa: PLC0415 - only errors need it
 
-    logs = set(known)
-    topics = sorted({found if isinstance(found, str) else found.topic for found in logs})
-    topic = wanted if isinstance(wanted, str) else wanted.topic
-    problem = f"there is no {'topic ' if isinstance(wanted, str) else ''}{wanted} in {place}"
+    logs = set(existing)
+    topics = sorted({log if isinstance(log, str) else log.topic for log in logs})
+    topic = name if isinstance(name, str) else name.topic
+    problem = f"there is no {'topic ' if isinstance(name, str) else ''}{name} in {place}"
     if topic in topics:
-        numbers = sorted(found.partition for found in logs if not isinstance(found, str) and found.topic == topic)
+        numbers = sorted(log.partition for log in logs if not isinstance(log, str) and log.topic == topic)
         return UnknownTopicError(f"{problem}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
     if not topics:
         return UnknownTopicError(f"{problem}, which has no topics")
-    near = difflib.get_close_matches(topic, topics, n=1)
-    if near:
-        return UnknownTopicError(f"{problem}: did you mean {near[0]!r}?")
-    others = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
-    return UnknownTopicError(f"{problem}: its topics are {', '.join(topics[:_NAMED])}{others}")
+    matches = difflib.get_close_matches(topic, topics, n=1)
+    if matches:
+        return UnknownTopicError(f"{problem}: did you mean {matches[0]!r}?")
+    more_topics = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    return UnknownTopicError(f"{problem}: its topics are {', '.join(topics[:_NAMED])}{more_topics}")
 
 
 def _is_topic(topic: str, longest: int) -> bool:
@@ -215,16 +219,16 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
     For example, the result is None for ``orders-01``, and for names with Kafka's suffix ``-delete``, ``-future`` or
     ``-stray``.
     """
-    found = _PARTITION_FOLDER.match(name)
-    if not found or not _is_topic(found["topic"], _MAX_FOLDER_TOPIC) or int(found["partition"]) >= _INT_END:
+    match = _PARTITION_FOLDER.match(name)
+    if not match or not _is_topic(match["topic"], _MAX_FOLDER_TOPIC) or int(match["partition"]) >= _INT_END:
         return None
-    return TopicPartition(found["topic"], int(found["partition"]))
+    return TopicPartition(match["topic"], int(match["partition"]))
 
 
 def left_folder_fate(name: str) -> str | None:
     """Return the fate (delete, future or stray) in a folder name ``topic-partition.id-fate``; None for other names."""
-    found = _LEFT_FOLDER.match(name)
-    return found["fate"] if found else None
+    match = _LEFT_FOLDER.match(name)
+    return match["fate"] if match else None
 
 
 def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
@@ -254,10 +258,10 @@ class SegmentFileName(NamedTuple):
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Parse the name of a segment's file; return None for another name, or if the offset is above 2^63 - 1."""
-    found = _SEGMENT_FILE.match(name)
-    if not found or int(found["base"]) >= _LONG_END:
+    match = _SEGMENT_FILE.match(name)
+    if not match or int(match["base"]) >= _LONG_END:
         return None
-    return SegmentFileName(int(found["base"]), found["suffix"], found["state"] or "")
+    return SegmentFileName(int(match["base"]), match["suffix"], match["state"] or "")
 
 
 # --- object keys, relative to the tier's URI ---------------------------------------------------------------------
@@ -276,12 +280,12 @@ def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
     """Return the log and the topic id of a key that begins with a result of ``log_prefix``; None for another key."""
     parts = key.split("/", 2)
-    found = _TOPIC_FOLDER_KEY.match(parts[0])
-    if len(parts) < 3 or not found:
+    match = _TOPIC_FOLDER_KEY.match(parts[0])
+    if len(parts) < 3 or not match:
         return None
-    log = parse_partition_folder(f"{found['topic']}-{parts[1]}")
+    log = parse_partition_folder(f"{match['topic']}-{parts[1]}")
     try:
-        topic_id = TopicId(found["id"])
+        topic_id = TopicId(match["id"])
         return (log, topic_id) if log and key.startswith(log_prefix(log, topic_id)) else None
     except InvalidTopicError:
         return None
@@ -305,8 +309,8 @@ def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
 
 def upload_time_ms(key: str) -> int | None:
     """Return the start time (ms since 1970) of the upload of a segment object; None if the key contains no time."""
-    found = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
-    unique = uuid.UUID(hex=found["unique"]) if found else None
+    match = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
+    unique = uuid.UUID(hex=match["unique"]) if match else None
     return unique.int >> _UPLOAD_RANDOM_BITS if unique is not None and unique.version == _UPLOAD_VERSION else None
 
 
@@ -328,10 +332,10 @@ def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
 
 
 def _parse_numbered_key(start: str, key: str) -> SegmentKey | None:
-    found = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
-    if found is None:
+    match = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
+    if match is None:
         return None
-    base, epoch = int(found["base"]), int(found["epoch"])
+    base, epoch = int(match["base"]), int(match["epoch"])
     return SegmentKey(base, epoch) if base < _LONG_END and epoch < _INT_END else None
 
 

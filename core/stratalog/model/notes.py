@@ -42,17 +42,17 @@ def parse_json(data: bytes, path: str, name: str, version: int, read: Callable[[
     """
     try:
         body = json.loads(data)
-        found = body["version"]
-        if found == version:
+        stored_version = body["version"]
+        if stored_version == version:
             return read(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointError(f"{name} is malformed: {error!r}", path) from error
-    raise CorruptCheckpointError(f"{name} of version {found!r} is not supported by this release", path).advised(
-        "install the release that wrote the file"
-    )
+    raise CorruptCheckpointError(
+        f"{name} of version {stored_version!r} is not supported by this release", path
+    ).advised("install the release that wrote the file")
 
 
-def whole(value: Any) -> int:  # Any: JSON
+def integer(value: Any) -> int:  # Any: JSON
     """Return ``value``; raise TypeError unless it is an integer."""
     if type(value) is not int:
         raise TypeError(f"{value!r} is not an integer")

@@ -64,11 +64,11 @@ class NumberedComponents(Generic[C]):
 
     def opened(self) -> Opened[C]:
         """Return the components; open them at the first call. Errors of components are in ``Opened.failures``."""
-        found = self._opened
-        if found is None:
+        components = self._opened
+        if components is None:
             # If two threads both open, no harm is done. A lock here could deadlock with the lock of the openers.
-            found = self._opened = self._open()
-        return found
+            components = self._opened = self._open()
+        return components
 
     def _open(self) -> Opened[C]:
         components, failures, owners = dict[str, C](), dict[str, StorageError](), dict[int, list[str]]()
@@ -87,7 +87,10 @@ class NumberedComponents(Generic[C]):
                 failures |= dict.fromkeys(names, clashes[number])
         by_number = {number: components[names[0]] for number, names in owners.items() if len(names) == 1}
         return Opened(
-            {name: found for name, found in components.items() if name not in failures}, by_number, failures, clashes
+            {name: component for name, component in components.items() if name not in failures},
+            by_number,
+            failures,
+            clashes,
         )
 
     def _number(self, name: str, component: C) -> int:
@@ -98,7 +101,7 @@ class NumberedComponents(Generic[C]):
         return number
 
     def _clash(self, number: int, names: list[str]) -> PluginClashError:
-        who = " and ".join(f"{self._title} {name!r}" for name in names)
+        owners = " and ".join(f"{self._title} {name!r}" for name in names)
         return PluginClashError(
-            f"{who} have the same {self._attribute} {number}: add all but one plugin to plugins.block"
+            f"{owners} have the same {self._attribute} {number}: add all but one plugin to plugins.block"
         )

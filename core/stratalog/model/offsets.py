@@ -22,10 +22,10 @@ class Isolation(StrEnum):
     @classmethod
     def of(cls, value: str) -> Isolation:
         """Return the isolation with the name ``value``; raise ConfigError if there is no such isolation."""
-        found = _ISOLATIONS.get(value)
-        if found is None:
+        isolation = _ISOLATIONS.get(value)
+        if isolation is None:
             raise ConfigError(f"isolation {value!r} is not one of {', '.join(cls)}")
-        return found
+        return isolation
 
 
 _ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isolation}  # calling an enum is slow

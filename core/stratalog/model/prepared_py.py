@@ -92,10 +92,10 @@ class PreparedBatches:
         Raises:
             ValueError: the new scan has another number of batches.
         """
-        known = self.table.record_count
-        if len(table) != len(known):
-            raise ValueError(f"{len(table)} batches in the place of {len(known)}")
-        counts = [old if new < 0 else new for old, new in zip(known, table.record_count, strict=True)]
+        old_counts = self.table.record_count
+        if len(table) != len(old_counts):
+            raise ValueError(f"{len(table)} batches in the place of {len(old_counts)}")
+        counts = [old if new < 0 else new for old, new in zip(old_counts, table.record_count, strict=True)]
         columns = list(table.columns)
         columns[_RECORD_COUNT] = memoryview(array("q", counts))
         self._use(BatchTable(table.magic, columns, table.stop, table.stop_position, table.reason))
@@ -128,12 +128,12 @@ class PreparedBatches:
         rows, position, offset = list[tuple[int, ...]](), 0, 0
         for piece in pieces:
             for row, span in zip(zip(*piece.table.columns, strict=True), _spans(piece.table), strict=True):
-                moved = list(row)
+                fields = list(row)
                 distance = row[_LAST_OFFSET] - row[_BASE_OFFSET]
-                moved[_POSITION] += position
-                moved[_BASE_OFFSET] = offset + span - 1 - distance
-                moved[_LAST_OFFSET] = offset + span - 1
-                rows.append(tuple(moved))
+                fields[_POSITION] += position
+                fields[_BASE_OFFSET] = offset + span - 1 - distance
+                fields[_LAST_OFFSET] = offset + span - 1
+                rows.append(tuple(fields))
                 offset += span
             position += piece.size_bytes
         data = bytearray().join([piece.data for piece in pieces])

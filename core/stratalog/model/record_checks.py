@@ -35,7 +35,7 @@ def checked_fields(
         timestamp_type,
         _content("key", key),
         _content("value", value),
-        _checked_headers(headers),
+        _check_headers(headers),
         integer("leader_epoch", leader_epoch, 32),
         integer("partition", partition, 32),
     )
@@ -67,13 +67,13 @@ def _content(name: str, value: Any) -> bytes | None:
     return b"".join((value,))  # not bytes(value), because a subclass could override its result
 
 
-def _checked_headers(headers: Any) -> Headers:
+def _check_headers(headers: Any) -> Headers:
     if not isinstance(headers, tuple | list):
         raise _wrong_type("headers", "a tuple of pairs", headers)
-    return tuple(map(_checked_header, headers))
+    return tuple(map(_check_header, headers))
 
 
-def _checked_header(header: Any) -> tuple[str, bytes | None]:
+def _check_header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, tuple | list) or len(header) != 2:
         raise WrongTypeError(f"a header must be a pair of name and value, not {header!r}")
     name, value = header
@@ -82,8 +82,8 @@ def _checked_header(header: Any) -> tuple[str, bytes | None]:
     return name if type(name) is str else str.__str__(name), _content("a header's value", value)
 
 
-def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
-    return WrongTypeError(f"{name} is {wanted}, not {type(value).__name__}")
+def _wrong_type(name: str, expected: str, value: object) -> WrongTypeError:
+    return WrongTypeError(f"{name} is {expected}, not {type(value).__name__}")
 
 
 def name_bytes(name: str, index: int) -> bytes:
@@ -105,6 +105,6 @@ def too_large(index: int) -> InvalidRecordError:
     return InvalidRecordError(text, ((index, text),))
 
 
-def no_record(found: object) -> WrongTypeError:
+def no_record(item: object) -> WrongTypeError:
     """Return the error for an item that is not a ``Record``."""
-    return WrongTypeError(f"a Record is needed, not {type(found).__name__}")
+    return WrongTypeError(f"a Record is needed, not {type(item).__name__}")

@@ -114,10 +114,10 @@ class Record(_RecordFields):
 
         @classmethod
         def _make(cls, fields: Iterable[object]) -> Self:
-            listed = tuple(fields)
-            if len(listed) != len(cls._fields):
-                raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(listed)}")
-            return cls(*listed)
+            values = tuple(fields)
+            if len(values) != len(cls._fields):
+                raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(values)}")
+            return cls(*values)
 
         def _replace(self, /, **changes: object) -> Self:
             return type(self)(**(dict(zip(self._fields, self, strict=True)) | changes))
@@ -180,9 +180,9 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
     """
     views_of(columns)
     integer("partition", partition, 32)
-    whole = replace(columns, arena=_as_bytes(columns.arena))
+    chunk = replace(columns, arena=_as_bytes(columns.arena))
     starts = range(0, columns.count, _ROWS_AT_A_TIME)
-    return chain.from_iterable(records_of(whole.take(start, start + _ROWS_AT_A_TIME), partition) for start in starts)
+    return chain.from_iterable(records_of(chunk.take(start, start + _ROWS_AT_A_TIME), partition) for start in starts)
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
@@ -203,7 +203,12 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
     end = len(raw)
     pairs = zip(starts, counts, strict=True)
     return [
-        None if size < 0 else raw[at : at + size] if 0 <= at <= end - size else outside(at, size) for at, size in pairs
+        None
+        if size < 0
+        else raw[position : position + size]
+        if 0 <= position <= end - size
+        else outside(position, size)
+        for position, size in pairs
     ]
 
 
@@ -251,11 +256,9 @@ def _headers(
             continue
         if first < 0 or count < 0 or first + count > total:
             outside_headers(first, count, total)
-        chosen = slice(first, first + count)
-        names = [
-            null_name() if name is None else text_of(name) for name in items_of(raw, key_at[chosen], key_size[chosen])
-        ]
-        result.append(tuple(zip(names, items_of(raw, value_at[chosen], value_size[chosen]), strict=True)))
+        rows = slice(first, first + count)
+        names = [null_name() if name is None else text_of(name) for name in items_of(raw, key_at[rows], key_size[rows])]
+        result.append(tuple(zip(names, items_of(raw, value_at[rows], value_size[rows]), strict=True)))
     return result
 
 
@@ -297,13 +300,13 @@ def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_byt
     for number, record in enumerate(islice(records, start, None), start):
         if type(record) is not Record:
             raise no_record(record)
-        own = overhead_bytes + len(record.key or b"") + len(record.value or b"")
+        record_bytes = overhead_bytes + len(record.key or b"") + len(record.value or b"")
         for name, value in record.headers:
-            own += len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES
-        if size and size + own > limit_bytes:
+            record_bytes += len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES
+        if size and size + record_bytes > limit_bytes:
             end = number
             break
-        size += own
+        size += record_bytes
         null_key = null_key or record.key is None
         least_ms, largest_ms = min(least_ms, record.timestamp_ms), max(largest_ms, record.timestamp_ms)
     return Survey(end, least_ms, largest_ms, null_key)
@@ -320,16 +323,16 @@ def columns_of(records: Iterable[Record]) -> tuple[bytes, int, Iterator[memoryvi
         InvalidRecordError: a header's name is not Unicode text, or keys, values and headers need more than 2 GiB.
     """
     columns = {name: array(code) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()}
-    parts, used, count = list[bytes](), 0, 0
+    parts, arena_bytes, count = list[bytes](), 0, 0
 
     def place(item: bytes | None, position: array[int], size: array[int]) -> None:
-        nonlocal used
-        position.append(used)
+        nonlocal arena_bytes
+        position.append(arena_bytes)
         size.append(-1 if item is None else len(item))
         if item:
             parts.append(item)
-            used += len(item)
-            if used > _MAX_ARENA_BYTES:
+            arena_bytes += len(item)
+            if arena_bytes > _MAX_ARENA_BYTES:
                 raise too_large(count)
 
     for count, record in enumerate(records):

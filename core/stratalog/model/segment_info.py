@@ -122,9 +122,9 @@ class FileSlice:
 
     def release(self) -> None:
         """Release the bytes and the file. Do not access ``data`` afterwards. Idempotent."""
-        done, self._on_release = self._on_release, None
-        if done is not None:
-            done()
+        on_release, self._on_release = self._on_release, None
+        if on_release is not None:
+            on_release()
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +140,7 @@ def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, 
 
     Return 0 if the segment, which has the offsets [base_offset, end_offset), has none of these offsets.
     """
-    inside = min(end, end_offset) - max(start, base_offset)
-    if inside <= 0 or end_offset <= base_offset:
+    shared_offsets = min(end, end_offset) - max(start, base_offset)
+    if shared_offsets <= 0 or end_offset <= base_offset:
         return 0
-    return size_bytes * inside // (end_offset - base_offset)
+    return size_bytes * shared_offsets // (end_offset - base_offset)

@@ -77,28 +77,30 @@ class ProducerHistory:
 
     def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
         """Raise the errors of ``ProducerState.check`` if a leader must not append a batch of this producer next."""
-        who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
+        description = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
-            raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {who}")
+            raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {description}")
         if batch.is_control:
             if marker is not None and marker.coordinator_epoch < self.coordinator_epoch:
                 raise TransactionCoordinatorFencedError(
                     f"coordinator epoch {self.coordinator_epoch} has already written, so {marker.coordinator_epoch} is "
-                    f"stale {who}"
+                    f"stale {description}"
                 )
             return  # a marker has no sequence, and may come without an open transaction
         if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
-            self._check_sequence(batch, who)
+            self._check_sequence(batch, description)
         if self.transaction_first_offset is not None and not batch.is_transactional:
-            raise InvalidTxnStateError(f"a non-transactional batch in an open transaction {who}")
+            raise InvalidTxnStateError(f"a non-transactional batch in an open transaction {description}")
 
-    def _check_sequence(self, batch: RecordBatch, who: str) -> None:
+    def _check_sequence(self, batch: RecordBatch, description: str) -> None:
         last = self.batches[-1].last_sequence if self.batches else -1
         if batch.producer_epoch != self.epoch:
             if batch.base_sequence != 0:
-                raise OutOfOrderSequenceError(f"a new epoch starts at sequence 0, not {batch.base_sequence} {who}")
+                raise OutOfOrderSequenceError(
+                    f"a new epoch starts at sequence 0, not {batch.base_sequence} {description}"
+                )
         elif batch.base_sequence != (last + 1) % _SEQUENCES:
-            raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {who}")
+            raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {description}")
 
     def set_epoch(self, epoch: int) -> None:
         """Set the producer epoch; if it changes, forget the latest batches and their sequences."""
@@ -122,7 +124,7 @@ class ProducerState:
     def __init__(self) -> None:
         self.producers: dict[int, ProducerHistory] = {}
         self.end_offset = 0
-        self._beneath: Mapping[int, ProducerHistory] = {}  # in a draft: the producers that it was made from
+        self._base_producers: Mapping[int, ProducerHistory] = {}  # in a draft: the producers that it was made from
         self.open_transactions: dict[int, int] = {}
         self._unreplicated: dict[
             int, int
@@ -133,7 +135,7 @@ class ProducerState:
     def draft(self) -> ProducerState:
         """Return a draft for an append: a state that continues this one, and whose changes do not change this one."""
         draft = ProducerState()
-        draft.end_offset, draft._beneath = self.end_offset, self.producers
+        draft.end_offset, draft._base_producers = self.end_offset, self.producers
         draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)
         return draft
 
@@ -144,20 +146,20 @@ class ProducerState:
         self.open_transactions = draft.open_transactions
 
     def _find(self, producer_id: int) -> ProducerHistory | None:
-        found = self.producers.get(producer_id)
-        if found is None:
-            below = self._beneath.get(producer_id)
-            if below is not None:
-                found = self.producers[producer_id] = below.copy()
-        return found
+        history = self.producers.get(producer_id)
+        if history is None:
+            base_history = self._base_producers.get(producer_id)
+            if base_history is not None:
+                history = self.producers[producer_id] = base_history.copy()
+        return history
 
-    def _get(self, producer_id: int) -> ProducerHistory:
+    def _get_or_create(self, producer_id: int) -> ProducerHistory:
         return self._find(producer_id) or self.producers.setdefault(producer_id, ProducerHistory(producer_id))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     @classmethod
-    def restored(cls, entries: Iterable[ProducerEntry], end_offset: int) -> ProducerState:
+    def restore(cls, entries: Iterable[ProducerEntry], end_offset: int) -> ProducerState:
         """Return the state in a snapshot, which includes the batches below ``end_offset``."""
         state = cls()
         state.end_offset = end_offset
@@ -174,18 +176,22 @@ class ProducerState:
                     SeenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.last_timestamp_ms)
                 )
             state.producers[entry.producer_id] = producer
-        opened = [found for found in state.producers.values() if found.transaction_first_offset is not None]
-        opened.sort(key=lambda found: found.transaction_first_offset or 0)
-        state.open_transactions = {found.transaction_first_offset or 0: found.producer_id for found in opened}
+        with_open_transaction = [
+            producer for producer in state.producers.values() if producer.transaction_first_offset is not None
+        ]
+        with_open_transaction.sort(key=lambda producer: producer.transaction_first_offset or 0)
+        state.open_transactions = {
+            producer.transaction_first_offset or 0: producer.producer_id for producer in with_open_transaction
+        }
         return state
 
     def entries(self) -> list[ProducerEntry]:
         """Return the entries of a snapshot of this state, with only the last batch of each producer."""
-        listed = []
+        entries = []
         for producer in self.producers.values():
             last = producer.batches[-1] if producer.batches else SeenBatch(-1, -1, 0, -1)
             open_from = producer.transaction_first_offset
-            listed.append(
+            entries.append(
                 ProducerEntry(
                     producer.producer_id,
                     producer.epoch,
@@ -197,7 +203,7 @@ class ProducerState:
                     -1 if open_from is None else open_from,
                 )
             )
-        return listed
+        return entries
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -218,10 +224,12 @@ class ProducerState:
         That is the first offset of the oldest open transaction of another producer, or the offset after the marker if
         there is none.
         """
-        others = (first for first, producer_id in self.open_transactions.items() if producer_id != ended.producer_id)
-        return next(others, ended.last_offset + 1)
+        first_offsets = (
+            first for first, producer_id in self.open_transactions.items() if producer_id != ended.producer_id
+        )
+        return next(first_offsets, ended.last_offset + 1)
 
-    def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
+    def transaction_ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
         """Return the transaction that ``marker`` in ``batch`` ends; None if the producer has no open transaction.
 
         The state is not changed.
@@ -234,7 +242,7 @@ class ProducerState:
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
-    def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
+    def find_duplicate(self, batch: RecordBatch) -> SeenBatch | None:
         """Return the batch, of the producer's last five, with the epoch and sequences of ``batch``; None without one.
 
         The result is also None if ``batch`` has no sequences, or if the producer is unknown.
@@ -243,9 +251,9 @@ class ProducerState:
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
             return None
         last_sequence = _last_sequence(batch)
-        for seen in producer.batches:
-            if (seen.first_sequence, seen.last_sequence) == (batch.base_sequence, last_sequence):
-                return seen
+        for recent_batch in producer.batches:
+            if (recent_batch.first_sequence, recent_batch.last_sequence) == (batch.base_sequence, last_sequence):
+                return recent_batch
         return None
 
     def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
@@ -272,9 +280,9 @@ class ProducerState:
         ended = None
         if batch.producer_id > NO_PRODUCER:
             if not batch.is_control:
-                self._data(batch)
+                self._add_data(batch)
             elif marker is not None:
-                ended = self._marker(batch, marker)
+                ended = self._add_marker(batch, marker)
         self.end_offset = batch.next_offset
         return ended
 
@@ -294,8 +302,8 @@ class ProducerState:
             del self.producers[producer_id]
         return len(silent)
 
-    def _data(self, batch: RecordBatch) -> None:
-        producer = self._get(batch.producer_id)
+    def _add_data(self, batch: RecordBatch) -> None:
+        producer = self._get_or_create(batch.producer_id)
         producer.set_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
         producer.batches.append(SeenBatch(_last_sequence(batch), batch.last_offset, delta, batch.max_timestamp_ms))
@@ -304,12 +312,12 @@ class ProducerState:
             producer.transaction_first_offset = batch.base_offset
             self.open_transactions[batch.base_offset] = batch.producer_id
 
-    def _marker(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
-        producer = self._get(batch.producer_id)
+    def _add_marker(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
+        producer = self._get_or_create(batch.producer_id)
         producer.set_epoch(batch.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp_ms = batch.max_timestamp_ms
-        ended = self.ended_by(batch, marker)
+        ended = self.transaction_ended_by(batch, marker)
         if ended is not None:
             self._unreplicated[ended.first_offset] = batch.last_offset
             self.open_transactions.pop(ended.first_offset, None)

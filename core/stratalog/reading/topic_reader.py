@@ -21,7 +21,7 @@ from stratalog.errors import (
 from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arguments import CheckedArguments, Positive
-from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema, arrow_table, chosen_columns
+from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema, arrow_table, check_columns
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -110,7 +110,7 @@ class TopicReader(CheckedArguments):
             UnknownTopicError: there is no such partition.
             ClosedError: the reader is closed.
         """
-        chosen_columns(columns)
+        check_columns(columns)
         Isolation.of(isolation)
         numbers = self._chosen(partitions)
         since_ms = timestamp_ms(since)

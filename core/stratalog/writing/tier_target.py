@@ -55,7 +55,9 @@ class TierTarget:
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Upload a finished segment, and return its description. Errors are those of ``TierPublisher.upload``."""
         snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot()
-        return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
+        return self.upload(
+            built, SegmentFacts(self.epochs.entries_between(built.base_offset, built.end_offset), snapshot)
+        )
 
     def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
         """Upload a finished segment with the leader epochs and the producers of ``facts``; errors as ``store``."""

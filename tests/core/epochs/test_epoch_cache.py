@@ -121,12 +121,12 @@ def test_negative_values_are_refused(epoch: int, start: int) -> None:
     ],
 )
 def test_the_epochs_of_a_range(start: int, end: int, expected: Entries) -> None:
-    assert [tuple(entry) for entry in THREE.between(start, end)] == expected
+    assert [tuple(entry) for entry in THREE.entries_between(start, end)] == expected
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (1000, 2), (-1, -1)])
 def test_the_epoch_at_an_offset(offset: int, epoch: int) -> None:
-    assert THREE.at(offset) == epoch
+    assert THREE.epoch_at(offset) == epoch
 
 
 # --- properties of any history -----------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def test_epochs_and_offsets_ascend(history: Entries) -> None:
 @given(steps, st.integers(0, 40))
 def test_truncating_keeps_the_epoch_of_every_offset_left(history: Entries, offset: int) -> None:
     made = built(history)
-    assert all(made.truncate_from_start(offset).at(o) == made.at(o) for o in range(offset, 45))
-    assert all(made.truncate_from_end(offset).at(o) == made.at(o) for o in range(offset))
+    assert all(made.truncate_from_start(offset).epoch_at(o) == made.epoch_at(o) for o in range(offset, 45))
+    assert all(made.truncate_from_end(offset).epoch_at(o) == made.epoch_at(o) for o in range(offset))
 
 
 @given(steps)

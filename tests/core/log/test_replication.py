@@ -197,7 +197,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         assert [found for found in ours if found[0] >= start] == [found for found in theirs if found[0] >= start]
         assert leader.offsets().log_end == follower.offsets().log_end == leader.offsets().high_watermark
         for log in (leader, follower):
-            assert all(log.view().epochs.at(offset) == epoch for offset, epoch, _ in held(log))
+            assert all(log.view().epochs.epoch_at(offset) == epoch for offset, epoch, _ in held(log))
 
     def commit(self) -> None:
         log = self.logs[self.leader]

@@ -153,7 +153,7 @@ class Search:
         values = tuple(record.value for record in listed)
         assert offsets.recovery_point <= offsets.log_end
         assert any(_fits(values, offsets.log_end, held) for held in self.allowed), (values, self.allowed)
-        assert all(log.view().epochs.at(record.offset) == record.leader_epoch for record in listed)
+        assert all(log.view().epochs.epoch_at(record.offset) == record.leader_epoch for record in listed)
         again = ProducerState()
         replay_range(again, log.view().segments, 0, offsets.log_end, log.components)
         assert log.producers() == again.entries()

@@ -25,10 +25,10 @@ def record_c() -> ModuleType:
 @pytest.fixture(scope="session")
 def packed() -> arrow.Batches:
     """Return the compiled function that converts records to Arrow batches."""
-    return arrow.packed_batches(compiled_twin(KERNELS[1]))
+    return arrow.compiled_batches(compiled_twin(KERNELS[1]))
 
 
 @pytest.fixture(scope="session", params=["python", "compiled"])
 def record_batches(request: pytest.FixtureRequest) -> arrow.Batches:
     """Return the Python or the compiled function that converts records to Arrow batches."""
-    return arrow.converted_batches if request.param == "python" else arrow.packed_batches(compiled_twin(KERNELS[1]))
+    return arrow.convert_batches if request.param == "python" else arrow.compiled_batches(compiled_twin(KERNELS[1]))

@@ -86,7 +86,7 @@ def test_the_schema_has_the_columns_of_sparks_kafka_source_without_its_topic() -
 
 def test_the_chosen_way_is_the_compiled_one_where_it_can_be() -> None:
     compiled = extension("stratalog.model.arrow_c")
-    assert (arrow.record_batches is arrow.converted_batches) is (compiled is None)
+    assert (arrow.record_batches is arrow.convert_batches) is (compiled is None)
 
 
 def test_a_table_has_a_row_a_record_and_a_chunk_for_each_part() -> None:
@@ -219,10 +219,10 @@ def test_header_names_are_replaced_as_objects_have_them(record_batches: arrow.Ba
 def test_inconsistent_columns_are_refused_or_both_encoders_agree(
     packed: arrow.Batches, columns: RecordColumns, limit: int
 ) -> None:
-    compiled, pure = rows_or_error(packed, columns), rows_or_error(arrow.converted_batches, columns)
+    compiled, pure = rows_or_error(packed, columns), rows_or_error(arrow.convert_batches, columns)
     assert compiled == pure
     assert compiled is IndexError or isinstance(compiled, list)
-    for way in (packed, arrow.converted_batches):
+    for way in (packed, arrow.convert_batches):
         cut = rows_or_error(way, columns, limit)
         assert cut in (compiled, OverflowError) or compiled is cut is IndexError
 

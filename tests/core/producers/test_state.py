@@ -52,7 +52,7 @@ def state_of(batches: Sequence[tuple[int, int]], epoch: int = 0) -> ProducerStat
 
 
 def restarted(state: ProducerState) -> ProducerState:
-    return ProducerState.restored(decode_snapshot(encode_snapshot(state.entries()), "f"), state.end_offset)
+    return ProducerState.restore(decode_snapshot(encode_snapshot(state.entries()), "f"), state.end_offset)
 
 
 # --- sequences: Kafka's worked example ---------------------------------------------------------------------------
@@ -63,7 +63,7 @@ SIX_BATCHES = [(0, 2), (3, 3), (4, 9), (10, 10), (11, 12), (13, 13)]
 @pytest.mark.parametrize("first_last", SIX_BATCHES[1:])
 def test_a_retry_of_the_last_five_batches_is_answered_with_their_offsets(first_last: tuple[int, int]) -> None:
     first, last = first_last
-    seen = state_of(SIX_BATCHES).duplicate_of(batch(14, first, last - first + 1))
+    seen = state_of(SIX_BATCHES).find_duplicate(batch(14, first, last - first + 1))
     assert seen is not None
     assert (seen.first_offset, seen.last_offset, seen.timestamp_ms) == (first, last, 1000)
 
@@ -76,7 +76,7 @@ def test_a_retry_of_the_last_five_batches_is_answered_with_their_offsets(first_l
 def test_other_sequences_are_out_of_order(first: int, count: int) -> None:
     state = state_of(SIX_BATCHES)
     retry = batch(14, first, count)
-    assert state.duplicate_of(retry) is None
+    assert state.find_duplicate(retry) is None
     with pytest.raises(OutOfOrderSequenceError):
         state.check(retry)
 
@@ -84,7 +84,7 @@ def test_other_sequences_are_out_of_order(first: int, count: int) -> None:
 def test_the_next_sequence_may_follow() -> None:
     state = state_of(SIX_BATCHES)
     state.check(batch(14, 14, 3))
-    assert state.duplicate_of(batch(14, 14, 3)) is None
+    assert state.find_duplicate(batch(14, 14, 3)) is None
 
 
 def test_exactly_five_batches_are_remembered() -> None:
@@ -101,7 +101,7 @@ def test_a_batch_across_the_wrap() -> None:
     seen = state.producers[P1].batches[-1]
     assert (seen.first_sequence, seen.last_sequence, seen.offset_delta) == (LAST_SEQUENCE - 1, 2, 4)
     state.check(batch(5, 3))
-    assert state.duplicate_of(batch(5, LAST_SEQUENCE - 1, 5)) == seen
+    assert state.find_duplicate(batch(5, LAST_SEQUENCE - 1, 5)) == seen
     for wrong in (2, 4, 0):
         with pytest.raises(OutOfOrderSequenceError):
             state.check(batch(5, wrong))
@@ -132,7 +132,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
 def test_plain_batches_are_not_checked() -> None:
     state = state_of([(0, 4)])
     state.check(batch(5, producer=-1, epoch=-1))
-    assert state.duplicate_of(batch(5, producer=-1, epoch=-1)) is None
+    assert state.find_duplicate(batch(5, producer=-1, epoch=-1)) is None
     state.update(batch(5, producer=-1, epoch=-1))
     assert (list(state.producers), state.end_offset) == ([P1], 6)
 
@@ -141,7 +141,7 @@ def test_an_older_epoch_is_fenced_even_when_its_batch_is_remembered() -> None:
     state = state_of([(0, 4)], epoch=1)
     with pytest.raises(InvalidProducerEpochError):
         state.check(batch(5, 5, epoch=0))
-    assert state.duplicate_of(batch(5, 0, 5, epoch=0)) is None
+    assert state.find_duplicate(batch(5, 0, 5, epoch=0)) is None
 
 
 def test_a_newer_epoch_begins_at_sequence_zero() -> None:
@@ -151,7 +151,7 @@ def test_a_newer_epoch_begins_at_sequence_zero() -> None:
     state.check(batch(5, 0, epoch=1))
     state.update(batch(5, 0, epoch=1))
     assert [seen.last_sequence for seen in state.producers[P1].batches] == [0]
-    assert state.duplicate_of(batch(6, 0, 5, epoch=1)) is None
+    assert state.find_duplicate(batch(6, 0, 5, epoch=1)) is None
 
 
 def test_after_a_marker_of_a_newer_epoch_data_begins_at_zero() -> None:
@@ -166,7 +166,7 @@ def test_a_marker_of_the_same_epoch_keeps_the_sequences() -> None:
     state = state_of([(0, 4)])
     marker(state, 5, P1, ControlType.COMMIT)
     state.check(batch(6, 5))
-    assert state.duplicate_of(batch(6, 0, 5)) is not None
+    assert state.find_duplicate(batch(6, 0, 5)) is not None
 
 
 def test_replaying_an_older_epoch_is_no_error() -> None:
@@ -183,8 +183,8 @@ def test_replaying_an_older_epoch_is_no_error() -> None:
 def test_a_snapshot_remembers_one_batch_a_producer() -> None:
     state = restarted(state_of(SIX_BATCHES))
     assert state.end_offset == 14
-    assert state.duplicate_of(batch(14, 13)) is not None
-    assert state.duplicate_of(batch(14, 11, 2)) is None
+    assert state.find_duplicate(batch(14, 13)) is not None
+    assert state.find_duplicate(batch(14, 11, 2)) is None
     state.check(batch(14, 14))
     with pytest.raises(OutOfOrderSequenceError):
         state.check(batch(14, 11, 2))

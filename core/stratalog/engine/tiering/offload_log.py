@@ -270,7 +270,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
 def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> SegmentSource:
     """Return the batches, indexes, producer snapshot and description of one closed segment, for its upload."""
     assert log.topic_id is not None
-    epochs = view.epochs.between(segment.base_offset, segment.end_offset)
+    epochs = view.epochs.entries_between(segment.base_offset, segment.end_offset)
     info = SegmentInfo(
         log=log.name,
         topic_id=log.topic_id,

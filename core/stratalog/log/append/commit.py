@@ -211,7 +211,7 @@ def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None
     ids = Counter(found for found in batches.table.producer_id if found > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
-    seen = [state.writes.producers.duplicate_of(batch) for batch in batches.table]
+    seen = [state.writes.producers.find_duplicate(batch) for batch in batches.table]
     first, last = seen[0], seen[-1]
     if first is None or last is None or None in seen:
         return None

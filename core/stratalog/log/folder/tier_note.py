@@ -19,7 +19,7 @@ from typing import Any, Final
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import TIER_NOTE_FILE
-from stratalog.model.notes import parse_json, readable, text, whole
+from stratalog.model.notes import integer, parse_json, readable, text
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.segment_store import LogFiles
 
@@ -94,13 +94,13 @@ def _note_from(path: str, body: dict[str, Any]) -> TierNote:  # Any: JSON
     if body.pop("crc32") != _crc(body):
         raise CorruptCheckpointError("the note about the tier has a wrong checksum", path)
     return TierNote(
-        whole(body["manifest_version"]),
-        whole(body["log_start"]),
-        whole(body["high_watermark"]),
-        whole(body["end_offset"]),
-        whole(body["segments"]),
-        whole(body["first_dirty_offset"]),
-        tuple(EpochEntry(whole(epoch), whole(start)) for epoch, start in body["leader_epochs"]),
+        integer(body["manifest_version"]),
+        integer(body["log_start"]),
+        integer(body["high_watermark"]),
+        integer(body["end_offset"]),
+        integer(body["segments"]),
+        integer(body["first_dirty_offset"]),
+        tuple(EpochEntry(integer(epoch), integer(start)) for epoch, start in body["leader_epochs"]),
         text(body.get("identity", "")),
     )
 

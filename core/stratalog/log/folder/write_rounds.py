@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stratalog.model.names import MARKS_FILE
-from stratalog.model.notes import parse_json, readable, text, whole
+from stratalog.model.notes import integer, parse_json, readable, text
 from stratalog.spi.segment_store import LogFiles
 
 FORMAT_VERSION: Final = 1
@@ -108,7 +108,7 @@ def _marks_from(body: Any) -> Marks:
 
 
 def _number(value: Any) -> int:
-    number = whole(value)
+    number = integer(value)
     if number < 0:
         raise ValueError(f"{number} is negative")
     return number

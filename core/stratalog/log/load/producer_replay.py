@@ -166,7 +166,7 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
         with contextlib.suppress(CorruptSnapshotError, CorruptCheckpointError, NotAFileError):
             data = files.read_small(name)
             if data is not None:
-                return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
+                return ProducerState.restore(decode_snapshot(data, files.path(name)), offset)
     return None
 
 

@@ -59,6 +59,6 @@ def stable_end(remote: RemoteView, components: Components) -> int:
 def _snapshot_of(segment: TieredSegment) -> ProducerState | None:
     data = segment.read_file(FileKind.SNAPSHOT)
     try:
-        return ProducerState.restored(decode_snapshot(data, segment.label), segment.end_offset) if data else None
+        return ProducerState.restore(decode_snapshot(data, segment.label), segment.end_offset) if data else None
     except CorruptSnapshotError:
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from stratalog.log.read.read_plan import ReadPlan, plan_read, read_all
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.log.read.view import ReadRange
-from stratalog.model.arrow import arrow_batches, arrow_fields, chosen_columns
+from stratalog.model.arrow import arrow_batches, arrow_fields, check_columns
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
@@ -150,7 +150,7 @@ def _stored_arrow(
     stop = min(span.stop, segment.end_offset)
     if any(gone.first_offset < stop and gone.last_offset >= span.start for each in hidden.values() for gone in each):
         return None
-    wanted = chosen_columns(columns)
+    wanted = check_columns(columns)
     read_columns = wanted if "offset" in wanted else ("offset", *wanted)
     found = segment.stored_arrow(span.start, stop, read_columns)
     return None if found is None else _of_stored(found, stop, None if read_columns is wanted else wanted)
@@ -169,7 +169,7 @@ def _of_stored(
 def _arrow_decoder(
     components: Components, partition: int, columns: Sequence[str] | None
 ) -> Decoded[pyarrow.RecordBatch]:
-    wanted = chosen_columns(columns)
+    wanted = check_columns(columns)
     decoded_columns = wanted if "offset" in wanted else ("offset", *wanted)  # the range is cut by offsets
     fields = arrow_fields(decoded_columns)
 

@@ -181,10 +181,10 @@ class LogView(NamedTuple):
 
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch at ``offset``, with the tier's epochs included; -1 if none is known."""
-        return self._all_epochs().at(offset)
+        return self._all_epochs().epoch_at(offset)
 
     def _all_epochs(self) -> EpochCache:
-        return self.epochs if self.remote is None else self.epochs.after(self.remote.leader_epochs)
+        return self.epochs if self.remote is None else self.epochs.with_earlier(self.remote.leader_epochs)
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""

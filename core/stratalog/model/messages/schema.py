@@ -54,27 +54,27 @@ class SchemaReader:
 
     def tags(self) -> dict[int, bytes]:
         """Read the tagged fields at the end of a structure, and return their bytes by tag number."""
-        found: dict[int, bytes] = {}
+        fields: dict[int, bytes] = {}
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
-            found[tag] = self.take(size)
-        return found
+            fields[tag] = self.take(size)
+        return fields
 
     def take(self, size: int) -> bytes:
         """Read ``size`` bytes; raise InvalidRecordError if there are fewer."""
         end = self._at + size
         if end > len(self._data):
             raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")
-        taken = self._data[self._at : end]
+        value = self._data[self._at : end]
         self._at = end
-        return taken
+        return value
 
 
 def uvarint(value: int) -> bytes:
     """Encode an unsigned varint of up to 32 bits, in as few bytes as possible."""
-    out = bytearray()
+    encoded = bytearray()
     while value > 127:
-        out.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)

@@ -61,42 +61,42 @@ VERSION: Final[FieldKind[int]] = FieldKind(lambda _, form: form.version, lambda 
 """The kind of an attribute that is the version of its structure; the structure does not store it again."""
 
 
-def _size(reader: SchemaReader, form: Form, plain: Struct) -> int:
-    """Read a size or a count, with ``plain`` unless the form is flexible; a negative result means null."""
-    return reader.uvarint() - 1 if form.flexible else reader.number(plain)
+def _read_size(reader: SchemaReader, form: Form, layout: Struct) -> int:
+    """Read a size or a count, with ``layout`` unless the form is flexible; a negative result means null."""
+    return reader.uvarint() - 1 if form.flexible else reader.number(layout)
 
 
-def _sized(count: int, form: Form, plain: Struct) -> bytes:
-    return schema.uvarint(count + 1) if form.flexible else plain.pack(count)
+def _encode_size(count: int, form: Form, layout: Struct) -> bytes:
+    return schema.uvarint(count + 1) if form.flexible else layout.pack(count)
 
 
-def _not_null(read: Callable[[SchemaReader, Form], T | None], what: str) -> Callable[[SchemaReader, Form], T]:
+def _not_null(read: Callable[[SchemaReader, Form], T | None], kind: str) -> Callable[[SchemaReader, Form], T]:
     def checked(reader: SchemaReader, form: Form) -> T:
         value = read(reader, form)
         if value is None:
-            raise InvalidRecordError(f"{reader.name}: {what} is null")
+            raise InvalidRecordError(f"{reader.name}: {kind} is null")
         return value
 
     return checked
 
 
 def _read_string(reader: SchemaReader, form: Form) -> str | None:
-    size = _size(reader, form, _STRING_SIZE)
+    size = _read_size(reader, form, _STRING_SIZE)
     return None if size < 0 else reader.take(size).decode("utf-8", "replace")
 
 
 def _write_string(value: str | None, form: Form) -> bytes:
     raw = b"" if value is None else value.encode()
-    return _sized(-1 if value is None else len(raw), form, _STRING_SIZE) + raw
+    return _encode_size(-1 if value is None else len(raw), form, _STRING_SIZE) + raw
 
 
 def _read_bytes(reader: SchemaReader, form: Form) -> bytes | None:
-    size = _size(reader, form, _LIST_SIZE)
+    size = _read_size(reader, form, _LIST_SIZE)
     return None if size < 0 else reader.take(size)
 
 
 def _write_bytes(value: bytes | None, form: Form) -> bytes:
-    return _sized(-1 if value is None else len(value), form, _LIST_SIZE) + (value or b"")
+    return _encode_size(-1 if value is None else len(value), form, _LIST_SIZE) + (value or b"")
 
 
 NULLABLE_STRING: Final[FieldKind[str | None]] = FieldKind(_read_string, _write_string)
@@ -109,11 +109,11 @@ def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
     """Return the kind of an array that may be null. A wrong count does not make the reader allocate memory."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
-        count = _size(reader, form, _LIST_SIZE)
+        count = _read_size(reader, form, _LIST_SIZE)
         return None if count < 0 else tuple(item.read(reader, form) for _ in range(count))
 
     def write(values: tuple[T, ...] | None, form: Form) -> bytes:
-        head = _sized(-1 if values is None else len(values), form, _LIST_SIZE)
+        head = _encode_size(-1 if values is None else len(values), form, _LIST_SIZE)
         return head + b"".join(item.write(value, form) for value in values or ())
 
     return FieldKind(read, write)
@@ -197,14 +197,14 @@ class _Plan(Generic[T]):
         self._declared, self._form = declared, form
         self._plain: list[tuple[str, FieldKind[Any]]] = []
         self._tagged: dict[int, tuple[str, FieldKind[Any], object]] = {}
-        for found in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
-            layout: _Stored = found.metadata[_KIND]
-            if not layout.since <= form.version <= layout.until:
+        for attribute in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
+            declaration: _Stored = attribute.metadata[_KIND]
+            if not declaration.since <= form.version <= declaration.until:
                 continue
-            if layout.tag is None:
-                self._plain.append((found.name, layout.kind))
+            if declaration.tag is None:
+                self._plain.append((attribute.name, declaration.kind))
             elif form.flexible:
-                self._tagged[layout.tag] = (found.name, layout.kind, found.default)
+                self._tagged[declaration.tag] = (attribute.name, declaration.kind, attribute.default)
 
     def read(self, reader: SchemaReader) -> T:
         values = {name: kind.read(reader, self._form) for name, kind in self._plain}
@@ -221,13 +221,13 @@ class _Plan(Generic[T]):
         return b"".join(parts)
 
     def _tags(self, value: T) -> bytes:
-        written = [
+        encoded = [
             (tag, kind.write(getattr(value, name), self._form))
             for tag, (name, kind, default) in sorted(self._tagged.items())
             if getattr(value, name) != default
         ]
-        tags = (schema.uvarint(tag) + schema.uvarint(len(data)) + data for tag, data in written)
-        return schema.uvarint(len(written)) + b"".join(tags)
+        tags = (schema.uvarint(tag) + schema.uvarint(len(data)) + data for tag, data in encoded)
+        return schema.uvarint(len(encoded)) + b"".join(tags)
 
 
 def _plans(declared: type[T]) -> Callable[[Form], _Plan[T]]:
@@ -261,8 +261,8 @@ class Schema(Generic[T]):
         """
         reader = SchemaReader(data, self.name)
         version = reader.version()
-        known = self.versions[-1] if self._later_as_last and version > self.versions[-1] else version
-        return self._plan(self._form(known)).read(reader), version
+        layout_version = self.versions[-1] if self._later_as_last and version > self.versions[-1] else version
+        return self._plan(self._form(layout_version)).read(reader), version
 
     def encode(self, value: T, version: int) -> bytes:
         """Return the version number and the bytes of a structure, without fields that the version does not have.

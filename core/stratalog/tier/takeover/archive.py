@@ -301,7 +301,7 @@ class _LogPass:
         """Raise StorageError if archive and broker have different leader epochs at the archive's last offset."""
         # One offset is enough: two logs that have diverged never become equal again.
         last = tiered.end_offset - 1
-        local_epoch, archive_epoch = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
+        local_epoch, archive_epoch = epochs.epoch_at(last), EpochCache(tiered.leader_epochs).epoch_at(last)
         if tiered.version and NO_EPOCH not in (local_epoch, archive_epoch) and local_epoch != archive_epoch:
             raise StorageError(
                 f"{self._remote.name} and its archive have different records at offset {last}: leader epoch {local_epoch} in "
@@ -325,6 +325,6 @@ def _empty_source(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
     """Return a segment without records for the offsets [start, end), which the broker has deleted."""
-    leader_epochs = epochs.between(start, end)
+    leader_epochs = epochs.entries_between(start, end)
     info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), leader_epochs)
     return SegmentSource(info, BytesSource(b""), {FileKind.LEADER_EPOCHS: format_epochs(leader_epochs)})

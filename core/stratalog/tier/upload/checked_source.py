@@ -100,7 +100,7 @@ class CheckedSources:
         except CorruptBatchError:
             part.check_unchanged()
             raise
-        epochs = self._epochs.between(part.base_offset, part.end_offset)
+        epochs = self._epochs.entries_between(part.base_offset, part.end_offset)
         info = SegmentInfo(
             log=self._log,
             topic_id=self._topic_id,
@@ -145,7 +145,7 @@ class CheckedSources:
         data = self._read_snapshot(offset)
         if data is None:
             return None
-        return ProducerState.restored(decode_snapshot(data, ""), offset)
+        return ProducerState.restore(decode_snapshot(data, ""), offset)
 
     def _read_snapshot(self, offset: int) -> bytes | None:
         """Return the bytes of the snapshot at ``offset``, None if there is no valid one."""
@@ -190,7 +190,7 @@ class _CheckedReplay:
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
         """Raise CorruptBatchError if a batch has another leader epoch than the checkpoint has at its offset, if any."""
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
-        known_epoch = self._epochs.at(offset)
+        known_epoch = self._epochs.epoch_at(offset)
         if NO_EPOCH not in (epoch, known_epoch) and known_epoch != epoch:
             raise CorruptBatchError(
                 f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint has {known_epoch}",
