@@ -14,8 +14,8 @@ def main() -> None:
 
     The exit code is 0, 1 (the command found a problem), 2 (the command could not run) or 130 (it was interrupted).
     """
-    sys.stdin = _readable(sys.stdin)
-    sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
+    sys.stdin = _ensure_readable(sys.stdin)
+    sys.stdout, sys.stderr = _ensure_writable(sys.stdout), _ensure_writable(sys.stderr)
     try:
         from stratalog.cli.app import run  # noqa: PLC0415 - click and rich are an extra
 
@@ -28,12 +28,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def _readable(stream: TextIO | None) -> TextIO:
+def _ensure_readable(stream: TextIO | None) -> TextIO:
     """Return ``stream``; if it is None, as after ``<&-`` of a shell, return an empty stream."""
     return Path(os.devnull).open(encoding="utf-8") if stream is None else stream
 
 
-def _usable(stream: TextIO | None) -> TextIO:
+def _ensure_writable(stream: TextIO | None) -> TextIO:
     """Return ``stream``, changed to accept any text; if it is None, return a stream that discards all text."""
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")

@@ -45,16 +45,16 @@ class LazyGroup(click.Group):
             import difflib  # noqa: PLC0415 - only errors need it
 
             names = self.list_commands(ctx)
-            near = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
-            if near:
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+            similar = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
+            if similar:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, in sections."""
         texts = {name: text for name, text in _plugin_texts(ctx).items() if name not in OWN_COMMANDS}
         sections = {
-            section: [(name, own.help) for name, own in OWN_COMMANDS.items() if own.section == section]
+            section: [(name, command.help) for name, command in OWN_COMMANDS.items() if command.section == section]
             for section in SECTIONS
         }
         for section, rows in {**sections, "Commands of plugins": sorted(texts.items())}.items():
@@ -64,15 +64,15 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with ``incomplete``."""
-        found = [
+        matching = [
             CompletionItem(name, help=text) for name, text in sorted(_texts(ctx).items()) if name.startswith(incomplete)
         ]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        return [*matching, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def _texts(ctx: click.Context) -> dict[str, str]:
     """Return the names and help texts of all commands, without importing the commands."""
-    return {**_plugin_texts(ctx), **{name: own.help for name, own in OWN_COMMANDS.items()}}
+    return {**_plugin_texts(ctx), **{name: command.help for name, command in OWN_COMMANDS.items()}}
 
 
 def _plugin_texts(ctx: click.Context) -> dict[str, str]:
@@ -88,14 +88,14 @@ def _plugin_texts(ctx: click.Context) -> dict[str, str]:
 def _load(commands: OfferTable[Command], name: str) -> click.Command:
     command = commands.by_name(name)
     try:
-        loaded = command.load()
+        click_command = command.load()
     except PluginImportError:  # its text names the extra to install
         raise
     except Exception as error:  # a plugin may raise anything
         raise PluginError(f"command {name!r} of a plugin cannot be loaded: {error!r}") from error
-    if not isinstance(loaded, click.Command):
-        raise PluginError(f"command {name!r} of a plugin is not a click command but {loaded!r}")
-    return loaded
+    if not isinstance(click_command, click.Command):
+        raise PluginError(f"command {name!r} of a plugin is not a click command but {click_command!r}")
+    return click_command
 
 
 def _plugin_commands() -> OfferTable[Command]:
@@ -141,10 +141,10 @@ def run(arguments: list[str] | None = None) -> int:
     """
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])
-    given = sys.argv[1:] if arguments is None else arguments
-    as_json = not {"--json", "-J"}.isdisjoint(given)
+    argv = sys.argv[1:] if arguments is None else arguments
+    as_json = not {"--json", "-J"}.isdisjoint(argv)
     try:
-        with app.make_context("stratalog", list(given), obj=make_output) as context:  # for plugins' commands
+        with app.make_context("stratalog", list(argv), obj=make_output) as context:  # for plugins' commands
             result = app.invoke(context)
         sys.stdout.flush()  # a failed write is an error of this run
     except click.exceptions.Exit as stop:  # raised after --help and --version

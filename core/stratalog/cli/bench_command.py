@@ -18,7 +18,7 @@ import click
 
 from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.cli.signal_handlers import interrupted_by_sigterm
+from stratalog.cli.signal_handlers import interrupt_on_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
@@ -45,7 +45,7 @@ _COLUMNS: Final = ("what", "figure", "unit", "slowest_1_percent", "detail")
 class Figure:
     """One measured value; ``slowest`` is the 99th percentile of the single measurements, in the same unit."""
 
-    what: str
+    name: str
     figure: float
     unit: str
     slowest: float | None = None
@@ -99,7 +99,7 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
         raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit on this disk: use a smaller --size", str(parent))
     name = f"stratalog-bench-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(interrupted_by_sigterm())
+        stack.enter_context(interrupt_on_sigterm())
         folder = parent / name
         folder.mkdir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -108,21 +108,21 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
         tier = None
         if store is not None:
             tier = stack.enter_context(_prefix(TierPlace(store, place.config, place.tier_options), name))
-        done = list[Figure]()
+        figures = list[Figure]()
         run = _Run(folder, replace(place, tier=tier), value_bytes, compression, threads)
         for figure in run.figures(size_mib << 20):
-            output.note(f"{figure.what}: {figure.figure:,.4g} {figure.unit}")
-            done.append(figure)
-    output.table("bench", _COLUMNS, [_row(figure) for figure in done])
+            output.note(f"{figure.name}: {figure.figure:,.4g} {figure.unit}")
+            figures.append(figure)
+    output.table("bench", _COLUMNS, [_row(figure) for figure in figures])
     return 0
 
 
 def _row(figure: Figure) -> tuple[object, ...]:
-    slowest = None if figure.slowest is None else _rounded(figure.slowest)
-    return figure.what, _rounded(figure.figure), figure.unit, slowest, figure.detail
+    slowest = None if figure.slowest is None else _round(figure.slowest)
+    return figure.name, _round(figure.figure), figure.unit, slowest, figure.detail
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Round to four digits: further digits would differ in each run."""
     return float(f"{value:.4g}")
 
@@ -148,7 +148,7 @@ class _Run:
             yield self._durable_threads(engine)
             yield self._read(log)
             yield self._fetch(log)
-            yield from self._finding(log)
+            yield from self._find(log)
             if self._place.tier is not None:
                 yield self._offload(engine, log)
         if self._place.tier is not None:
@@ -172,28 +172,28 @@ class _Run:
                 self._files.write(descriptor, number * _SMALL_BYTES, block)
                 self._files.sync(descriptor)
 
-            times = self._each(write)
+            times = self._measure(write)
         finally:
             self._files.close(descriptor)
         return _latency("write 4 KiB and fsync", times, "the disk alone: no durable append is faster")
 
     def _append(self, log: Log, size_bytes: int) -> Figure:
-        count, began = 0, self._clock.monotonic_ns()
+        count, began_ns = 0, self._clock.monotonic_ns()
         while sum(segment.size_bytes for segment in log.view().segments) < size_bytes:
             log.append(self._records)
             count += len(self._records)
-        return self._rate("append", count, began, f"{_RECORDS_A_CALL} records a call, to the page cache")
+        return self._rate("append", count, began_ns, f"{_RECORDS_A_CALL} records a call, to the page cache")
 
     def _durable(self, log: Log) -> Figure:
-        times = self._each(lambda _: log.append(self._records[:1], durability="durable"))
+        times = self._measure(lambda _: log.append(self._records[:1], durability="durable"))
         return _latency("append durably", times, "one record a call, one thread")
 
     def _durable_threads(self, engine: Engine) -> Figure:
-        counts, began = [0] * self._threads, self._clock.monotonic_ns()
+        counts, began_ns = [0] * self._threads, self._clock.monotonic_ns()
 
         def work(number: int) -> None:
             log = engine.log("durable", number)
-            while not counts[number] or self._clock.monotonic_ns() - began < _ENOUGH_NS:
+            while not counts[number] or self._clock.monotonic_ns() - began_ns < _ENOUGH_NS:
                 log.append(self._records[:1], durability="durable")
                 counts[number] += 1
 
@@ -202,7 +202,7 @@ class _Run:
             worker.start()
         for worker in workers:
             worker.join()
-        return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
+        return self._rate("append durably, in threads", sum(counts), began_ns, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
         """Open a reader of ``tier`` with empty caches, without the disk cache that the settings name."""
@@ -211,64 +211,66 @@ class _Run:
         return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
 
     def _read(self, log: LogReader, where: str = "") -> Figure:
-        began = self._clock.monotonic_ns()
+        began_ns = self._clock.monotonic_ns()
         count = sum(1 for _ in log.records(isolation="log_end"))
-        return self._rate(f"{where}read records", count, began, "as Record objects")
+        return self._rate(f"{where}read records", count, began_ns, "as Record objects")
 
     def _fetch(self, log: LogReader, where: str = "") -> Figure:
-        began, offset, moved = self._clock.monotonic_ns(), 0, 0
+        began_ns, offset, fetched_bytes = self._clock.monotonic_ns(), 0, 0
         while True:
             with log.fetch(offset, _FETCH_BYTES, "log_end") as fetched:
                 if not fetched.size_bytes:
                     break
-                moved += fetched.size_bytes
+                fetched_bytes += fetched.size_bytes
                 offset = fetched.next_offset
-        seconds = self._seconds(began)
-        return Figure(f"{where}fetch", moved / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
+        seconds = self._seconds(began_ns)
+        return Figure(f"{where}fetch", fetched_bytes / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
 
-    def _finding(self, log: LogReader) -> Iterator[Figure]:
+    def _find(self, log: LogReader) -> Iterator[Figure]:
         end = log.offsets().log_end
-        began, count = self._clock.monotonic_ns(), 0
-        while not count or self._clock.monotonic_ns() - began < _ENOUGH_NS:
+        began_ns, count = self._clock.monotonic_ns(), 0
+        while not count or self._clock.monotonic_ns() - began_ns < _ENOUGH_NS:
             with log.fetch(secrets.randbelow(end), 1):
                 count += 1
-        yield self._rate("find by offset", count, began, "one batch each, anywhere in the log")
+        yield self._rate("find by offset", count, began_ns, "one batch each, anywhere in the log")
 
     def _offload(self, engine: Engine, log: Log) -> Figure:
         log.roll()
-        began = self._clock.monotonic_ns()
-        moved = sum(result.size_bytes for result in engine.offload([log.name]))
-        return Figure("offload", moved / 1e6 / self._seconds(began), "MB/s", detail="to the tier, roots included")
+        began_ns = self._clock.monotonic_ns()
+        offloaded_bytes = sum(result.size_bytes for result in engine.offload([log.name]))
+        return Figure(
+            "offload", offloaded_bytes / 1e6 / self._seconds(began_ns), "MB/s", detail="to the tier, roots included"
+        )
 
     def _recovery(self) -> Figure:
         """Measure the recovery after a simulated crash: without the files of a clean shutdown."""
         for path in (self._folder / CLEAN_SHUTDOWN_FILE, self._folder / RECOVERY_POINTS_FILE):
             path.unlink(missing_ok=True)
         size_bytes = sum(path.stat().st_size for path in self._folder.rglob("*.log"))
-        began = self._clock.monotonic_ns()
+        began_ns = self._clock.monotonic_ns()
         with self._engine():
-            seconds = self._seconds(began)
+            seconds = self._seconds(began_ns)
         return Figure("recover", size_bytes / 1e6 / seconds, "MB/s", detail="as after a crash, every batch checked")
 
     # --- how -----------------------------------------------------------------------------------------------------------
 
-    def _each(self, work: Callable[[int], object]) -> list[float]:
+    def _measure(self, work: Callable[[int], object]) -> list[float]:
         """Call ``work`` at least once, until about a second has passed; return the duration of each call in ms."""
-        times, began = list[float](), self._clock.monotonic_ns()
-        while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS or not times:
+        times, began_ns = list[float](), self._clock.monotonic_ns()
+        while (start_ns := self._clock.monotonic_ns()) - began_ns < _ENOUGH_NS or not times:
             work(len(times))
-            times.append((self._clock.monotonic_ns() - start) / 1e6)
+            times.append((self._clock.monotonic_ns() - start_ns) / 1e6)
         return times
 
-    def _rate(self, what: str, count: int, began_ns: int, detail: str) -> Figure:
-        return Figure(what, count / self._seconds(began_ns), "records/s", detail=detail)
+    def _rate(self, name: str, count: int, began_ns: int, detail: str) -> Figure:
+        return Figure(name, count / self._seconds(began_ns), "records/s", detail=detail)
 
     def _seconds(self, began_ns: int) -> float:
         return max(self._clock.monotonic_ns() - began_ns, 1) / 1e9
 
 
-def _latency(what: str, times: list[float], detail: str) -> Figure:
-    return Figure(what, statistics.median(times), "ms", sorted(times)[len(times) * 99 // 100], detail)
+def _latency(name: str, times: list[float], detail: str) -> Figure:
+    return Figure(name, statistics.median(times), "ms", sorted(times)[len(times) * 99 // 100], detail)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, size_text
-from stratalog.cli.signal_handlers import interrupted_by_sigterm
+from stratalog.cli.signal_handlers import interrupt_on_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
@@ -63,8 +63,8 @@ class DemoStep:
 
     def counts(self) -> dict[str, int]:
         """Return the number of requests to the store by kind, without kinds that were not used."""
-        counted = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
-        return {kind: count for kind, count in counted.items() if count}
+        count_by_kind = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
+        return {kind: count for kind, count in count_by_kind.items() if count}
 
     def requests_text(self) -> str:
         """Return the number of requests to the store by kind, as one line of text."""
@@ -100,7 +100,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
     The exit code is 1 if a record that is read back differs.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(interrupted_by_sigterm())
+        stack.enter_context(interrupt_on_sigterm())
         folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
         if not keep:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -116,8 +116,8 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
             _make_bucket(Path(uri.removeprefix("file://")))
         run = DemoRun(output, folder, uri, options)
         try:
-            run.kafka_directory()
-            run.own_records(records)
+            run.move_kafka_directory()
+            run.append_and_read_back(records)
         except DemoMismatchError as error:
             output.note(f"FAILED: {error}")
             return 1
@@ -136,7 +136,7 @@ class DemoRun:
 
     # --- a real Kafka directory ------------------------------------------------------------------------------------
 
-    def kafka_directory(self) -> None:
+    def move_kafka_directory(self) -> None:
         """Offload and evict a broker's directory, and read it back; raise DemoMismatchError if a record differs."""
         directory = self._unpack()
         with self._engine(directory) as engine:
@@ -161,7 +161,7 @@ class DemoRun:
 
     # --- records of its own -----------------------------------------------------------------------------------------
 
-    def own_records(self, count: int) -> None:
+    def append_and_read_back(self, count: int) -> None:
         """Append, offload and read back ``count`` records; raise DemoMismatchError if a record differs."""
         with self._engine(self._folder / "own") as engine:
             settings = {"segment.bytes": OWN_SEGMENT_BYTES}
@@ -169,7 +169,7 @@ class DemoRun:
             with self._step(f"append {count:,} records", engine) as step:
                 with self._output.progress("appending", count) as bar:
                     for number in range(0, count, RECORDS_AT_ONCE):
-                        batch = [_record(at) for at in range(number, min(count, number + RECORDS_AT_ONCE))]
+                        batch = [_record(index) for index in range(number, min(count, number + RECORDS_AT_ONCE))]
                         partition = number // RECORDS_AT_ONCE % OWN_PARTITIONS
                         engine.log(OWN_TOPIC, partition).append(batch)
                         bar.advance(len(batch))
@@ -179,30 +179,30 @@ class DemoRun:
                 engine.log(OWN_TOPIC, partition).roll()
             self._tier_and_evict(engine)
             self._note_logs(engine)
-        self._from_bucket(count)
+        self._read_bucket(count)
 
-    def _from_bucket(self, count: int) -> None:
-        began = self._clock.monotonic_ns()
+    def _read_bucket(self, count: int) -> None:
+        began_ns = self._clock.monotonic_ns()
         with open_reader(self._uri, tier_options=self._options) as reader:
-            seen = size = 0
+            record_count = size_bytes = 0
             with self._output.progress("reading the bucket", count) as bar:
                 for partition in reader.topics()[OWN_TOPIC].partitions:
                     log = reader.log(OWN_TOPIC, partition)
-                    size += sum(segment.size_bytes for segment in log.segments())
+                    size_bytes += sum(segment.size_bytes for segment in log.segments())
                     numbers = _numbers(partition, count)
                     for columns in log.columns():
                         expected = [_value(next(numbers)) for _ in range(columns.count)]
                         if columns.values() != expected:
                             raise DemoMismatchError(f"{log.name} differs at offset {columns.offset[0]} and after it")
-                        seen += columns.count
+                        record_count += columns.count
                         bar.advance(columns.count)
             assert reader.tier is not None
             requests = reader.tier.metrics().store
-        if seen != count:
-            raise DemoMismatchError(f"{count:,} records were appended, {seen:,} came back from the bucket")
-        seconds = (self._clock.monotonic_ns() - began) / 1e9
-        self._steps.append(DemoStep("read the bucket alone", seconds, seen, size, requests))
-        self._output.note(f"{seen:,} records came back from the bucket alone, each with the value it had")
+        if record_count != count:
+            raise DemoMismatchError(f"{count:,} records were appended, {record_count:,} came back from the bucket")
+        seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+        self._steps.append(DemoStep("read the bucket alone", seconds, record_count, size_bytes, requests))
+        self._output.note(f"{record_count:,} records came back from the bucket alone, each with the value it had")
 
     # --- both -------------------------------------------------------------------------------------------------------
 

@@ -118,11 +118,11 @@ class LogPlace:
 
         Raise LogDirNotFoundError if a directory contains only files of other programs.
         """
-        known = self.settings()
-        check_named(self.directories, known)
-        for directory in self.directories or known.engine.log_dirs:
+        configured = self.settings()
+        check_named(self.directories, configured)
+        for directory in self.directories or configured.engine.log_dirs:
             check_no_other_files(Path(directory))
-        self._check_options(self.tier or known.engine.tier)
+        self._check_options(self.tier or configured.engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
         services = dict.fromkeys((*settings.engine.services, *more_services))
         settings = dataclasses.replace(settings, engine=dataclasses.replace(settings.engine, services=tuple(services)))
@@ -142,14 +142,19 @@ class LogPlace:
         directories of the settings. ``allow_offline`` is passed to ``open_settled``. Raise ConfigError if neither the
         options nor the settings give a location.
         """
-        known = self.settings()
-        tier = self.tier or known.engine.tier
+        settings = self.settings()
+        tier = self.tier or settings.engine.tier
         self._check_options(tier)
-        directories = self.directories or (() if self.tier else known.engine.log_dirs)
+        directories = self.directories or (() if self.tier else settings.engine.log_dirs)
         if directories:
-            first, *others = directories
+            first_directory, *further_directories = directories
             return open_settled(
-                first, known, tier=tier, tier_options=self.tier_options, allow_offline=allow_offline, others=others
+                first_directory,
+                settings,
+                tier=tier,
+                tier_options=self.tier_options,
+                allow_offline=allow_offline,
+                others=further_directories,
             )
         if tier is None:
             raise ConfigError("no logs are named: add --dir DIRECTORY, --tier URI, or both")
@@ -177,7 +182,7 @@ class TierPlace:
         return read_settings(self.config, os.environ)
 
     @contextmanager
-    def opened(self, *, read_only: bool) -> Iterator[Tier]:
+    def open_tier(self, *, read_only: bool) -> Iterator[Tier]:
         """Return a context manager that yields the tier, opened without a reader or an engine, and closes it."""
         with (
             open_host(self.settings()) as host,
@@ -187,7 +192,7 @@ class TierPlace:
 
     def check_logs(self) -> None:
         """Raise ConfigError if the tier has no logs, for example because the URI has a wrong prefix."""
-        with self.opened(read_only=True) as tier:
+        with self.open_tier(read_only=True) as tier:
             if not tier.logs():
                 raise ConfigError(
                     f"there are no logs in {self.uri}: correct the URI, or if the manifests of the tier are lost, run "
@@ -242,12 +247,12 @@ class NamedDirectories:
     @property
     def path(self) -> str:
         """The only directory, for a command that writes to one; UsageError if there are none or several."""
-        first, *others = self.paths
-        if others:
+        first_path, *further_paths = self.paths
+        if further_paths:
             raise click.UsageError(
-                f"the command writes to one log directory, and several are named: {first} {others[0]}"
+                f"the command writes to one log directory, and several are named: {first_path} {further_paths[0]}"
             )
-        return first
+        return first_path
 
 
 def directory_options(metavar: str, described: str) -> Callable[[CommandFunction], CommandFunction]:
@@ -270,9 +275,9 @@ json_option = option_group(
 """``--json``: passed to the command as ``output``."""
 
 
-def count_option(what: str) -> Callable[[CommandFunction], CommandFunction]:
+def count_option(results: str) -> Callable[[CommandFunction], CommandFunction]:
     """Return the option ``--count``, passed to the command as ``limit``: the maximum number of results."""
-    return click.option("--count", "-c", "limit", type=MANY, metavar="N", help=f"Stop after N {what}.")
+    return click.option("--count", "-c", "limit", type=MANY, metavar="N", help=f"Stop after N {results}.")
 
 
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
@@ -297,25 +302,25 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
     """
     assert reader.tier is not None
     names = [
-        found
-        for found in reader.tier.logs()
-        if topic in {None, found.log.topic} and partition in {None, found.log.partition}
+        name
+        for name in reader.tier.logs()
+        if topic in {None, name.log.topic} and partition in {None, name.log.partition}
     ]
     if topic is not None and not names:
-        wanted = topic if partition is None else TopicPartition(topic, partition)
-        raise unknown_topic(wanted, (found.log for found in reader.tier.logs()), reader.tier.uri)
-    return [reader.tier.log(*found) for found in names]
+        requested = topic if partition is None else TopicPartition(topic, partition)
+        raise unknown_topic(requested, (name.log for name in reader.tier.logs()), reader.tier.uri)
+    return [reader.tier.log(*name) for name in names]
 
 
-def of_topics(
-    names: Sequence[TierLogName], topics: Collection[str], uri: str, others: Sequence[TierLogName] = ()
+def select_topics(
+    names: Sequence[TierLogName], topics: Collection[str], uri: str, further_names: Sequence[TierLogName] = ()
 ) -> list[TierLogName]:
     """Return those of the names that belong to ``topics``; () means all topics.
 
     Raises:
-        UnknownTopicError: a topic is neither in ``names`` nor in ``others``, the further logs of the tier at ``uri``.
+        UnknownTopicError: a topic is neither in ``names`` nor in ``further_names``, other logs of the tier at ``uri``.
     """
-    known = {name.log.topic for name in (*names, *others)}
-    for topic in sorted(set(topics) - known):
-        raise unknown_topic(topic, known, uri)
+    known_topics = {name.log.topic for name in (*names, *further_names)}
+    for topic in sorted(set(topics) - known_topics):
+        raise unknown_topic(topic, known_topics, uri)
     return [name for name in names if not topics or name.log.topic in topics]

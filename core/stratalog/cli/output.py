@@ -92,13 +92,13 @@ class Output:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
             return
-        listed = [list(row) for row in rows]
+        cells = [list(row) for row in rows]
         self.line(title)
-        if self._out.is_terminal and listed:
-            self._print_fitting(*_filled(columns, listed))
+        if self._out.is_terminal and cells:
+            self._print_fitting(*_drop_empty_columns(columns, cells))
             return
-        self._out.print(_table(columns, listed))
-        if not listed:
+        self._out.print(_table(columns, cells))
+        if not cells:
             self.note("nothing to show")
 
     def table_of(self, title: str, columns: Columns[T], items: Iterable[T]) -> None:
@@ -124,7 +124,7 @@ class Output:
         for row in rows:
             self.line("")
             for column, value in zip(columns, row, strict=True):
-                if text := printable(shown(value)):
+                if text := printable(cell_text(value)):
                     self.line(f" {column.replace('_', ' '):{width}}  {text}")
         self.line("")
 
@@ -156,16 +156,16 @@ class Output:
         if not self._out.is_terminal:
             yield self._print_tables
             return
-        with Live(console=self._out, auto_refresh=False, vertical_overflow="crop") as shown_now:
+        with Live(console=self._out, auto_refresh=False, vertical_overflow="crop") as screen:
 
             def show(heading: str, tables: Sequence[TitledTable]) -> None:
                 lines = self._out.height - _LIVE_LINES * len(tables) - 1
                 parts: list[RenderableType] = [Text(printable(heading))]
                 for title, columns, rows in tables:
-                    most = max(lines // len(tables), 1)
-                    left = f", {len(rows) - most} more not shown" if len(rows) > most else ""
-                    parts += [Text(f"{title}{left}"), _table(columns, rows[:most], no_wrap=True)]
-                shown_now.update(Group(*parts), refresh=True)
+                    row_limit = max(lines // len(tables), 1)
+                    omitted = f", {len(rows) - row_limit} more not shown" if len(rows) > row_limit else ""
+                    parts += [Text(f"{title}{omitted}"), _table(columns, rows[:row_limit], no_wrap=True)]
+                screen.update(Group(*parts), refresh=True)
 
             yield show
 
@@ -176,28 +176,28 @@ class Output:
         self.flush()
 
     @contextmanager
-    def progress(self, what: str, total: float) -> Iterator[Steps]:
+    def progress(self, label: str, total: float) -> Iterator[Steps]:
         """Return a context manager that shows a progress bar if stderr is a terminal, and yields its ``Steps``.
 
         The number of finished steps is added to a KeyboardInterrupt as a note.
         """
         with self._bar(TaskProgressColumn(), TimeRemainingColumn()) as bar:
-            steps = Steps(bar, what, total)
+            steps = Steps(bar, label, total)
             try:
                 yield steps
             except KeyboardInterrupt as stop:
-                stop.add_note(f"{what}: {steps.done:,.0f} of {steps.total:,.0f} done; {_AGAIN}")
+                stop.add_note(f"{label}: {steps.done:,.0f} of {steps.total:,.0f} done; {_AGAIN}")
                 raise
 
     @contextmanager
-    def bytes_progress(self, what: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
+    def bytes_progress(self, label: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
         """Return a context manager that shows progress in bytes on one line if stderr is a terminal.
 
         The context manager yields the ``Progress`` callback for the work. Ctrl-C stops all threads that call the
         callback. The number of finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
         """
         with self._bar(*BYTE_COLUMNS) as bar:
-            progress = ByteProgress(bar, what)
+            progress = ByteProgress(bar, label)
 
             def interrupt(number: int, frame: FrameType | None) -> None:
                 progress.stop()  # Python raises KeyboardInterrupt only in the main thread
@@ -207,8 +207,8 @@ class Output:
                 try:
                     yield progress
                 except KeyboardInterrupt as stop:
-                    done = f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}"
-                    stop.add_note(f"{what}: {done} done; {advice}")
+                    progress_text = f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}"
+                    stop.add_note(f"{label}: {progress_text} done; {advice}")
                     raise
 
     def _bar(self, *columns: ProgressColumn) -> Bar:
@@ -222,15 +222,17 @@ class Output:
         )
 
 
-def _filled(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
+def _drop_empty_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> tuple[list[str], list[list[object]]]:
     """Return the columns, and their cells in all rows, without the columns whose cells are all empty."""
-    filled = [index for index in range(len(columns)) if any(shown(row[index]) for row in rows)]
-    return [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
+    filled_indexes = [index for index in range(len(columns)) if any(cell_text(row[index]) for row in rows)]
+    return [columns[index] for index in filled_indexes], [[row[index] for index in filled_indexes] for row in rows]
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
     """Return the number of characters that each column needs for its heading and its cells."""
-    cells = [[cell_len(printable(shown(row[index]))) for row in rows] for index in range(len(headings))]
+    cells = [[cell_len(printable(cell_text(row[index]))) for row in rows] for index in range(len(headings))]
     return [max(len(heading), *sizes) for heading, sizes in zip(headings, cells, strict=True)]
 
 
@@ -250,7 +252,7 @@ def _table(
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        cells = [printable(shown(row[index])) for row in rows]
+        cells = [printable(cell_text(row[index])) for row in rows]
         is_cut = index == 0 or (index == len(columns) - 1 and not numeric)
         heading = column.replace("_", " ")
         table.add_column(
@@ -261,16 +263,16 @@ def _table(
             min_width=max(map(len, [column, *cells])) if no_wrap and not is_cut else None,
         )
     for row in rows:
-        table.add_row(*(Text(printable(shown(value))) for value in row))
+        table.add_row(*(Text(printable(cell_text(value))) for value in row))
     return table
 
 
 class Steps:
     """Progress of a command in steps, shown as a bar; ``done`` of ``total`` steps are finished."""
 
-    def __init__(self, bar: Bar, what: str, total: float) -> None:
+    def __init__(self, bar: Bar, label: str, total: float) -> None:
         self._bar, self.total, self.done = bar, total, 0.0
-        self._task = bar.add_task(what, total=total)
+        self._task = bar.add_task(label, total=total)
 
     def add(self, steps: float) -> None:
         """Increase the total number of steps by ``steps``."""
@@ -286,8 +288,8 @@ class Steps:
 class ByteProgress:
     """Progress of a command in bytes, shown as a bar: a ``Progress`` for the library's functions."""
 
-    def __init__(self, bar: Bar, what: str) -> None:
-        self._bar, self._task = bar, bar.add_task(what, total=None)
+    def __init__(self, bar: Bar, label: str) -> None:
+        self._bar, self._task = bar, bar.add_task(label, total=None)
         self.done_bytes = self.total_bytes = 0
         self._stopped = False
 
@@ -316,13 +318,13 @@ def moment(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
     try:
-        found = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+        time = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
 
 
-def shown(value: object) -> str:
+def cell_text(value: object) -> str:
     """Return a table cell as text: numbers with thousands separators, floats with one decimal, None as ""."""
     if value is None:
         return ""

@@ -25,10 +25,10 @@ class NumberRange(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the value as ``click.FloatRange`` does; raise BadParameter if it is not finite."""
-        found: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click declares and checks its types
-        if not math.isfinite(found):
+        number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click declares and checks its types
+        if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
-        return found
+        return number
 
 
 class NamedPath(click.Path):
@@ -48,15 +48,15 @@ class NamedPath(click.Path):
 def time_ms(text: str) -> int:
     """Parse a time in ISO 8601 or in milliseconds since 1970; return milliseconds since 1970, or raise BadParameter."""
     try:
-        found = int(text) if text.isdecimal() else unix_ms(datetime.fromisoformat(text))
+        timestamp_ms = int(text) if text.isdecimal() else unix_ms(datetime.fromisoformat(text))
     except ValueError:
         raise click.BadParameter(
             f"{text!r} is not a time: use ISO 8601, such as 2026-11-21T14:00:00Z (UTC if no zone is given), or "
             "milliseconds since 1970"
         ) from None
-    if not 0 <= found <= LONG_MAX:
+    if not 0 <= timestamp_ms <= LONG_MAX:
         raise click.BadParameter(f"{text!r} is not between 1970 and the last possible timestamp")
-    return found
+    return timestamp_ms
 
 
 @dataclass(frozen=True, slots=True)

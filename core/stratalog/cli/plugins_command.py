@@ -48,15 +48,26 @@ def plugins(output: Output, config: str | None) -> int:
     The exit code is 1 if a plugin failed, or if something is quarantined.
     """
     with open_host(read_settings(config, os.environ)) as host:
-        found, quarantined = host.registry.plugins(), host.opener.quarantined()
-    rows = [_core_row(), *(row for plugin in found for row in _rows(plugin, quarantined))]
+        infos, quarantined = host.registry.plugins(), host.opener.quarantined()
+    rows = [_core_row(), *(row for plugin in infos for row in _rows(plugin, quarantined))]
     output.table("plugins", _COLUMNS, rows)
-    return 1 if quarantined or any(plugin.error is not None for plugin in found) else 0
+    return 1 if quarantined or any(plugin.error is not None for plugin in infos) else 0
 
 
 def _core_row() -> tuple[object, ...]:
     core = OfferInfo("records", 1, extensions=(*records.EXTENSIONS, *page_codec.EXTENSIONS))
-    return ("stratalog", "stratalog", stratalog.__version__, "ok", "core", core.name, None, "", *_compiled(core), "")
+    return (
+        "stratalog",
+        "stratalog",
+        stratalog.__version__,
+        "ok",
+        "core",
+        core.name,
+        None,
+        "",
+        *_compiled_state(core),
+        "",
+    )
 
 
 def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError]) -> list[tuple[object, ...]]:
@@ -69,11 +80,11 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
             error = quarantined.get((kind, offer.name))
             status = str(plugin.status) if error is None else "quarantined"
             words = (kind, offer.name, offer.version, ", ".join(offer.capabilities))
-            rows.append((*base, status, *words, *_compiled(offer), "" if error is None else str(error)))
+            rows.append((*base, status, *words, *_compiled_state(offer), "" if error is None else str(error)))
     return rows
 
 
-def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:
+def _compiled_state(offer: OfferInfo) -> tuple[bool | None, str]:
     """Return the state of a component's compiled code, and the modules that are not compiled, with the reasons.
 
     The state is True if all compiled modules are used, False if some are missing, and None if the component has none.

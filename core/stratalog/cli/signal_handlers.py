@@ -26,7 +26,7 @@ def signal_handler(number: int, handler: Callable[[int, FrameType | None], objec
         signal.signal(number, before)
 
 
-def interrupted_by_sigterm() -> AbstractContextManager[None]:
+def interrupt_on_sigterm() -> AbstractContextManager[None]:
     """Return a context manager in which the first SIGTERM has the effect of Ctrl-C, and a second one ends the process.
 
     It is for commands that remove their files and objects at the end. In a thread other than the main thread, it does

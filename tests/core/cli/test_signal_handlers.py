@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.cli.signal_handlers import interrupted_by_sigterm
+from stratalog.cli.signal_handlers import interrupt_on_sigterm
 
 
 def test_a_handler_that_python_did_not_set_is_replaced_by_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_a_handler_that_python_did_not_set_is_replaced_by_the_default_one(monkey
     try:
         monkeypatch.setattr(signal, "signal", replacing)
         monkeypatch.setattr(signal, "getsignal", {signal.SIGINT: signal.default_int_handler}.get)
-        with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
+        with pytest.raises(KeyboardInterrupt), interrupt_on_sigterm():
             signal.raise_signal(signal.SIGTERM)
     finally:
         monkeypatch.undo()

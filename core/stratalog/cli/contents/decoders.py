@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from stratalog.cli.contents.values import Style, lines, pairs, plain_object, put_bytes, shown
+from stratalog.cli.contents.values import Style, bytes_text, lines, pairs, put_bytes, to_json_object
 from stratalog.cli.output import printable
 from stratalog.errors import InvalidRecordError
 from stratalog.model.messages.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
@@ -56,24 +56,24 @@ RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
 
 
 def decoder_of(
-    topic: str, chosen: Decoder | None, key: Decoder | None = None, usual: Style = Style.AUTO
+    topic: str, decoder: Decoder | None, key_decoder: Decoder | None = None, default_style: Style = Style.AUTO
 ) -> RecordDecoder:
     """Return the decoder of a topic's records.
 
     Args:
         topic: the topic; Kafka's internal topics have decoders of their own. "" if unknown.
-        chosen: decoder that is used for every topic; None selects one by ``topic``.
-        key: style of keys, if it differs from the style of values; ignored for internal topics.
-        usual: style of keys and values if ``chosen`` is None and ``topic`` is not internal.
+        decoder: decoder that is used for every topic; None selects one by ``topic``.
+        key_decoder: style of keys, if it differs from the style of values; ignored for internal topics.
+        default_style: style of keys and values if ``decoder`` is None and ``topic`` is not internal.
     """
     by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
-    wanted = chosen or by_topic.get(topic)
-    if wanted is Decoder.OFFSETS:
-        return partial(_decoded, _offsets)
-    if wanted is Decoder.TRANSACTIONS:
-        return partial(_decoded, _transactions)
-    style = Style(wanted) if wanted else usual
-    return partial(_styled, style, Style(key) if key else style)
+    selected = decoder or by_topic.get(topic)
+    if selected is Decoder.OFFSETS:
+        return partial(_decode_record, _offsets)
+    if selected is Decoder.TRANSACTIONS:
+        return partial(_decode_record, _transactions)
+    style = Style(selected) if selected else default_style
+    return partial(_show_bytes, style, Style(key_decoder) if key_decoder else style)
 
 
 def internal_topic(path: Path) -> str:
@@ -96,23 +96,23 @@ class _Plain:
 
     def item(self) -> dict[str, object]:
         """Return key, value and headers as a JSON object."""
-        found: dict[str, object] = {}
-        put_bytes(found, "key", self.record.key, self.key_style)
-        put_bytes(found, "value", self.record.value, self.style)
+        contents: dict[str, object] = {}
+        put_bytes(contents, "key", self.record.key, self.key_style)
+        put_bytes(contents, "value", self.record.value, self.style)
         headers = []
         for name, value in self.record.headers:
             header: dict[str, object] = {"key": name}
             put_bytes(header, "value", value, self._header_style)
             headers.append(header)
-        found["headers"] = headers
-        return {**found, "error": self.error} if self.error else found
+        contents["headers"] = headers
+        return {**contents, "error": self.error} if self.error else contents
 
     def lines(self) -> Iterator[str]:
         """Yield one line with key, value and headers, and a second line with ``error`` if it is not ""."""
         headers = "".join(
-            f"  {printable(name)}: {shown(value, self._header_style)}" for name, value in self.record.headers
+            f"  {printable(name)}: {bytes_text(value, self._header_style)}" for name, value in self.record.headers
         )
-        yield f"{shown(self.record.key, self.key_style)} = {shown(self.record.value, self.style)}{headers}"
+        yield f"{bytes_text(self.record.key, self.key_style)} = {bytes_text(self.record.value, self.style)}{headers}"
         if self.error:
             yield f"{_INDENT}cannot be read: {self.error}"
 
@@ -121,14 +121,14 @@ class _Plain:
         return Style.AUTO if self.style is Style.JSON else self.style
 
 
-def _styled(style: Style, key_style: Style, record: Record) -> _Plain:
-    found = _Plain(record, style, key_style)
+def _show_bytes(style: Style, key_style: Style, record: Record) -> _Plain:
+    contents = _Plain(record, style, key_style)
     if Style.JSON in {style, key_style}:
         try:
-            found.item()
+            contents.item()
         except InvalidRecordError as error:
             return _Plain(record, error=str(error))
-    return found
+    return contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +152,21 @@ class _Meaning:
     def item(self) -> dict[str, object]:
         """Return a JSON object with the field ``decoded``: an object of type, key, value and version of the value."""
         value = None if self.value is None else _value(self.value, brief=False)
-        decoded = {"type": self.kind, "key": plain_object(self.key), "value": value, "value_version": self.version}
+        decoded = {"type": self.kind, "key": to_json_object(self.key), "value": value, "value_version": self.version}
         return {"decoded": decoded}
 
     def lines(self) -> Iterator[str]:
         """Yield one line with type, key and value, then one line for each element of the value's lists of objects."""
-        head = f"{self.kind.lower()} {pairs(plain_object(self.key))}: "
+        head = f"{self.kind.lower()} {pairs(to_json_object(self.key))}: "
         if self.value is None:
             yield f"{head}tombstone"
             return
-        below = lines(_value(self.value, brief=True), _INDENT)
-        yield f"{head}{next(below)} (v{self.version})"
-        yield from below
+        value_lines = lines(_value(self.value, brief=True), _INDENT)
+        yield f"{head}{next(value_lines)} (v{self.version})"
+        yield from value_lines
 
 
-def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
+def _decode_record(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
     """Return the decoded contents of a record, or its bytes if ``read`` does not know the type or raises an error."""
     try:
         return read(record) or _Plain(record)
@@ -175,13 +175,13 @@ def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> Decod
 
 
 def _offsets(record: Record) -> _Meaning | None:
-    found = parse_offsets_record(record.key, record.value)
-    return None if found is None else _Meaning(found.kind.name, found.key, found.value, found.value_version)
+    parsed = parse_offsets_record(record.key, record.value)
+    return None if parsed is None else _Meaning(parsed.kind.name, parsed.key, parsed.value, parsed.value_version)
 
 
 def _transactions(record: Record) -> _Meaning | None:
-    found = parse_transaction_record(record.key, record.value)
-    return None if found is None else _Meaning("TRANSACTION_STATE", found.key, found.value, found.value_version)
+    parsed = parse_transaction_record(record.key, record.value)
+    return None if parsed is None else _Meaning("TRANSACTION_STATE", parsed.key, parsed.value, parsed.value_version)
 
 
 def _value(value: object, *, brief: bool) -> dict[str, object]:
@@ -189,7 +189,7 @@ def _value(value: object, *, brief: bool) -> dict[str, object]:
         raw: dict[str, object] = {}
         put_bytes(raw, "bytes", value, Style.HEX)
         return raw
-    item = plain_object(value, brief=brief)
+    item = to_json_object(value, brief=brief)
     if isinstance(value, GroupMetadata) and value.protocol_type == PROTOCOL_TYPE:
         item["members"] = [_member(member, brief=brief) for member in value.members]
     if isinstance(value, TransactionState) and value.status in set(TransactionStatus):
@@ -199,7 +199,7 @@ def _value(value: object, *, brief: bool) -> dict[str, object]:
 
 def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
     """Return a member as a JSON object, with its subscription and assignment parsed if possible."""
-    item = plain_object(member, brief=brief)
+    item = to_json_object(member, brief=brief)
     schemas: tuple[tuple[str, bytes, Schema[Any]], ...] = (  # Any: a schema for each name
         ("subscription", member.subscription, SUBSCRIPTION),
         ("assignment", member.assignment, ASSIGNMENT),
@@ -211,5 +211,5 @@ def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
             continue  # clients may write anything: show the bytes
         item.pop(name, None)
         item.pop(f"{name}_base64", None)
-        item[name] = {"version": version, **plain_object(content, brief=brief)}
+        item[name] = {"version": version, **to_json_object(content, brief=brief)}
     return item

@@ -17,8 +17,8 @@ def start_offset(log: LogReader, position: Start, end: int, isolation: Isolation
     if position.back is not None:
         return max(end - position.back, log_start)
     if position.time_ms is not None:
-        found = log.offset_for_timestamp(position.time_ms, isolation)
-        return end if found is None else found
+        offset = log.offset_for_timestamp(position.time_ms, isolation)
+        return end if offset is None else offset
     return position.offset or log_start
 
 

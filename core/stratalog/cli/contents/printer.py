@@ -35,13 +35,13 @@ class RecordPrinter:
         self._decoder = None if decoder is None else Decoder(decoder)
         self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
 
-    def to(self, output: Output, topic: str) -> Callable[[Record], None]:
+    def bind(self, output: Output, topic: str) -> Callable[[Record], None]:
         """Return a function that prints one record of ``topic``; raise UsageError for --format together with --json."""
         if self._template is not None:
             if output.as_json:
                 raise click.UsageError("--format and --json exclude each other: give one")
             return _write(Template(typed_bytes(self._template), topic, typed_bytes(self._null or "")))
-        decode = decoder_of(topic, self._decoder, self._key_decoder, usual=Style.TEXT)
+        decode = decoder_of(topic, self._decoder, self._key_decoder, default_style=Style.TEXT)
         if output.as_json:
             return lambda record: output.item({**_head(topic, record), **decode(record).item()})
 

@@ -41,9 +41,9 @@ class Template:
     def __init__(self, text: bytes, topic: str, null: bytes = b"") -> None:
         parts = _parts(topic.encode(), null)
         self._parts = list[Part]()
-        for token, plain in _TOKEN.findall(text):
-            if plain:
-                self._parts.append(partial(_plain, unescaped(plain)))
+        for token, literal in _TOKEN.findall(text):
+            if literal:
+                self._parts.append(partial(_write_literal, unescape(literal)))
             elif token in parts:
                 self._parts.append(parts[token])
             else:
@@ -54,7 +54,7 @@ class Template:
         return b"".join([part(record) for part in self._parts])
 
 
-def _plain(text: bytes, record: Record) -> bytes:
+def _write_literal(text: bytes, record: Record) -> bytes:
     del record
     return text
 
@@ -87,16 +87,16 @@ def _size(value: bytes | None) -> int:
     return -1 if value is None else len(value)
 
 
-def unescaped(text: bytes) -> bytes:
+def unescape(text: bytes) -> bytes:
     r"""Return the text with the escapes ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO`` (octal) replaced by their bytes.
 
     The ``\`` before another character is removed.
     """
 
-    def byte(found: re.Match[bytes]) -> bytes:
-        hexadecimal, octal, other = found.groups()
-        if other is not None:
-            return _NAMED.get(other, other)
+    def byte(match: re.Match[bytes]) -> bytes:
+        hexadecimal, octal, character = match.groups()
+        if character is not None:
+            return _NAMED.get(character, character)
         return bytes([(int(hexadecimal, 16) if hexadecimal else int(octal, 8)) & 0xFF])
 
     return _ESCAPE.sub(byte, text)

@@ -54,7 +54,7 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
     """
     text = None if data is None else as_text(data, style)
     if data is not None and style is Style.JSON:
-        target[name] = _parsed(data, name)
+        target[name] = _parse_json(data, name)
     elif data is None or text is not None:
         target[name] = text
     elif style is Style.HEX:
@@ -88,36 +88,36 @@ def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
         raise InvalidRecordError(f"{name} is not Unicode text: {error}") from error
 
 
-def _parsed(data: bytes, name: str) -> object:
+def _parse_json(data: bytes, name: str) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidRecordError(f"the {name} is not JSON: {error}") from error
 
 
-def shown(data: bytes | None, style: Style = Style.AUTO, most: int | None = None) -> str:
+def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: int | None = None) -> str:
     """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
 
-    A long value is cut after ``most`` characters. If ``most`` is None, the limit is ``SHOWN_CHARACTERS`` on a terminal,
-    and a pipe or a file gets the whole value. With ``Style.BASE64``, the value is never cut, and only its base64 digits
-    are shown.
+    A long value is cut after ``limit_characters`` characters. If ``limit_characters`` is None, the limit is
+    ``SHOWN_CHARACTERS`` on a terminal, and a pipe or a file gets the whole value. With ``Style.BASE64``, the value is
+    never cut, and only its base64 digits are shown.
     """
     if data is None:
         return "null"
     if style is Style.BASE64:
         return base64.b64encode(data).decode()
     text = as_text(data, style)
-    limit = most or (SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1))
+    limit = limit_characters or (SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1))
     if text is None:
-        whole, cut = data.hex(), data[: limit // 2].hex()
-        begin = f"0x{cut}"
+        full_text, cut_text = data.hex(), data[: limit // 2].hex()
+        shown_text = f"0x{cut_text}"
     elif style is Style.JSON or _is_json(text):
-        whole, cut = text, text[:limit]
-        begin = printable(cut)
+        full_text, cut_text = text, text[:limit]
+        shown_text = printable(cut_text)
     else:
-        whole, cut = text, text[:limit]
-        begin = printable(json.dumps(cut, ensure_ascii=False))
-    return begin if len(cut) == len(whole) else f"{begin}... ({len(data):,} bytes)"
+        full_text, cut_text = text, text[:limit]
+        shown_text = printable(json.dumps(cut_text, ensure_ascii=False))
+    return shown_text if len(cut_text) == len(full_text) else f"{shown_text}... ({len(data):,} bytes)"
 
 
 def _is_json(text: str) -> bool:
@@ -131,33 +131,33 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def plain(value: object, *, brief: bool = False) -> object:
+def to_json_value(value: object, *, brief: bool = False) -> object:
     """Return a value in a form that JSON can represent.
 
     A structure becomes an object; ``put_bytes`` adds its fields of bytes. A UUID becomes base64 as in Kafka, and the
     zero UUID becomes null. ``brief`` leaves out fields that have their default value.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        found: dict[str, object] = {}
+        json_object: dict[str, object] = {}
         for field in fields(value):
             content = getattr(value, field.name)
             if brief and content == field.default:
                 continue
             if isinstance(content, bytes):
-                put_bytes(found, field.name, content)
+                put_bytes(json_object, field.name, content)
             else:
-                found[field.name] = plain(content, brief=brief)
-        return found
+                json_object[field.name] = to_json_value(content, brief=brief)
+        return json_object
     if isinstance(value, uuid.UUID):
         return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=") if value.int else None
-    return [plain(item, brief=brief) for item in value] if isinstance(value, tuple | list) else value
+    return [to_json_value(item, brief=brief) for item in value] if isinstance(value, tuple | list) else value
 
 
-def plain_object(structure: object, *, brief: bool = False) -> dict[str, object]:
-    """Return a structure as a JSON object, converted as by ``plain``."""
-    found = plain(structure, brief=brief)
-    assert isinstance(found, dict)
-    return found
+def to_json_object(structure: object, *, brief: bool = False) -> dict[str, object]:
+    """Return a structure as a JSON object, converted as by ``to_json_value``."""
+    json_value = to_json_value(structure, brief=brief)
+    assert isinstance(json_value, dict)
+    return json_value
 
 
 def pairs(value: Mapping[str, object]) -> str:

@@ -98,17 +98,17 @@ def consume(
         raise click.UsageError("--from, --from-time and --tail exclude each other: give one")
     if follow and (end is not None or end_ms is not None):
         raise click.UsageError("--follow has no end: leave out --to and --to-time")
-    printed = printer.to(output, topic)
+    print_record = printer.bind(output, topic)
     if group == "":
         raise click.UsageError("the name of the group is empty: give --group NAME, or leave out --group")
     if group is not None:
-        others = (partition, start, start_ms, end, end_ms, tail, key)
-        if any(other is not None for other in others):
+        position_options = (partition, start, start_ms, end, end_ms, tail, key)
+        if any(option is not None for option in position_options):
             raise click.UsageError(
                 "--group resumes from committed offsets: leave out --partition, --from, --from-time, --to, --to-time, "
                 "--tail and --key"
             )
-        _consume_group(place, output, topic, group, limit, isolation, printed, follow=follow)
+        _consume_group(place, output, topic, group, limit, isolation, print_record, follow=follow)
         return
     if start is None:
         start = (
@@ -121,7 +121,7 @@ def consume(
         if follow:
             records = chain(records, span.new_records(reader, topic, output))
         for record in islice(records, limit):
-            printed(record)
+            print_record(record)
 
 
 def _partitions(reader: Reader, topic: str, partition: int | None) -> tuple[int, ...]:
@@ -186,8 +186,8 @@ class _Span:
     def _end_of(self, log: LogReader) -> int:
         end = log.offsets().bound(self._isolation)
         if self._end_ms is not None:
-            found = log.offset_for_timestamp(self._end_ms, self._isolation)
-            end = end if found is None else found
+            time_offset = log.offset_for_timestamp(self._end_ms, self._isolation)
+            end = end if time_offset is None else time_offset
         return end if self._end is None else min(end, self._end)
 
     def _first_of(self, log: LogReader, end: int) -> int:
@@ -201,15 +201,15 @@ class _Span:
         Records are counted, not offsets, because compaction and transactions leave gaps between offsets. If there are
         fewer records, return the log start.
         """
-        log_start, above, span = log.offsets().log_start, end, count
-        while above > log_start:
-            first = max(above - span, log_start)
-            found = deque[int](maxlen=count)
-            for record in self._read(log, first, above):
-                found.append(record.offset)
-            if len(found) == count:
-                return found[0]
-            count, above, span = count - len(found), first, span * 2
+        log_start, range_end, span = log.offsets().log_start, end, count
+        while range_end > log_start:
+            range_start = max(range_end - span, log_start)
+            offsets = deque[int](maxlen=count)
+            for record in self._read(log, range_start, range_end):
+                offsets.append(record.offset)
+            if len(offsets) == count:
+                return offsets[0]
+            count, range_end, span = count - len(offsets), range_start, span * 2
         return log_start
 
 
@@ -220,7 +220,7 @@ def _consume_group(
     group: str,
     limit: int | None,
     isolation: str,
-    printed: Callable[[Record], None],
+    print_record: Callable[[Record], None],
     *,
     follow: bool,
 ) -> None:
@@ -228,26 +228,26 @@ def _consume_group(
 
     After an error or an interruption, the offsets of the records that were printed before are committed too.
     """
-    done = dict[TopicPartition, int]()
+    next_offsets = dict[TopicPartition, int]()
     with (
         place.engine() as engine,
         engine.consumer(group=group, topics=[topic], isolation=isolation, auto_offset_reset="earliest") as consumer,
     ):
         try:
-            for name, record in islice(_polled(consumer, output) if follow else consumer, limit):
-                printed(record)
-                done[name] = record.offset + 1
+            for name, record in islice(_poll(consumer, output) if follow else consumer, limit):
+                print_record(record)
+                next_offsets[name] = record.offset + 1
         except BaseException:
-            consumer.commit(done)
+            consumer.commit(next_offsets)
             raise
         output.flush()
-        consumer.commit(done if follow else None)
+        consumer.commit(next_offsets if follow else None)
 
 
-def _polled(consumer: Consumer, output: Output) -> Iterator[tuple[TopicPartition, Record]]:
+def _poll(consumer: Consumer, output: Output) -> Iterator[tuple[TopicPartition, Record]]:
     while True:
-        found = consumer.poll(timeout_ms=POLL_MS)
-        for name, records in found.items():
+        records_by_partition = consumer.poll(timeout_ms=POLL_MS)
+        for name, records in records_by_partition.items():
             for record in records:
                 yield name, record
         output.flush()

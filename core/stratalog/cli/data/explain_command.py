@@ -67,8 +67,8 @@ def steps(log: LogReader, offset: int) -> Iterator[Step]:
     bounds = view.offsets
     names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
     facts: dict[str, object] = {name: getattr(bounds, name) for name in names}
-    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-    yield Step("view", said, facts)
+    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    yield Step("view", text, facts)
     if not bounds.log_start <= offset < bounds.log_end:
         where = "below the log start" if offset < bounds.log_start else "at or above the log end"
         yield Step("view", f"offset {offset} is {where}: no record", {"offset": offset}, found=False)
@@ -194,14 +194,15 @@ def _record(
 def _visible(view: LogView, batch: RecordBatch, record: Record, components: Components) -> Step:
     """Return the step that shows the record, and the isolation levels that see the record."""
     offset = record.offset
-    gone = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
+    hidden_ranges = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
     aborted = any(
-        found.producer_id == batch.producer_id and found.first_offset <= offset <= found.last_offset for found in gone
+        transaction.producer_id == batch.producer_id and transaction.first_offset <= offset <= transaction.last_offset
+        for transaction in hidden_ranges
     )
     uncommitted = offset < view.offsets.high_watermark
     committed = offset < view.offsets.last_stable and not aborted
-    why = "its transaction was aborted" if aborted else "it is above the last stable offset"
-    hidden = "" if committed else f"; hidden from read_committed: {why}"
+    reason = "its transaction was aborted" if aborted else "it is above the last stable offset"
+    hidden_note = "" if committed else f"; hidden from read_committed: {reason}"
     line = " ".join(record_lines(record, decoder_of(view.name.topic, None)))
     facts: dict[str, object] = {
         "timestamp_ms": record.timestamp_ms,
@@ -209,4 +210,4 @@ def _visible(view: LogView, batch: RecordBatch, record: Record, components: Comp
         "read_uncommitted": uncommitted,
         "read_committed": committed,
     }
-    return Step("record", f"{line}{hidden}", facts)
+    return Step("record", f"{line}{hidden_note}", facts)

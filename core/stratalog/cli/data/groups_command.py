@@ -57,18 +57,18 @@ def describe_group(place: LogPlace, output: Output, group: str) -> None:
     """
     with place.reader() as reader:
         groups = CommittedOffsets(reader)
-        committed = _checked(group, groups.committed(group), groups.groups())
-        rows = [_described(reader, name, found) for name, found in committed.items()]
+        committed = _require_committed(group, groups.committed(group), groups.groups())
+        rows = [_describe(reader, name, offset) for name, offset in committed.items()]
     columns = ("topic", "partition", "committed", "log_start", "high_watermark", "lag", "metadata")
     output.table(group, columns, rows)
 
 
-def _described(reader: Reader, name: TopicPartition, committed: CommittedOffset) -> tuple[object, ...]:
+def _describe(reader: Reader, name: TopicPartition, committed: CommittedOffset) -> tuple[object, ...]:
     if name not in reader.partitions():
         return (*name, committed.offset, None, None, None, committed.metadata)
     offsets = reader.log(*name).offsets()
-    behind = lag(offsets, committed.offset)
-    return (*name, committed.offset, offsets.log_start, offsets.high_watermark, behind, committed.metadata)
+    records_behind = lag(offsets, committed.offset)
+    return (*name, committed.offset, offsets.log_start, offsets.high_watermark, records_behind, committed.metadata)
 
 
 @groups.command("reset")
@@ -95,7 +95,7 @@ def reset_group(
     Stop the consumers of the group first: a running consumer commits its own position again.
     """
     with place.engine() as engine:
-        names = _partitions(engine, topics) if topics else list(_committed(engine, group))
+        names = _partitions(engine, topics) if topics else list(_read_committed(engine, group))
         old = engine.group_offsets(group)
         new = {name: nearest_offset(engine.log(*name), position) for name in names}
         if not dry_run:
@@ -115,26 +115,26 @@ def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> N
     Its consumers then start at the position that auto.offset.reset selects.
     """
     with place.engine() as engine:
-        committed = _committed(engine, group)
+        committed = _read_committed(engine, group)
         if not yes:
             confirm(f"Delete the offsets of group {group} for {len(committed)} partitions?")
         engine.delete_group(group)
     output.table("deleted", ("group", "partitions"), [(group, len(committed))])
 
 
-def _committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
+def _read_committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets of a group, sorted by partition; raise ConfigError if the group has none."""
-    return _checked(group, engine.group_offsets(group), engine.groups())
+    return _require_committed(group, engine.group_offsets(group), engine.groups())
 
 
-def _checked(
-    group: str, found: Mapping[TopicPartition, CommittedOffset], groups: Iterable[str]
+def _require_committed(
+    group: str, committed: Mapping[TopicPartition, CommittedOffset], groups: Iterable[str]
 ) -> dict[TopicPartition, CommittedOffset]:
-    if not found:
-        known = list(groups)
-        others = f"groups: {', '.join(known[:_NAMED])}" if known else "no group has any"
-        raise ConfigError(f"group {group} has no committed offsets; {others}")
-    return dict(sorted(found.items()))
+    if not committed:
+        names = list(groups)
+        hint = f"groups: {', '.join(names[:_NAMED])}" if names else "no group has any"
+        raise ConfigError(f"group {group} has no committed offsets; {hint}")
+    return dict(sorted(committed.items()))
 
 
 def _partitions(engine: Engine, topics: tuple[str, ...]) -> list[TopicPartition]:
@@ -142,6 +142,6 @@ def _partitions(engine: Engine, topics: tuple[str, ...]) -> list[TopicPartition]
 
     For a topic that does not exist, return its partition 0: the caller's ``Engine.log`` then raises UnknownTopicError.
     """
-    known = engine.topics()
-    numbers = {topic: known[topic].partitions if topic in known else (0,) for topic in topics}
+    infos = engine.topics()
+    numbers = {topic: infos[topic].partitions if topic in infos else (0,) for topic in topics}
     return [TopicPartition(topic, number) for topic in topics for number in numbers[topic]]

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 import click
 
-from stratalog.cli.contents.template import unescaped
+from stratalog.cli.contents.template import unescape
 from stratalog.cli.contents.values import bytes_of
 from stratalog.cli.options import LogPlace, choice_option, json_option, place_options
 from stratalog.cli.output import Output
@@ -97,7 +97,9 @@ class RecordInput:
                     yield [(None, self._line(line)) for line in lines]
                 else:
                     yield [
-                        self._parsed(line, file.name, number + at) for at, line in enumerate(lines, 1) if line.strip()
+                        self._parse(line, file.name, number + index)
+                        for index, line in enumerate(lines, 1)
+                        if line.strip()
                     ]
                 number += len(lines)
 
@@ -115,22 +117,22 @@ class RecordInput:
         key, mark, value = text.partition(self.separator)
         return self._record(key, value) if mark else self._record(None, text)
 
-    def _parsed(self, line: bytes, file: str, number: int) -> PartitionedRecord:
+    def _parse(self, line: bytes, file: str, number: int) -> PartitionedRecord:
         try:
-            found = json.loads(line)
-            if not isinstance(found, dict):
+            item = json.loads(line)
+            if not isinstance(item, dict):
                 raise InvalidRecordError("a record is a JSON object")
-            _check_fields(found, _RECORD_FIELDS, "key, value, headers, partition and timestamp_ms")
-            headers = _named_headers(found.get("headers") or [])
-            partition = found.get("partition")
+            _check_fields(item, _RECORD_FIELDS, "key, value, headers, partition and timestamp_ms")
+            headers = _parse_headers(item.get("headers") or [])
+            partition = item.get("partition")
             if partition is not None and type(partition) is not int:
                 raise InvalidRecordError(f"partition is an int, not {type(partition).__name__}")
-            key = bytes_of(found, "key")
+            key = bytes_of(item, "key")
             record = Record(
                 key=self.key if key is None else key,
-                value=bytes_of(found, "value"),
+                value=bytes_of(item, "value"),
                 headers=(*headers, *self.headers),
-                timestamp_ms=found.get("timestamp_ms", NO_TIMESTAMP),
+                timestamp_ms=item.get("timestamp_ms", NO_TIMESTAMP),
             )
         except json.JSONDecodeError as error:
             reason = f"no JSON at column {error.colno}: {error.msg}"
@@ -140,22 +142,22 @@ class RecordInput:
         return partition, record
 
 
-def _check_fields(found: Mapping[str, object], known: frozenset[str], usual: str) -> None:
+def _check_fields(item: Mapping[str, object], allowed: frozenset[str], advice: str) -> None:
     """Raise InvalidRecordError for an unknown field. Otherwise, a misspelt name would make the value null."""
-    if not found.keys() <= known:
-        unknown = next(name for name in found if name not in known)
-        raise InvalidRecordError(f"unknown field {unknown!r}: use {usual}")
+    if not item.keys() <= allowed:
+        unknown = next(name for name in item if name not in allowed)
+        raise InvalidRecordError(f"unknown field {unknown!r}: use {advice}")
 
 
-def _named_headers(given: object) -> Headers:
+def _parse_headers(headers: object) -> Headers:
     """Return the headers of a JSON object, which have the form of ``consume --json``, or raise InvalidRecordError."""
-    if not isinstance(given, list) or not all(isinstance(header, dict) for header in given):
+    if not isinstance(headers, list) or not all(isinstance(header, dict) for header in headers):
         raise InvalidRecordError('headers is a list of objects, such as [{"key": "name", "value": "text"}]')
-    for header in given:
+    for header in headers:
         _check_fields(header, _HEADER_FIELDS, "key and value")
         if not isinstance(header.get("key"), str):
             raise InvalidRecordError('a header has no name: add its name as the text "key"')
-    return tuple((header["key"], bytes_of(header, "value")) for header in given)
+    return tuple((header["key"], bytes_of(header, "value")) for header in headers)
 
 
 def _separator(context: click.Context, option: click.Parameter, value: str | None) -> bytes | None:
@@ -164,11 +166,11 @@ def _separator(context: click.Context, option: click.Parameter, value: str | Non
         return None
     if not value:
         raise click.BadParameter("the separator is empty: use at least one character")
-    return unescaped(typed_bytes(value))
+    return unescape(typed_bytes(value))
 
 
-def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> Headers:
-    return tuple((name, typed_bytes(value)) for name, value in map(split_setting, given))
+def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[str, ...]) -> Headers:
+    return tuple((name, typed_bytes(value)) for name, value in map(split_setting, settings))
 
 
 @click.command()
@@ -231,30 +233,30 @@ def produce(
     """
     if separator is not None and (key is not None or form != InputForm.LINES):
         raise click.UsageError("--key-separator splits lines: leave out --key, and use --input lines")
-    usual = RecordInput(
+    record_input = RecordInput(
         None if key is None else typed_bytes(key), separator, headers, None if null is None else typed_bytes(null)
     )
-    done, ended = dict[int, AppendTotals](), False
+    totals, is_complete = dict[int, AppendTotals](), False
     try:
         with place.engine() as engine, _progress(output, files) as appended:
             numbers = [name.partition for name in engine.partitions() if name.topic == topic]
             if not numbers:
                 engine.log(topic)  # raises UnknownTopicError, which names the directory
-            for records in usual.records(files or (sys.stdin.buffer,), InputForm(form)):
-                for number, group in _by_partition(records, numbers, partition).items():
+            for records in record_input.records(files or (sys.stdin.buffer,), InputForm(form)):
+                for number, group in _group_by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
-                        done.setdefault(number, AppendTotals()).add(result)
+                        totals.setdefault(number, AppendTotals()).add(result)
                 appended()
             engine.log(topic, numbers[0] if partition is None else partition)  # even if there are no lines
-        ended = True
+        is_complete = True
     finally:
-        if ended and not done:
-            done[partition or 0] = AppendTotals()
-        if done:
+        if is_complete and not totals:
+            totals[partition or 0] = AppendTotals()
+        if totals:
             output.table(
                 "appended",
                 ("topic", "partition", "records", "first_offset", "last_offset"),
-                [(topic, number, found.records, found.first, found.last) for number, found in sorted(done.items())],
+                [(topic, number, total.records, total.first, total.last) for number, total in sorted(totals.items())],
             )
 
 
@@ -285,20 +287,20 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
         yield from _append(log, records[middle:], durability)
 
 
-def _by_partition(
-    records: Iterable[PartitionedRecord], numbers: Sequence[int], chosen: int | None
+def _group_by_partition(
+    records: Iterable[PartitionedRecord], numbers: Sequence[int], only_partition: int | None
 ) -> dict[int, list[Record]]:
     """Return the records by partition. Records with neither a partition nor a key go to the first partition."""
-    found: dict[int, list[Record]] = {}
+    records_by_partition: dict[int, list[Record]] = {}
     for partition, record in records:
-        if chosen is not None:
-            number = chosen
+        if only_partition is not None:
+            number = only_partition
         elif partition is not None:
             number = partition
         else:
             number = numbers[0 if record.key is None else partition_of_key(record.key, len(numbers))]
-        found.setdefault(number, []).append(record)
-    return found
+        records_by_partition.setdefault(number, []).append(record)
+    return records_by_partition
 
 
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -306,18 +308,18 @@ def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
 
     If the file is a pipe, the available lines are yielded before the next lines arrive.
     """
-    rest: list[bytes] = []
+    incomplete_line: list[bytes] = []
     while data := _read(file):
-        *whole, last = data.split(b"\n")
-        if whole:
-            rest.append(whole[0])
-            whole[0], rest = b"".join(rest), []
-        if last:
-            rest.append(last)
-        for start in range(0, len(whole), LINES_AT_ONCE):
-            yield whole[start : start + LINES_AT_ONCE]
-    if rest:
-        yield [b"".join(rest)]
+        *complete_lines, last_piece = data.split(b"\n")
+        if complete_lines:
+            incomplete_line.append(complete_lines[0])
+            complete_lines[0], incomplete_line = b"".join(incomplete_line), []
+        if last_piece:
+            incomplete_line.append(last_piece)
+        for start in range(0, len(complete_lines), LINES_AT_ONCE):
+            yield complete_lines[start : start + LINES_AT_ONCE]
+    if incomplete_line:
+        yield [b"".join(incomplete_line)]
 
 
 def _read(file: BinaryIO) -> bytes:

@@ -74,18 +74,18 @@ def sql(
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """
     kind = _format_of(file)
-    with LogPlace((location,), tier, config, tier_options).reader() as reader, closing(_connected()) as connection:
+    with LogPlace((location,), tier, config, tier_options).reader() as reader, closing(_connect()) as connection:
         topics, datasets = reader.topics(), []
         counts = Counter(topic.lower() for topic in topics)
         if alike := [topic for topic in topics if counts[topic.lower()] > 1]:
             output.note(f"topics without a view, because DuckDB does not distinguish their names: {', '.join(alike)}")
-        for topic in (found for found in topics if found not in alike):
+        for topic in (name for name in topics if name not in alike):
             datasets.append(reader.topic(topic).dataset())
             connection.register(_RAW + topic, datasets[-1])
             connection.execute(f"create view {_name(topic)} as select * from {_name(_RAW + topic)}")  # noqa: S608 - quoted
         try:
-            for given in values:
-                _add_values(connection, given, topics)
+            for option in values:
+                _add_values(connection, option, topics)
             _print(connection, query, output, kind, file, as_csv=as_csv)
         except _duckdb().Error as error:
             for dataset in datasets:
@@ -108,7 +108,7 @@ def _print(connection: Any, query: str, output: Output, kind: str | None, file: 
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_plain(value) for value in row] for row in rows)
+        writer.writerows([_to_cell(value) for value in row] for row in rows)
     elif output.as_json:
         for row in rows:
             output.item(_item(zip(names, row, strict=True)))
@@ -117,44 +117,44 @@ def _print(connection: Any, query: str, output: Output, kind: str | None, file: 
 
 
 def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    shown = [[_plain(value) for value in row] for row in islice(rows, _SHOWN_ROWS)]
-    output.table("", names, shown)
+    shown_rows = [[_to_cell(value) for value in row] for row in islice(rows, _SHOWN_ROWS)]
+    output.table("", names, shown_rows)
     if next(rows, None) is not None:
         output.note(f"only the first {_SHOWN_ROWS:,} rows are shown: use --csv, --json or --output for all")
 
 
-def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> None:
+def _add_values(connection: Any, option: str, topics: Mapping[str, object]) -> None:
     """Replace the view of a topic by a view that has a column for each field of its values.
 
     The fields are those of a sample of values; nothing changes if no value in the sample is a JSON object.
     """
-    topic, is_pair, kind = given.rpartition("=")
+    topic, is_pair, kind = option.rpartition("=")
     if not is_pair:
-        raise ConfigError(f"--values {given}: give TOPIC=json or TOPIC=FILE.avsc")
+        raise ConfigError(f"--values {option}: give TOPIC=json or TOPIC=FILE.avsc")
     if topic not in topics:
-        raise UnknownTopicError(f"--values {given}: there is no topic {topic}")
+        raise UnknownTopicError(f"--values {option}: there is no topic {topic}")
     text = "decode(value)"
     if kind != "json":
         if not Path(kind).exists():
-            raise ConfigError(f"--values {given}: there is no file {kind}: give TOPIC=json or TOPIC=FILE.avsc")
+            raise ConfigError(f"--values {option}: there is no file {kind}: give TOPIC=json or TOPIC=FILE.avsc")
         connection.create_function(f"avro {topic}", avro_text(Path(kind), "sql"), ["BLOB"], "VARCHAR")
         text = f"{_name(f'avro {topic}')}(value)"
     parsed = f"try({text}::json)"
     sample = f"select {parsed} as j from {_name(_RAW + topic)} where value is not null limit {_SAMPLE_RECORDS}"  # noqa: S608 - quoted
-    found = connection.execute(f"select json_group_structure(j) from ({sample}) where json_type(j) = 'OBJECT'")  # noqa: S608 - quoted
-    ((structure,),) = found.fetchall()
+    structures = connection.execute(f"select json_group_structure(j) from ({sample}) where json_type(j) = 'OBJECT'")  # noqa: S608 - quoted
+    ((structure,),) = structures.fetchall()
     if structure is None or structure == "{}":
         return
-    columns = [f"fields.{_name(field)} as {_name(_free(field))}" for field in json.loads(structure)]
+    columns = [f"fields.{_name(field)} as {_name(_column_name(field))}" for field in json.loads(structure)]
     transformed = f"json_transform({parsed}, {_text(structure)}) as fields"
-    chosen = ", ".join(["* exclude (fields)", *columns])
+    selected_columns = ", ".join(["* exclude (fields)", *columns])
     connection.execute(
-        f"create or replace view {_name(topic)} as select {chosen} "  # noqa: S608 - quoted
+        f"create or replace view {_name(topic)} as select {selected_columns} "  # noqa: S608 - quoted
         f"from (select *, {transformed} from {_name(_RAW + topic)})"
     )
 
 
-def _free(field: str) -> str:
+def _column_name(field: str) -> str:
     """Return the column name of a field, with the prefix ``value_`` if records already have a column of its name."""
     return f"value_{field}" if field.lower() in ARROW_COLUMNS else field
 
@@ -168,7 +168,7 @@ def _format_of(file: str | None) -> str | None:
     return kind
 
 
-def _connected() -> Any:
+def _connect() -> Any:
     connection = _duckdb().connect()
     connection.execute("set timezone = 'UTC'")
     return connection
@@ -202,11 +202,11 @@ def _cells(column: Any) -> list[Any]:
     return cells
 
 
-def _plain(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     """Return a cell as a table or CSV shows it: bytes as text, lists and objects as JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    return json.dumps(_nested(value), default=str) if isinstance(value, dict | list) else value
+    return json.dumps(_to_json(value), default=str) if isinstance(value, dict | list) else value
 
 
 def _item(cells: Any) -> dict[str, object]:
@@ -215,15 +215,15 @@ def _item(cells: Any) -> dict[str, object]:
         if isinstance(value, bytes):
             put_bytes(item, name, value, Style.TEXT)
         else:
-            item[name] = _nested(value)
+            item[name] = _to_json(value)
     return item
 
 
-def _nested(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return _item(value.items())
     if isinstance(value, list):
-        return [_nested(cell) for cell in value]
+        return [_to_json(cell) for cell in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return float(value) if isinstance(value, Decimal) else value

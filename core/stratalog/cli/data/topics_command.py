@@ -30,23 +30,23 @@ def list_topics(place: LogPlace, output: Output) -> int:
 
     The exit code is 1 if a partition cannot be read.
     """
-    rows, wrong = [], False
+    rows, has_failed = [], False
     with place.reader() as reader:
         for name, info in reader.topics().items():
-            records, segments, size, error = 0, 0, 0, ""
+            records, segments, size_bytes, error = 0, 0, 0, ""
             for partition in info.partitions:
                 try:
                     log = reader.log(name, partition)
                     offsets, parts = log.offsets(), log.segments()
-                except StorageError as found:
-                    wrong, error = True, str(found)
+                except StorageError as failure:
+                    has_failed, error = True, str(failure)
                     continue
                 records += offsets.high_watermark - offsets.log_start
                 segments += len(parts)
-                size += sum(part.size_bytes for part in parts)
-            rows.append((name, str(info.topic_id or ""), len(info.partitions), records, segments, size, error))
+                size_bytes += sum(part.size_bytes for part in parts)
+            rows.append((name, str(info.topic_id or ""), len(info.partitions), records, segments, size_bytes, error))
     output.table("topics", ("topic", "topic_id", "partitions", "offsets", "segments", "bytes", "error"), rows)
-    return 1 if wrong else 0
+    return 1 if has_failed else 0
 
 
 @topics.command("create")
@@ -64,10 +64,10 @@ def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, s
     with place.new_engine() as engine:
         info = engine.create_topic(topic, partitions=partitions, config=config)
         warning = tiny_segments(info.config) if engine.tier is not None else ""
-    made = {"topic": info.name, "topic_id": str(info.topic_id), "partitions": partitions}
+    fields = {"topic": info.name, "topic_id": str(info.topic_id), "partitions": partitions}
     if output.as_json:
-        made["warning"] = warning
-    output.table("created", tuple(made), [tuple(made.values())])
+        fields["warning"] = warning
+    output.table("created", tuple(fields), [tuple(fields.values())])
     _warn(output, warning)
 
 
@@ -171,20 +171,20 @@ class PartitionSheet:
 
     def add(self, partition: int, log: StaticLog) -> None:
         """Add one partition. If the log's tier is unavailable, add only the local segments, and set ``failed``."""
-        found, epochs = log.offsets(), log.view().epochs.entries
+        offsets, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:
-            listed = log.segments()
+            parts = log.segments()
         except TierUnavailableError as away:
-            listed, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
-        segments = [(partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in listed]
-        bounds = (found.log_start, found.local_log_start, found.recovery_point)
-        self.bounds.append((partition, *bounds, found.last_stable, found.high_watermark, found.log_end, error))
+            parts, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
+        segments = [(partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in parts]
+        bounds = (offsets.log_start, offsets.local_log_start, offsets.recovery_point)
+        self.bounds.append((partition, *bounds, offsets.last_stable, offsets.high_watermark, offsets.log_end, error))
         self.segments += segments
         self.epochs += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
         for producer in log.producers:
-            opened = producer.transaction_first_offset
-            last = (producer.last_sequence, producer.last_offset, opened if opened >= 0 else None)
+            transaction_start = producer.transaction_first_offset
+            last = (producer.last_sequence, producer.last_offset, transaction_start if transaction_start >= 0 else None)
             self.producers.append((partition, producer.producer_id, producer.producer_epoch, *last))
 
     def fail(self, partition: int, error: StorageError) -> None:
@@ -209,4 +209,4 @@ class PartitionSheet:
 def _where(part: SegmentSummary) -> str:
     if part.is_active:
         return "active"
-    return " + ".join(word for word, there in (("local", part.is_local), ("remote", part.is_remote)) if there)
+    return " + ".join(word for word, is_stored in (("local", part.is_local), ("remote", part.is_remote)) if is_stored)

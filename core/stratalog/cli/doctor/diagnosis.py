@@ -20,10 +20,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Result of one check: what was found, and what to change; ``change`` is "" if nothing needs a change."""
+    """Result of one check: ``text`` describes it, and ``change`` is the advised change; "" if there is none."""
 
     outcome: Outcome
-    found: str
+    text: str
     change: str = ""
 
 
@@ -35,9 +35,9 @@ def run_checks(checks: Mapping[str, Callable[[], Diagnosis]]) -> Iterator[tuple[
     """
     for number, (name, check) in enumerate(checks.items()):
         try:
-            found = check()
+            diagnosis = check()
         except StorageError as error:
-            found = Diagnosis(Outcome.WRONG, str(error))
-        yield name, found
-        if number == 0 and found.outcome is Outcome.WRONG:
+            diagnosis = Diagnosis(Outcome.WRONG, str(error))
+        yield name, diagnosis
+        if number == 0 and diagnosis.outcome is Outcome.WRONG:
             return

@@ -43,7 +43,7 @@ class DirectoryChecks:
 
     def __init__(self, store: SegmentStore, path: Path, env: Env) -> None:
         self._store, self._path, self._env = store, path, env
-        self._held = store.is_acquired_elsewhere()
+        self._is_held = store.is_acquired_elsewhere()
 
     def run(self) -> Iterator[tuple[str, Diagnosis]]:
         """Return the name and the result of each check.
@@ -78,14 +78,14 @@ class DirectoryChecks:
         return Diagnosis(Outcome.OK, f"a Kafka broker: {text}")
 
     def _lock(self) -> Diagnosis:
-        if self._held:
+        if self._is_held:
             text = "another engine or a running broker holds the directory"
             return Diagnosis(Outcome.NOTE, text, "only read it (--dir of consume, archive), or stop the other program")
         return Diagnosis(Outcome.OK, "no other program holds the directory")
 
     def _last_stop(self) -> Diagnosis:
-        if self._held or not partition_folders(self._store):
-            return Diagnosis(Outcome.SKIPPED, "the directory is in use" if self._held else "there are no logs")
+        if self._is_held or not partition_folders(self._store):
+            return Diagnosis(Outcome.SKIPPED, "the directory is in use" if self._is_held else "there are no logs")
         if read_directory(self._store, live=False).clean:
             return Diagnosis(Outcome.OK, "the last program stopped cleanly")
         change = f"nothing: the next engine or broker recovers the logs; to do so now: stratalog recover {self._path}"
@@ -109,7 +109,7 @@ class DirectoryChecks:
         return Diagnosis(Outcome.NOTE, text, f"ulimit -n {_FEW_DESCRIPTORS} or more (at most {limit})")
 
     def _sync(self) -> Diagnosis:
-        if self._held:
+        if self._is_held:
             return Diagnosis(Outcome.SKIPPED, "nothing is written to a directory in use")
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()

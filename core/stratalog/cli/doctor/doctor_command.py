@@ -39,7 +39,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
         rows = list[tuple[str, str, str, str]]()
         for name, check in checks:
             output.note(f"{name}: {check.outcome}")
-            rows.append((name, str(check.outcome), check.found, check.change))
+            rows.append((name, str(check.outcome), check.text, check.change))
     output.table(place, ("check", "outcome", "found", "change"), rows)
     return 1 if any(outcome == Outcome.WRONG for _, outcome, _, _ in rows) else 0
 

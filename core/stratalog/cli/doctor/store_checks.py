@@ -49,7 +49,7 @@ class StoreChecks:
                 "list after a write": self._list_again,
                 "clock": self._clock,
                 "checksums": self._checksums,
-                "unfinished uploads": self._unfinished,
+                "unfinished uploads": self._unfinished_uploads,
                 "latency": self._latency,
                 "delete": self._delete,
             }
@@ -99,15 +99,15 @@ class StoreChecks:
 
     def _read(self) -> Diagnosis:
         start, end = _RANGE
-        found = self._store.read(self._large, start, end)
-        if found == self._content[start:end]:
+        data = self._store.read(self._large, start, end)
+        if data == self._content[start:end]:
             return Diagnosis(Outcome.OK, f"bytes [{start}, {end}) are those that were written")
-        text = f"{len(found)} bytes were read for [{start}, {end}), and they are not those that were written"
+        text = f"{len(data)} bytes were read for [{start}, {end}), and they are not those that were written"
         return Diagnosis(Outcome.WRONG, text, "use a server or proxy that answers the header Range")
 
     def _list_again(self) -> Diagnosis:
-        listed = {info.key for key in (self._small, self._large) for info in self._store.list(key)}
-        if {self._small, self._large} <= listed:
+        keys = {info.key for key in (self._small, self._large) for info in self._store.list(key)}
+        if {self._small, self._large} <= keys:
             return Diagnosis(Outcome.OK, "new objects are listed at once")
         return Diagnosis(Outcome.WRONG, "a new object is not listed", "use a store whose lists are consistent")
 
@@ -128,9 +128,9 @@ class StoreChecks:
         text = "the store verifies no checksum of an upload"
         return Diagnosis(Outcome.NOTE, text, 'set tier.verify = "always" to read back each upload')
 
-    def _unfinished(self) -> Diagnosis:
-        found = self._store.unfinished("")
-        text = f"{len(found)} are listed" if found else "none is left"
+    def _unfinished_uploads(self) -> Diagnosis:
+        uploads = self._store.unfinished("")
+        text = f"{len(uploads)} are listed" if uploads else "none is left"
         return Diagnosis(Outcome.OK, text)
 
     def _latency(self) -> Diagnosis:
@@ -138,8 +138,8 @@ class StoreChecks:
         for _ in range(_TIMES):
             key = self._key()
             self._written.add(key)
-            writes.append(self._timed_ms(partial(self._store.create, key, b"stratalog doctor")))
-            reads.append(self._timed_ms(partial(self._store.read, key)))
+            writes.append(self._measure_ms(partial(self._store.create, key, b"stratalog doctor")))
+            reads.append(self._measure_ms(partial(self._store.read, key)))
         text = (
             f"median of {_TIMES}: {statistics.median(writes):.1f} ms a create, {statistics.median(reads):.1f} ms a read"
         )
@@ -147,7 +147,7 @@ class StoreChecks:
             return Diagnosis(Outcome.OK, text)
         return Diagnosis(Outcome.NOTE, text, "use a store in the region of this machine")
 
-    def _timed_ms(self, step: Callable[[], object]) -> float:
+    def _measure_ms(self, step: Callable[[], object]) -> float:
         began_ns = self._env.clock.monotonic_ns()
         step()
         return (self._env.clock.monotonic_ns() - began_ns) / 1e6

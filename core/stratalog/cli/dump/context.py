@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stratalog.cli.contents.decoders import Decoder
 from stratalog.cli.dump.sheet import Sheet, item, properties
-from stratalog.cli.dump.source import Source, whole
+from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.output import Output
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptionError
@@ -26,7 +26,7 @@ class Context:
         values: True if keys, values and headers of records are shown.
         decoder: decoder given by ``--decoder``; if None, the folder of each file selects one.
         limit: maximum number of batches of a log, and of entries of an index; None shows all.
-        wrong: True if a file is corrupt.
+        has_corruption: True if a file is corrupt.
     """
 
     host: ComponentHost
@@ -35,7 +35,7 @@ class Context:
     values: bool
     decoder: Decoder | None
     limit: int | None = None
-    wrong: bool = False
+    has_corruption: bool = False
 
     @property
     def components(self) -> Components:
@@ -47,9 +47,9 @@ class Context:
         """True if the output is JSON."""
         return self.output.as_json
 
-    def title(self, label: str, what: str) -> None:
+    def title(self, label: str, description: str) -> None:
         """Print the title of the next file; print nothing if the output is JSON."""
-        self.output.line(f"{label}: {what}")
+        self.output.line(f"{label}: {description}")
 
     def item(self, label: str, kind: str, values: Mapping[str, object]) -> None:
         """Print one JSON object about the file ``label``; print nothing if the output is text."""
@@ -65,13 +65,13 @@ class Context:
         """Return the sheet for the rows of one kind of a file; ``columns`` are also the keys in JSON."""
         return Sheet(self.output, source.label, kind, columns)
 
-    def content(self, source: Source, what: str) -> bytes:
+    def content(self, source: Source, description: str) -> bytes:
         """Print the title of a small file, and return its content; raise ConfigError if the file is too large."""
-        self.title(source.label, f"{what}, {source.size_bytes} bytes")
-        return whole(source, self.components.limits.checkpoint_bytes)
+        self.title(source.label, f"{description}, {source.size_bytes} bytes")
+        return read_all(source, self.components.limits.checkpoint_bytes)
 
-    def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
-        """Report a corrupt file, which sets the exit code to 1. ``more`` are further fields of the JSON output."""
-        self.wrong = True
+    def corrupt(self, label: str, error: CorruptionError, fields: Mapping[str, object] | None = None) -> None:
+        """Report a corrupt file, which sets the exit code to 1. ``fields`` are further fields of the JSON output."""
+        self.has_corruption = True
         self.output.note(f"corrupt: {error}")
-        self.item(label, "corrupt", {"corrupt": str(error), "position": error.position, **(more or {})})
+        self.item(label, "corrupt", {"corrupt": str(error), "position": error.position, **(fields or {})})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratalog.cli.contents.values import pairs, plain_object
+from stratalog.cli.contents.values import pairs, to_json_object
 from stratalog.errors import InvalidRecordError
 from stratalog.model.messages.control import ControlRecord, EndMarker, parse_control
 
@@ -13,23 +13,23 @@ def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
     ``type`` is the name of the type, or the number of an unknown type; None if the record cannot be read.
     """
     try:
-        found = parse_control(key, value)
+        record = parse_control(key, value)
     except InvalidRecordError as error:
         return {"type": None, "error": str(error)}
-    if found is None:
+    if record is None:
         return {"type": int.from_bytes((key or b"")[2:4], "big", signed=True)}
-    return control_object(found)
+    return control_object(record)
 
 
-def control_object(found: ControlRecord) -> dict[str, object]:
+def control_object(record: ControlRecord) -> dict[str, object]:
     """Return a parsed control record as a JSON object."""
-    if isinstance(found, EndMarker):
-        return {"type": found.kind.name, "coordinator_epoch": found.coordinator_epoch}
-    return {"type": found.kind.name, **plain_object(found)}
+    if isinstance(record, EndMarker):
+        return {"type": record.kind.name, "coordinator_epoch": record.coordinator_epoch}
+    return {"type": record.kind.name, **to_json_object(record)}
 
 
 def control_text(item: dict[str, object]) -> str:
     """Return a control record as text, from its JSON object."""
-    rest = pairs({name: value for name, value in item.items() if name != "type"})
-    known = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
-    return f"{known} {rest}".rstrip()
+    fields = pairs({name: value for name, value in item.items() if name != "type"})
+    type_name = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
+    return f"{type_name} {fields}".rstrip()

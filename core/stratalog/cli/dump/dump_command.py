@@ -11,11 +11,11 @@ import click
 from stratalog.cli.contents.decoders import Decoder, internal_topic
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.index_dump import dump_index
-from stratalog.cli.dump.kinds import Identified, Kind, identify, in_order, leading_offset
+from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.note_dump import dump_marks, dump_note, dump_tier_note
 from stratalog.cli.dump.section_dump import dump_digest, dump_extras
-from stratalog.cli.dump.source import Source, opened
+from stratalog.cli.dump.source import Source, open_source
 from stratalog.cli.dump.state_dump import (
     dump_clean_shutdown,
     dump_epochs,
@@ -104,27 +104,27 @@ def dump(
 
     Exit code: 0, 1 if something is corrupt, 2 if a file could not be read.
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    chosen = None if decoder is None else Decoder(decoder)
-    shows_values = values or chosen is not None
-    wanted = None if kind is None else Kind(kind)
+    value_decoder = None if decoder is None else Decoder(decoder)
+    shows_values = values or value_decoder is not None
+    given_kind = None if kind is None else Kind(kind)
     failed: list[StorageError] = []
     with open_host(Settings()) as host:
-        context = Context(host, output, deep or shows_values, shows_values, chosen, limit)
-        for number, path in enumerate(_paths(output, files, everything=wanted is not None)):
+        context = Context(host, output, deep or shows_values, shows_values, value_decoder, limit)
+        for number, path in enumerate(_paths(output, files, everything=given_kind is not None)):
             if number:
                 output.line("")
             try:
-                _dump_file(context, path, wanted, base_offset)
+                _dump_file(context, path, given_kind, base_offset)
             except CorruptionError as error:
                 context.corrupt(str(path), error)
             except StorageError as error:
                 failed.append(error)
     if failed:
-        first, *others = failed
-        for other in others:
-            first.add_note(str(other))
-        raise first
-    return 1 if context.wrong else 0
+        first_error, *further_errors = failed
+        for further in further_errors:
+            first_error.add_note(str(further))
+        raise first_error
+    return 1 if context.has_corruption else 0
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
@@ -133,29 +133,31 @@ def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iter
         if not path.is_dir():
             yield path
             continue
-        names = [found.name for found in path.iterdir() if found.is_file()]
-        known, unknown = (sorted(names), []) if everything else in_order(names)
-        for name in known:
+        names = [entry.name for entry in path.iterdir() if entry.is_file()]
+        shown_names, unknown_names = (sorted(names), []) if everything else sort_files(names)
+        for name in shown_names:
             yield path / name
-        if unknown:
+        if unknown_names:
             output.note(
-                f"left out, because their names do not show their kind: {', '.join(unknown)}; name them with --kind "
+                f"left out, because their names do not show their kind: {', '.join(unknown_names)}; name them with --kind "
                 "KIND"
             )
-        folders = sum(found.is_dir() for found in path.iterdir())
+        folders = sum(entry.is_dir() for entry in path.iterdir())
         if folders:
             output.note(f"left out: {folders} folders in {path}; name a folder to show its files")
 
 
-def _dump_file(context: Context, path: Path, wanted: Kind | None, base_offset: int | None) -> None:
-    found = identify(path.name)
-    if wanted is not None:
-        found = Identified(wanted, leading_offset(path.name))
-    with opened(context.host.env.files, path) as source:
-        if found is None:
+def _dump_file(context: Context, path: Path, given_kind: Kind | None, base_offset: int | None) -> None:
+    identified = identify(path.name)
+    if given_kind is not None:
+        identified = Identified(given_kind, leading_offset(path.name))
+    with open_source(context.host.env.files, path) as source:
+        if identified is None:
             names = ", ".join(kind.value for kind in Kind)
             raise ConfigError(f"the name of {path} does not show its kind: add --kind KIND ({names})")
-        _dump_source(context, source, found.kind, found.base_offset if base_offset is None else base_offset, path)
+        _dump_source(
+            context, source, identified.kind, identified.base_offset if base_offset is None else base_offset, path
+        )
 
 
 def _dump_source(context: Context, source: Source, kind: Kind, base_offset: int | None, path: Path) -> None:

@@ -47,17 +47,19 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
     """
     role = _ROLES[kind]
     index = context.components.indexes[role]
-    shown = _ENTRIES[role]
-    used = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
-    unused = source.size_bytes - used
+    entry_type = _ENTRIES[role]
+    used_bytes = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
+    unused_bytes = source.size_bytes - used_bytes
     context.title(source.label, f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
-    with context.sheet(source, shown.row, shown.columns) as sheet:
-        entries = _entries(index, source, base_offset or 0, min(used, source.size_bytes))
+    with context.sheet(source, entry_type.row, entry_type.columns) as sheet:
+        entries = _entries(index, source, base_offset or 0, min(used_bytes, source.size_bytes))
         for entry in islice(entries, context.limit):
-            sheet.row([getattr(entry, column) for column in shown.columns])
-    if unused > 0:
-        context.item(source.label, "preallocated", {"position": used, "size_bytes": unused})
-        context.output.line(f"({unused} bytes from position {used} on are preallocated, or were lost in a crash)")
+            sheet.row([getattr(entry, column) for column in entry_type.columns])
+    if unused_bytes > 0:
+        context.item(source.label, "preallocated", {"position": used_bytes, "size_bytes": unused_bytes})
+        context.output.line(
+            f"({unused_bytes} bytes from position {used_bytes} on are preallocated, or were lost in a crash)"
+        )
 
 
 def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int) -> Iterator[object]:
@@ -68,13 +70,13 @@ def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int
         overlap = size if start else 0  # the previous entry, for the comparison
         data = bytes(source.read(start - overlap, min(piece_bytes, end - start) + overlap))
         reader = index.reader(data, base_offset)
-        wrong: CorruptIndexError | None = None
+        damage: CorruptIndexError | None = None
         try:
             reader.check(_ANY_OFFSET, _ANY_SIZE)
         except CorruptIndexError as error:
-            wrong = CorruptIndexError(error.reason, source.label, start - overlap + error.position)
-        good = len(reader) if wrong is None else (wrong.position - start + overlap) // size
-        for number in range(1 if start else 0, good):
+            damage = CorruptIndexError(error.reason, source.label, start - overlap + error.position)
+        good_end = len(reader) if damage is None else (damage.position - start + overlap) // size
+        for number in range(1 if start else 0, good_end):
             yield reader[number]
-        if wrong is not None:
-            raise wrong
+        if damage is not None:
+            raise damage

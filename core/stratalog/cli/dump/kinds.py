@@ -128,10 +128,10 @@ def identify(name: str) -> Identified | None:
         return Identified(Kind.LOG)
     if is_cached_name(name):
         return Identified(Kind.CACHED)
-    kind = _in_tier(name.removesuffix(_DAMAGED))
+    kind = _tier_kind(name.removesuffix(_DAMAGED))
     if kind is not None:
         return Identified(kind)
-    if name.endswith(_NOTE_SUFFIX) and _in_tier(name.removesuffix(_NOTE_SUFFIX)) is not None:
+    if name.endswith(_NOTE_SUFFIX) and _tier_kind(name.removesuffix(_NOTE_SUFFIX)) is not None:
         return Identified(Kind.NOTE)
     suffix = Path(name).suffix
     if suffix in _SUFFIXES:
@@ -139,7 +139,7 @@ def identify(name: str) -> Identified | None:
     return None
 
 
-def _in_tier(name: str) -> Kind | None:
+def _tier_kind(name: str) -> Kind | None:
     """Return the kind of an object by the last part of its key, or None."""
     if parse_manifest_key("", manifest_prefix("") + name) is not None:
         return Kind.MANIFEST
@@ -150,26 +150,26 @@ def _in_tier(name: str) -> Kind | None:
 
 def leading_offset(name: str) -> int | None:
     """Return the offset at the start of a file name; None without digits, or for a number above 2^63 - 1."""
-    found = _LEADING_DIGITS.match(name)
-    return int(found[0]) if found and int(found[0]) <= _LAST_OFFSET else None
+    digits = _LEADING_DIGITS.match(name)
+    return int(digits[0]) if digits and int(digits[0]) <= _LAST_OFFSET else None
 
 
-def in_order(names: Iterable[str]) -> tuple[list[str], list[str]]:
+def sort_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return a folder's files of known kinds in the order of a dump, and the names of the other files.
 
     Files of the folder as a whole come first, then the files of each segment. A snapshot comes before the segment that
     begins at its offset.
     """
-    known: list[tuple[tuple[int, int, int, str], str]] = []
+    sortable: list[tuple[tuple[int, int, int, str], str]] = []
     unknown = []
     places = {kind: place for place, kind in enumerate(Kind)}
     for name in sorted(names):
-        found = identify(name)
-        if found is None:
+        identified = identify(name)
+        if identified is None:
             unknown.append(name)
-        elif found.base_offset is None:
-            known.append(((0, 0, places[found.kind], name), name))
+        elif identified.base_offset is None:
+            sortable.append(((0, 0, places[identified.kind], name), name))
         else:
-            place = -1 if found.kind is Kind.SNAPSHOT else places[found.kind]
-            known.append(((1, found.base_offset, place, name), name))
-    return [name for _, name in sorted(known)], [name for name in unknown if name not in _SILENT]
+            place = -1 if identified.kind is Kind.SNAPSHOT else places[identified.kind]
+            sortable.append(((1, identified.base_offset, place, name), name))
+    return [name for _, name in sorted(sortable)], [name for name in unknown if name not in _SILENT]

@@ -73,16 +73,16 @@ class _LogDump:
         if not self._context.deep:
             self._show(batch, head)
             return
-        opened = arenas(chunk, row, self._segment, self._context.components)
+        batch_arenas = arenas(chunk, row, self._segment, self._context.components)
         try:
-            first = next(opened, None)
+            first = next(batch_arenas, None)
         except CorruptionError as error:
             self._show(batch, head)
             self._context.corrupt(self._segment.label, error)
             return
         if first is not None and batch.codec_id:
             head["uncompressed_bytes"] = first.size_bytes
-        self._deep(batch, head, chain(() if first is None else (first,), opened))
+        self._deep(batch, head, chain(() if first is None else (first,), batch_arenas))
 
     def _deep(self, batch: RecordBatch, head: dict[str, object], decoded: Iterable[Arena]) -> None:
         """Show a batch and its records, until the bytes of a record cannot be decoded; report bad records."""
@@ -90,22 +90,22 @@ class _LogDump:
         error: CorruptionError | None = None
         try:
             if self._context.as_json:
-                with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as listed:
+                with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as record_list:
                     for arena in decoded:
                         for record in view.items(arena):
-                            listed.add(record)
+                            record_list.add(record)
             else:
                 self._show(batch, head)
                 self._table.flush()
                 for arena in decoded:
                     for line in view.lines(arena):
                         self._context.output.line(line)
-        except CorruptionError as found:
-            error = found
+        except CorruptionError as caught:
+            error = caught
         if view.error_count:
             more_of_them = f" (and {view.error_count - 1} more in this batch)" if view.error_count > 1 else ""
-            bad = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
-            self._context.corrupt(self._segment.label, bad)
+            record_error = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
+            self._context.corrupt(self._segment.label, record_error)
         if error is not None:
             self._context.corrupt(self._segment.label, error)
 
@@ -162,23 +162,23 @@ class _LogDump:
 
     def _damage(self, error: CorruptBatchError) -> None:
         """Show the header of a damaged batch if it can be read, and report how many bytes are not shown."""
-        more: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
+        details: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
         if zeros_from(self._segment) <= error.position:
             error.add_note(
-                f"all {more['bytes_not_shown']} bytes from here to the end are zero: preallocated, or lost in a crash"
+                f"all {details['bytes_not_shown']} bytes from here to the end are zero: preallocated, or lost in a crash"
             )
-            more["only_zeros"] = True
+            details["only_zeros"] = True
         else:
-            head = self._damaged_header(error.position)
+            head = self._read_damaged_header(error.position)
             if head is not None:
                 batch, fields = head
-                more["batch"] = fields
+                details["batch"] = fields
                 if not self._context.as_json:
                     self._show(batch, fields)
         self._table.flush()
-        self._context.corrupt(self._segment.label, error, more)
+        self._context.corrupt(self._segment.label, error, details)
 
-    def _damaged_header(self, position: int) -> tuple[RecordBatch, dict[str, object]] | None:
+    def _read_damaged_header(self, position: int) -> tuple[RecordBatch, dict[str, object]] | None:
         try:
             chunk = next(walk(self._segment, position, self._context.components, check_crc=False), None)
         except CorruptBatchError:

@@ -23,9 +23,9 @@ def dump_tier_note(context: Context, source: Source) -> None:
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "note about a tier")
-    found = _object(data, source.label)
-    if "tier" in found:
-        fields = {"version": found.get("version"), "tier": found["tier"]}
+    content = _object(data, source.label)
+    if "tier" in content:
+        fields = {"version": content.get("version"), "tier": content["tier"]}
     else:
         note = parse_note(data, source.label)
         fields = {
@@ -51,9 +51,9 @@ def dump_note(context: Context, source: Source) -> None:
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "note")
-    found = _object(data, source.label) if data else {}
-    context.item(source.label, "note", {"content": found})
-    properties(context.output, found)
+    content = _object(data, source.label) if data else {}
+    context.item(source.label, "note", {"content": content})
+    properties(context.output, content)
 
 
 def dump_marks(context: Context, source: Source) -> None:
@@ -63,20 +63,20 @@ def dump_marks(context: Context, source: Source) -> None:
         CorruptCheckpointError: the file is malformed, or is of a later release.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
-    found = parse_marks(context.content(source, "marks of writers"), source.label)
+    marks = parse_marks(context.content(source, "marks of writers"), source.label)
     with context.sheet(source, "mark", _MARK_COLUMNS) as sheet:
-        sheet.rows((writer, number, False, None, None) for writer, number in found.rounds)
-        begun = found.pending
-        if begun is not None:
-            sheet.row((begun.writer, begun.number, True, begun.base_offset, begun.end_offset))
+        sheet.rows((writer, number, False, None, None) for writer, number in marks.rounds)
+        pending = marks.pending
+        if pending is not None:
+            sheet.row((pending.writer, pending.number, True, pending.base_offset, pending.end_offset))
 
 
 def _object(data: bytes, label: str) -> dict[str, Any]:  # Any: JSON
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise CorruptCheckpointError(f"not valid JSON: {error}", label, position) from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise CorruptCheckpointError("a JSON object is expected", label)
-    return found
+    return content

@@ -63,8 +63,8 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
     """
     batch = row[0]
     data = chunk.data[batch.position : batch.position + batch.size_bytes]  # the arena then has one batch only
-    found = components.formats.of(row.magic, segment.label, chunk.position + batch.position)
-    alone = Chunk(data, chunk.position + batch.position, (found.scan(data, 0, len(data), check_crc=False),))
+    record_format = components.formats.of(row.magic, segment.label, chunk.position + batch.position)
+    alone = Chunk(data, chunk.position + batch.position, (record_format.scan(data, 0, len(data), check_crc=False),))
     is_wrapper = row.magic < 2 and batch.codec_id
     try:
         for columns in decode(alone, alone.tables[0], segment, components, Fields.ALL):
@@ -81,17 +81,20 @@ def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
 
     A scan with CRC checks stops at a bad message, and is then restarted at the next message.
     """
-    found = scan(components.formats, arena, 0, len(arena), check_crc=False)
-    listed = [entry for table in found.tables for entry in table]
-    good: set[int] = set()
+    unchecked = scan(components.formats, arena, 0, len(arena), check_crc=False)
+    entries = [entry for table in unchecked.tables for entry in table]
+    good_positions: set[int] = set()
     position = 0
     while position < len(arena):
         checked = scan(components.formats, arena, position, len(arena), check_crc=True)
-        good.update(start for table in checked.tables for start in table.position)
+        good_positions.update(start for table in checked.tables for start in table.position)
         if checked.stop is not ScanStop.CORRUPT:
             break
-        position = next((entry.position for entry in listed if entry.position > checked.stop_position), len(arena))
-    return tuple(Message(at.position, at.size_bytes, at.magic, at.crc, at.position in good) for at in listed)
+        position = next((entry.position for entry in entries if entry.position > checked.stop_position), len(arena))
+    return tuple(
+        Message(entry.position, entry.size_bytes, entry.magic, entry.crc, entry.position in good_positions)
+        for entry in entries
+    )
 
 
 class RecordView:
@@ -122,7 +125,7 @@ class RecordView:
             yield from self._lines(record, message)
 
     def _item(self, record: Record, message: Message | None) -> dict[str, object]:
-        found: dict[str, object] = {
+        item: dict[str, object] = {
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "timestamp_type": str(record.timestamp_type),
@@ -132,7 +135,7 @@ class RecordView:
             "header_keys": [name for name, _ in record.headers],
         }
         if message is not None:
-            found |= {
+            item |= {
                 "inner_position": message.position,
                 "inner_size_bytes": message.size_bytes,
                 "inner_magic": message.magic,
@@ -141,12 +144,12 @@ class RecordView:
             }
             self._check(record, message)
         if self._batch.is_control:
-            found["control_record"] = self._control(record)
+            item["control_record"] = self._control(record)
         elif self._decoder is not None:
             contents = self._decoder(record)
             self._note(record, contents.error)
-            found |= contents.item()
-        return found
+            item |= contents.item()
+        return item
 
     def _lines(self, record: Record, message: Message | None) -> Iterator[str]:
         begin = f"| {record.offset:>{self._digits}}  {moment(record.timestamp_ms)}  "
@@ -158,9 +161,9 @@ class RecordView:
         elif self._decoder is not None:
             contents = self._decoder(record)
             self._note(record, contents.error)
-            more = contents.lines()
-            yield begin + next(more)
-            yield from more
+            content_lines = contents.lines()
+            yield begin + next(content_lines)
+            yield from content_lines
         else:
             headers = ", ".join(printable(name) for name, _ in record.headers)
             sizes = f"key {_size_text(record.key)}  value {_size_text(record.value)}"
@@ -171,9 +174,9 @@ class RecordView:
             self._count(f"the message of offset {record.offset} inside the wrapper has a bad CRC")
 
     def _control(self, record: Record) -> dict[str, object]:
-        found = control_item(record.key, record.value)
-        self._note(record, str(found.get("error", "")))
-        return found
+        item = control_item(record.key, record.value)
+        self._note(record, str(item.get("error", "")))
+        return item
 
     def _note(self, record: Record, error: str) -> None:
         if error:

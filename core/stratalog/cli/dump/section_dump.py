@@ -21,15 +21,15 @@ def dump_extras(context: Context, source: Source) -> None:
     Raises:
         CorruptIndexError: the file is not a file of extra indexes, or an index is damaged.
     """
-    packed = unpack_extras(source.read, source.size_bytes)
-    if packed is None:
+    extras = unpack_extras(source.read, source.size_bytes)
+    if extras is None:
         raise CorruptIndexError(
             "this is not a file of extra indexes: its end is wrong", source.label, source.size_bytes
         )
-    segment = packed.identity
-    about = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
-    context.title(source.label, f"extra indexes {about}")
-    checked = ((found, packed.index(label, source.read) is not None) for label, found in packed.sections.items())
+    segment = extras.identity
+    identity_text = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
+    context.title(source.label, f"extra indexes {identity_text}")
+    checked = ((section, extras.index(label, source.read) is not None) for label, section in extras.sections.items())
     _dump_sections(context, source, "extra_index", "index", checked)
 
 
@@ -39,22 +39,22 @@ def dump_digest(context: Context, source: Source) -> None:
     Raises:
         CorruptIndexError: the file is not a digest file, or a section is damaged.
     """
-    found = unpack_digest(source.read, source.size_bytes)
-    if found is None:
+    digest = unpack_digest(source.read, source.size_bytes)
+    if digest is None:
         raise CorruptIndexError("this is not a digest file: its end is wrong", source.label, source.size_bytes)
-    segment = found.identity
-    due = "" if found.due_ms == NEVER_MS else f", due {moment(found.due_ms)}"
-    what = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
-    context.title(source.label, f"digest of the segment {what}")
-    checked = ((section, _is_valid(source, section)) for section in found.sections)
+    segment = digest.identity
+    due = "" if digest.due_ms == NEVER_MS else f", due {moment(digest.due_ms)}"
+    identity_text = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
+    context.title(source.label, f"digest of the segment {identity_text}")
+    checked = ((section, _is_valid(source, section)) for section in digest.sections)
     _dump_sections(context, source, "digest_section", "section", checked)
 
 
 def _is_valid(source: Source, section: FileSection) -> bool:
-    found, end = 0, section.position + section.size_bytes
+    crc, end = 0, section.position + section.size_bytes
     for position in range(section.position, end, PIECE_BYTES):
-        found = crc32c(source.read(position, min(PIECE_BYTES, end - position)), found)
-    return found == section.crc
+        crc = crc32c(source.read(position, min(PIECE_BYTES, end - position)), crc)
+    return crc == section.crc
 
 
 def _dump_sections(

@@ -69,56 +69,56 @@ class Table:
         page, self._page = self._page, []
         if not page:
             return
-        edge = width()
-        shown = self._fitting(edge)
-        if shown and shown != self._shown:
-            heads = self._line(shown, [column.replace("_", " ") for column in self._columns])
+        line_width = width()
+        column_indexes = self._fitting_columns(line_width)
+        if column_indexes and column_indexes != self._shown:
+            heads = self._line(column_indexes, [column.replace("_", " ") for column in self._columns])
             click.secho(heads.rstrip(), bold=True)
-        self._shown = shown
+        self._shown = column_indexes
         for cells, notes in page:
-            if shown:
-                self._print(self._line(shown, cells), notes, edge)
+            if column_indexes:
+                self._print(self._line(column_indexes, cells), notes, line_width)
             else:
-                self._print_pairs(cells, notes, edge)
+                self._print_pairs(cells, notes, line_width)
 
-    def _print(self, line: str, notes: str, edge: int) -> None:
+    def _print(self, line: str, notes: str, line_width: int) -> None:
         if not notes:
             self._output.line(line.rstrip())
             return
-        room = edge - len(line) - len(_GAP)
+        room = line_width - len(line) - len(_GAP)
         if len(notes) <= room:
             self._output.line(line + _GAP + notes)
             return
         indent = " " * (len(line) + len(_GAP) if room >= _NARROWEST_NOTE else 2 * len(_GAP))
-        wrapped = textwrap.wrap(notes, edge, initial_indent=indent, subsequent_indent=indent)
+        wrapped = textwrap.wrap(notes, line_width, initial_indent=indent, subsequent_indent=indent)
         if room >= _NARROWEST_NOTE:
             self._output.line(line + _GAP + wrapped.pop(0).lstrip())
         else:
             self._output.line(line.rstrip())
-        for further in wrapped:
-            self._output.line(further)
+        for text in wrapped:
+            self._output.line(text)
 
-    def _print_pairs(self, cells: Sequence[str], notes: str, edge: int) -> None:
+    def _print_pairs(self, cells: Sequence[str], notes: str, line_width: int) -> None:
         pairs = [f"{name}={text}" for name, text in zip(self._columns, cells, strict=True)]
         text = " ".join([*pairs, notes]).rstrip()
-        for line in textwrap.wrap(text, edge, subsequent_indent=2 * _GAP, break_on_hyphens=False):
+        for line in textwrap.wrap(text, line_width, subsequent_indent=2 * _GAP, break_on_hyphens=False):
             self._output.line(line)
 
-    def _fitting(self, edge: int) -> list[int]:
-        """Return the indexes of the columns that fit into ``edge`` characters; [] if not even the required ones fit."""
-        shown = list(range(len(self._columns)))
+    def _fitting_columns(self, line_width: int) -> list[int]:
+        """Return the indexes of the columns that fit into ``line_width``; [] if the required ones do not fit."""
+        indexes = list(range(len(self._columns)))
         for name in self._optional:
-            if self._total(shown) > edge:
-                shown.remove(self._columns.index(name))
-        return shown if self._total(shown) <= edge else []
+            if self._total(indexes) > line_width:
+                indexes.remove(self._columns.index(name))
+        return indexes if self._total(indexes) <= line_width else []
 
-    def _total(self, shown: Sequence[int]) -> int:
-        return sum(self._widths[index] + len(_GAP) for index in shown) - len(_GAP)
+    def _total(self, indexes: Sequence[int]) -> int:
+        return sum(self._widths[index] + len(_GAP) for index in indexes) - len(_GAP)
 
-    def _line(self, shown: Iterable[int], cells: Sequence[str]) -> str:
+    def _line(self, indexes: Iterable[int], cells: Sequence[str]) -> str:
         return _GAP.join(
             cells[index].rjust(self._widths[index]) if self._numeric[index] else cells[index].ljust(self._widths[index])
-            for index in shown
+            for index in indexes
         )
 
 
@@ -173,8 +173,8 @@ def properties(output: Output, values: Mapping[str, object], moments: Sequence[s
         output.line("(empty)")
     longest = max(map(len, values), default=0)
     for name, value in values.items():
-        shown = moment(value) if name in moments and isinstance(value, int) else value
-        output.line(f"  {name.removesuffix('_ms'):<{longest}}  {cell(shown)}")
+        shown_value = moment(value) if name in moments and isinstance(value, int) else value
+        output.line(f"  {name.removesuffix('_ms'):<{longest}}  {cell(shown_value)}")
 
 
 class JsonList:

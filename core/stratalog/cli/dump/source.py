@@ -56,7 +56,7 @@ class LogSource(Source):
 
 
 @contextmanager
-def opened(files: Vfs, path: Path) -> Iterator[Source]:
+def open_source(files: Vfs, path: Path) -> Iterator[Source]:
     """Return a context manager that yields an open file, and closes it when the ``with`` block ends.
 
     Raises:
@@ -87,7 +87,7 @@ def _naming_file(label: str) -> Iterator[None]:
         raise LogDirError(f"cannot be read: {error.strerror or error}", label) from error
 
 
-def whole(source: Source, limit_bytes: int) -> bytes:
+def read_all(source: Source, limit_bytes: int) -> bytes:
     """Return all bytes of a small file; raise ConfigError if the file is larger than ``limit_bytes``."""
     if source.size_bytes > limit_bytes:
         raise ConfigError(
@@ -101,8 +101,8 @@ def zeros_from(source: Source) -> int:
     end = source.size_bytes
     while end:
         start = max(0, end - PIECE_BYTES)
-        kept = len(bytes(source.read(start, end - start)).rstrip(b"\0"))
-        if kept:
-            return start + kept
+        nonzero_bytes = len(bytes(source.read(start, end - start)).rstrip(b"\0"))
+        if nonzero_bytes:
+            return start + nonzero_bytes
         end = start
     return 0

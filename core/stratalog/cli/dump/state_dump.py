@@ -47,28 +47,28 @@ def dump_epochs(context: Context, source: Source) -> None:
 def _lines(
     context: Context, source: Source, kind: str, columns: Sequence[str], data: bytes, check: Callable[[], object]
 ) -> None:
-    wrong: CorruptCheckpointError | None = None
+    damage: CorruptCheckpointError | None = None
     try:
         check()
     except CorruptCheckpointError as error:
-        wrong = error
+        damage = error
     with context.sheet(source, kind, columns) as sheet:
         sheet.rows(_good_lines(data, len(columns)))
-    if wrong is not None:
-        raise wrong
+    if damage is not None:
+        raise damage
 
 
 def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
     """Yield the entries before the first malformed entry; the last two words of a good entry are numbers."""
     for line in data.split(b"\n")[2:]:
-        found: list[object] = list(line.decode("utf-8", "replace").split())
+        entry: list[object] = list(line.decode("utf-8", "replace").split())
         try:
-            found[-2:] = [int(str(word)) for word in found[-2:]]
+            entry[-2:] = [int(str(word)) for word in entry[-2:]]
         except ValueError:
             return
-        if len(found) != words:
+        if len(entry) != words:
             return
-        yield found
+        yield entry
 
 
 # --- properties --------------------------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ def dump_meta_properties(context: Context, source: Source) -> None:
         for line in text.splitlines(keepends=True):
             stripped = line.strip()
             if stripped and stripped[0] not in "#!":
-                found = _PAIR.match(stripped)
-                if found is None:
+                pair = _PAIR.match(stripped)
+                if pair is None:
                     raise CorruptCheckpointError("the line must be KEY=VALUE", source.label, position)
-                key, value = _unescaped(found["key"]), _unescaped(found["value"])
+                key, value = _unescape(pair["key"]), _unescape(pair["value"])
                 version = value if key == "version" else version
                 sheet.row((key, value))
             position += len(line)
@@ -118,11 +118,11 @@ def dump_meta_properties(context: Context, source: Source) -> None:
         raise CorruptCheckpointError(f"meta.properties has the unknown version {version!r}", source.label)
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _escaped(found[1]), text)
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _unescape_code(match[1]), text)
 
 
-def _escaped(code: str) -> str:
+def _unescape_code(code: str) -> str:
     return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
 

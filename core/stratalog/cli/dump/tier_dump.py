@@ -12,7 +12,7 @@ from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.section_dump import dump_extras
-from stratalog.cli.dump.source import Source, whole
+from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
@@ -49,9 +49,9 @@ def dump_object(context: Context, source: Source) -> None:
     Raises:
         CorruptObjectError: the object has no valid footer of an installed layout.
     """
-    layout, stored = _discovered(context, source)
-    info = stored.info
-    shown = {
+    layout, segment = _discover(context, source)
+    info = segment.info
+    values = {
         "topic": info.log.topic,
         "partition": info.log.partition,
         "topic_id": str(info.topic_id),
@@ -61,24 +61,24 @@ def dump_object(context: Context, source: Source) -> None:
         "max_timestamp_ms": info.max_timestamp_ms,
         "modified_ms": info.modified_ms,
         "leader_epochs": [list(entry) for entry in info.leader_epochs],
-        "layout": stored.layout,
-        "sha256": stored.sha256,
-        "requires": list(stored.requires),
-        "key": stored.slices[FileKind.LOG].key,
+        "layout": segment.layout,
+        "sha256": segment.sha256,
+        "requires": list(segment.requires),
+        "key": segment.slices[FileKind.LOG].key,
     }
-    context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {stored.layout}")
-    context.properties(source, "tier_object", shown, moments=("max_timestamp_ms", "modified_ms"))
-    _ObjectDump(context, source, layout, stored).run()
+    context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {segment.layout}")
+    context.properties(source, "tier_object", values, moments=("max_timestamp_ms", "modified_ms"))
+    _ObjectDump(context, source, layout, segment).run()
 
 
-def _discovered(context: Context, source: Source) -> tuple[TierLayout, StoredSegment]:
+def _discover(context: Context, source: Source) -> tuple[TierLayout, StoredSegment]:
     catalogue = context.host.registry.tier_layouts()
     key = _key_of(Path(source.label))
     for name in catalogue.names():
         layout = context.host.layouts.by_name(name)
-        found = next(layout.discover([ObjectInfo(key, source.size_bytes)], _fetch(source)), None)
-        if found is not None:
-            return layout, found
+        segment = next(layout.discover([ObjectInfo(key, source.size_bytes)], _fetch(source)), None)
+        if segment is not None:
+            return layout, segment
     names = ", ".join(catalogue.names())
     raise CorruptObjectError(f"no footer of an installed tier layout ({names})", source.label, source.size_bytes)
 
@@ -87,9 +87,9 @@ def _key_of(path: Path) -> str:
     """Return the object's key if the file is at its place in a tier's folders; "" for a file elsewhere."""
     parts = path.absolute().parts
     key = "/".join(parts[-_KEY_PARTS:])
-    above = parts[-_KEY_PARTS - 1] if len(parts) > _KEY_PARTS else ""
-    if len(above) == _CUT_CHARACTERS and above.endswith("+"):  # a name that is too long for the file system
-        key = above[:-1] + key
+    parent = parts[-_KEY_PARTS - 1] if len(parts) > _KEY_PARTS else ""
+    if len(parent) == _CUT_CHARACTERS and parent.endswith("+"):  # a name that is too long for the file system
+        key = parent[:-1] + key
     return key if parse_log_prefix(key) is not None else ""
 
 
@@ -98,26 +98,26 @@ def _fetch(source: Source) -> Callable[[str, int, int], bytes]:
 
 
 class _ObjectDump:
-    def __init__(self, context: Context, source: Source, layout: TierLayout, stored: StoredSegment) -> None:
-        self._context, self._source, self._layout, self._stored = context, source, layout, stored
+    def __init__(self, context: Context, source: Source, layout: TierLayout, segment: StoredSegment) -> None:
+        self._context, self._source, self._layout, self._stored = context, source, layout, segment
         self._fetch = _fetch(source)
         # True if the segment's files are objects of their own, which this object only lists
-        self._elsewhere = FURTHER_OBJECTS in stored.extra
+        self._elsewhere = FURTHER_OBJECTS in segment.extra
 
     def run(self) -> None:
-        good = {}
+        valid_by_kind = {}
         with self._context.sheet(self._source, "slice", _SLICE_COLUMNS) as sheet:
             for kind, place in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
                 if self._elsewhere:
                     sheet.row((str(kind), place.position, place.size_bytes, None))
                     continue
-                wrong = self._check(kind)
-                good[kind] = wrong is None
-                sheet.row((str(kind), place.position, place.size_bytes, wrong is None))
-                if wrong is not None:
-                    self._context.corrupt(self._source.label, wrong)
+                damage = self._check(kind)
+                valid_by_kind[kind] = damage is None
+                sheet.row((str(kind), place.position, place.size_bytes, damage is None))
+                if damage is not None:
+                    self._context.corrupt(self._source.label, damage)
         if self._context.deep:
-            for kind, is_good in good.items():
+            for kind, is_good in valid_by_kind.items():
                 if is_good or kind is FileKind.LOG:  # the batches of a log have CRCs of their own
                     try:
                         self._dump(kind)
@@ -178,12 +178,12 @@ def dump_manifest(context: Context, source: Source) -> None:
         UnknownComponentError: the root is of a later format.
         ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
-    data = whole(source, context.components.limits.manifest_bytes)
+    data = read_all(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest root, {source.size_bytes} bytes")
     log, topic_id, version = _identity(data, source)
     head = parse_root(data, log, topic_id, version, limit_bytes=context.components.limits.manifest_bytes)
-    shown = {**_root_item(head.root), "sha256": head.sha256}
-    context.properties(source, "manifest", shown, moments=("created_ms",))
+    values = {**_root_item(head.root), "sha256": head.sha256}
+    context.properties(source, "manifest", values, moments=("created_ms",))
     _dump_references(context, source, head.root.pages, head.root.prefix, head.root.entries)
 
 
@@ -195,19 +195,19 @@ def dump_page(context: Context, source: Source) -> None:
         UnknownComponentError: the page is of another format.
         ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
-    data = whole(source, context.components.limits.manifest_bytes)
+    data = read_all(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest page, {source.size_bytes} bytes")
     log, topic_id, items = read_page(data, source.label)
     pages = [item for item in items if isinstance(item, PageRef)]
     entries = [item for item in items if isinstance(item, StoredSegment)]
-    shown = {
+    values = {
         "topic": log.topic,
         "partition": log.partition,
         "topic_id": str(topic_id),
         "level": pages[0].level + 1 if pages else 0,
         "sha256": sha256_of(data),
     }
-    context.properties(source, "manifest_page", shown)
+    context.properties(source, "manifest_page", values)
     _dump_references(context, source, pages, log_prefix(log, topic_id), entries)
 
 
@@ -223,8 +223,8 @@ def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int
         version = int(path.name if path.name.isdigit() else value["version"])
     except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
         raise CorruptManifestError(f"not a manifest root ({error})", source.label) from error
-    placed = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
-    return (*(placed or (log, topic_id)), version)
+    path_identity = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
+    return (*(path_identity or (log, topic_id)), version)
 
 
 def _root_item(root: Root) -> dict[str, object]:
@@ -279,9 +279,9 @@ def dump_cached(context: Context, source: Source) -> None:
         CorruptObjectError: the file is not a file of the disk cache, or is damaged.
     """
     context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
-    found = unpack_item(source.read, source.size_bytes)
-    if found is None:
+    cached = unpack_item(source.read, source.size_bytes)
+    if cached is None:
         raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", source.label, 0)
-    uri, _, key = found.group.partition("\n")
+    uri, _, key = cached.group.partition("\n")
     with context.sheet(source, "cached_item", _CACHED_COLUMNS) as sheet:
-        sheet.row((uri, key, found.item, found.position, found.size_bytes))
+        sheet.row((uri, key, cached.item, cached.position, cached.size_bytes))

@@ -61,7 +61,7 @@ def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """
     with output.bytes_progress("compacting") as progress, place.engine() as engine:
         if dry_run:
-            rows = [_planned(engine, plan) for plan in engine.plan_cleaner()]
+            rows = [_preview(engine, plan) for plan in engine.plan_cleaner()]
             output.table("would be compacted", _PLANNED, rows)
             return 1 if any(row[-1] for row in rows) else 0
         results = engine.run_cleaner(progress=progress)
@@ -69,18 +69,22 @@ def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     return 1 if any(result.error is not None for result in results) else 0
 
 
-def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
-    found, error, reason = plan.rewrite, "" if plan.error is None else str(plan.error), plan.reason
-    freed: int | None = None
-    uploaded: int | None = None
+def _preview(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
+    rewrite, error, reason = plan.rewrite, "" if plan.error is None else str(plan.error), plan.reason
+    freed_bytes: int | None = None
+    uploaded_bytes: int | None = None
     try:
-        seen = engine.preview_cleaner(plan)
-        if seen is not None:
-            reason = seen.reason
-            freed = sum(one.bytes_before - one.bytes_after for one in seen.segments)
-            uploaded = 0 if plan.tier is None else sum(one.bytes_after for one in seen.segments)
-    except StorageError as wrong:  # the round of this log would fail with it; other logs continue
-        error = str(wrong)
-    bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
-    downloaded = None if found is None else plan.download_bytes
-    return (*plan.log.name, plan.part, *bounds, downloaded, uploaded, freed, reason, error)
+        preview = engine.preview_cleaner(plan)
+        if preview is not None:
+            reason = preview.reason
+            freed_bytes = sum(segment.bytes_before - segment.bytes_after for segment in preview.segments)
+            uploaded_bytes = 0 if plan.tier is None else sum(segment.bytes_after for segment in preview.segments)
+    except StorageError as failure:  # the round of this log would fail with it; other logs continue
+        error = str(failure)
+    bounds = (
+        (None,) * 4
+        if rewrite is None
+        else (rewrite.start, rewrite.dirty_start, rewrite.end, round(rewrite.dirty_ratio, 4))
+    )
+    downloaded_bytes = None if rewrite is None else plan.download_bytes
+    return (*plan.log.name, plan.part, *bounds, downloaded_bytes, uploaded_bytes, freed_bytes, reason, error)

@@ -41,16 +41,16 @@ def erase(
     --check. The exit code is 1 if readers can still find the key, for example in a damaged segment; then run the
     command again. With --check, the exit code is 1 if a remnant still exists or a segment holds the key.
     """
-    wanted = _bytes_of(key, is_hex=is_hex)
+    key_bytes = _bytes_of(key, is_hex=is_hex)
     if proof is not None:
         if dry_run:
             raise click.UsageError("--check changes nothing: leave out --dry-run")
-        return _check(place, output, topic, wanted, proof)
+        return _check(place, output, topic, key_bytes, proof)
     with output.bytes_progress("erasing") as progress, place.engine() as engine:
-        results = engine.erase(topic, wanted, dry_run=dry_run, progress=progress)
+        results = engine.erase(topic, key_bytes, dry_run=dry_run, progress=progress)
         if output.as_json:
             for result in results:
-                output.item(engine.proof_of(result, wanted))
+                output.item(engine.proof_of(result, key_bytes))
     if not output.as_json:
         _show(output, results, dry_run=dry_run)
     return 0 if all(result.is_complete for result in results) else 1
@@ -58,10 +58,10 @@ def erase(
 
 def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> None:
     segments = [
-        (*result.log, *(getattr(one, name) for name in _OF_SEGMENTS)) for result in results for one in result.segments
+        (*result.log, *(getattr(part, name) for name in _OF_SEGMENTS)) for result in results for part in result.segments
     ]
     output.table("would be rewritten" if dry_run else "rewritten", ("topic", "partition", *_OF_SEGMENTS), segments)
-    remnants = [(*result.log, *dataclasses.astuple(one)) for result in results for one in result.remnants]
+    remnants = [(*result.log, *dataclasses.astuple(part)) for result in results for part in result.remnants]
     output.table("may still hold the key", _REMNANTS, remnants)
     for result in results:
         if result.error is not None:
@@ -70,16 +70,16 @@ def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> N
 
 def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextIO) -> int:
     proofs = _proofs(proof)
-    if any(found.get("topic") != topic for found in proofs):
+    if any(entry.get("topic") != topic for entry in proofs):
         raise click.BadParameter(f"{proof.name} is a proof about other topics than {topic}", param_hint="--check")
     with place.engine() as engine:
-        checks = [engine.check_erasure(found, key) for found in proofs]
+        checks = [engine.check_erasure(entry, key) for entry in proofs]
     rows = [
-        *((one.topic, one.partition, *dataclasses.astuple(found)) for one in checks for found in one.remnants),
+        *((check.topic, check.partition, *dataclasses.astuple(entry)) for check in checks for entry in check.remnants),
         *(
-            (one.topic, one.partition, "segment", label, -1, "a segment holds the key: run stratalog erase again")
-            for one in checks
-            for label in one.holding
+            (check.topic, check.partition, "segment", label, -1, "a segment holds the key: run stratalog erase again")
+            for check in checks
+            for label in check.holding
         ),
     ]
     output.table("still there", _REMNANTS, rows)
@@ -90,16 +90,16 @@ def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextI
 
 def _proofs(proof: TextIO) -> list[dict[str, object]]:
     try:
-        found = [json.loads(line) for line in proof if line.strip()]
+        proofs = [json.loads(line) for line in proof if line.strip()]
     except ValueError as error:
         raise click.BadParameter(
             f"{proof.name} is not a proof that `stratalog erase --json` printed ({error})", param_hint="--check"
         ) from error
-    if not found or not all(isinstance(one, dict) for one in found):
+    if not proofs or not all(isinstance(item, dict) for item in proofs):
         raise click.BadParameter(
             f"{proof.name} is not a proof that `stratalog erase --json` printed", param_hint="--check"
         )
-    return found
+    return proofs
 
 
 def _bytes_of(text: str, *, is_hex: bool) -> bytes:

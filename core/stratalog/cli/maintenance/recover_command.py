@@ -65,16 +65,16 @@ def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> 
     paths = [Path(path) for path in directories.paths]
     for directory in paths:
         check_directory(directory)
-        with _untouched(directory) as (_, store):
+        with _open_read_only(directory) as (_, store):
             check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with output.bytes_progress("recovering") as progress:
-        outcomes = _planned(paths, progress) if dry_run else _recovered(paths, progress)
-    output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
-    return 1 if any(found.error for found in outcomes) else 0
+        outcomes = _plan_all(paths, progress) if dry_run else _recover(paths, progress)
+    output.table("would be recovered" if dry_run else "recovered", COLUMNS, (outcome.row() for outcome in outcomes))
+    return 1 if any(outcome.error for outcome in outcomes) else 0
 
 
 @contextmanager
-def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
+def _open_read_only(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
     """Yield the components and the segment store of a directory, opened for reading only."""
     with open_host(Settings()) as host, host.segment_store(str(directory), read_only=True) as store:
         yield host, store
@@ -92,11 +92,11 @@ class _Listener:
         self.heard[event.log] = event
 
 
-def _recovered(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
+def _recover(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     listener = _Listener()
     outcomes, folders = [], set[TopicPartition]()
     for directory in directories:
-        with _untouched(directory) as (_, store):
+        with _open_read_only(directory) as (_, store):
             folders |= {name for name in partition_folders(store) if name.topic != CLUSTER_METADATA_TOPIC}
     with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
         for name in sorted({*engine.partitions(), *folders}):  # an unavailable directory's logs may be unknown to it
@@ -115,21 +115,21 @@ def _recovered(directories: Sequence[Path], progress: Progress) -> list[Recovere
     return outcomes
 
 
-def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
+def _plan_all(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     """Return the results that a recovery would have. Raise LogDirLockedError if a directory is in use."""
-    summed, found = ProgressSum(progress), list[RecoveredLog]()
+    summed, outcomes = ProgressSum(progress), list[RecoveredLog]()
     for directory in directories:
-        with _untouched(directory) as (host, store):
+        with _open_read_only(directory) as (host, store):
             if store.is_acquired_elsewhere():
                 locked = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
                 raise locked.advised("stop the engine or broker that uses the directory")
             state = read_directory(store, live=False)
-            found += (
+            outcomes += (
                 _plan(name, store.open_log(folder), host.components(TopicConfig()), state, summed.part())
                 for name, folder in partition_folders(store).items()
                 if name.topic != CLUSTER_METADATA_TOPIC
             )
-    return found
+    return outcomes
 
 
 def _plan(
@@ -144,12 +144,14 @@ def _plan(
         writable=False,
     )
     try:
-        loaded = load(files, components, TopicConfig(), request, progress)
+        loaded_log = load(files, components, TopicConfig(), request, progress)
     except StorageError as error:
         return RecoveredLog(name, error=str(error))
-    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
-    for segment in loaded.segments:
+    first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
+    for segment in loaded_log.segments:
         segment.close()
-    damage = "" if loaded.damage is None else str(loaded.damage)
+    damage = "" if loaded_log.damage is None else str(loaded_log.damage)
     start = max(first, log_start or 0)
-    return RecoveredLog(name, loaded.recovered_segments, loaded.truncated_bytes, start, loaded.log_end, damage)
+    return RecoveredLog(
+        name, loaded_log.recovered_segments, loaded_log.truncated_bytes, start, loaded_log.log_end, damage
+    )

@@ -23,7 +23,7 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     The exit code is 1 if a partition could not be opened; retention was applied to the others.
     """
     with output.bytes_progress("applying retention") as progress, place.engine() as engine:
-        unopened = _unopened(engine)
+        unopened = _open_logs(engine)
         results = engine.apply_retention(dry_run=dry_run, progress=progress)
     rows: list[tuple[object, ...]] = [
         (
@@ -56,11 +56,11 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     return 1 if unopened else 0
 
 
-def _unopened(engine: Engine) -> dict[TopicPartition, StorageError]:
-    found = {}
+def _open_logs(engine: Engine) -> dict[TopicPartition, StorageError]:
+    errors = {}
     for name in engine.partitions():
         try:
             engine.log(*name)
         except StorageError as error:
-            found[name] = error
-    return found
+            errors[name] = error
+    return errors

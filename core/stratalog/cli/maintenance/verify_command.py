@@ -124,8 +124,8 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
     name = parse_partition_folder(path.name)
     if name is None:
         return None
-    with host.segment_store(str(path.parent), read_only=True) as above:
-        return name if holds_log(above.open_log(path.name)) else None
+    with host.segment_store(str(path.parent), read_only=True) as parent:
+        return name if holds_log(parent.open_log(path.name)) else None
 
 
 class _Verification:
@@ -181,8 +181,8 @@ class _Verification:
         config = self._topics.config(name.topic)
         components = self._host.components(replace(config, index_extra=()))  # no extra index is built here
         checkpoints = [
-            CheckpointOffset(self._store.path(file), f"{what} of {name}", self._checkpoints[file].get(name, 0))
-            for file, what in CHECKPOINTS.items()
+            CheckpointOffset(self._store.path(file), f"{description} of {name}", self._checkpoints[file].get(name, 0))
+            for file, description in CHECKPOINTS.items()
         ]
         report = check_log(
             files,
@@ -229,8 +229,8 @@ class _Verification:
             item = {"problem": finding.kind.value, "file": finding.place, "position": finding.position}
             self._output.item({**item, "text": finding.text, "repaired": repaired})
         else:
-            what = f"repaired {finding.kind}" if repaired else finding.kind.value
-            self._output.line(printable(f"{what}: {finding.text} file={finding.place} position={finding.position}"))
+            label = f"repaired {finding.kind}" if repaired else finding.kind.value
+            self._output.line(printable(f"{label}: {finding.text} file={finding.place} position={finding.position}"))
 
     # --- checkpoints of the directory --------------------------------------------------------------------------------
 

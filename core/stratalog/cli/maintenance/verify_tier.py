@@ -42,15 +42,15 @@ class Budget:
 
         Raise UsageError for any other text.
         """
-        given: dict[str, int] = {}
+        limits: dict[str, int] = {}
         for part in (text or "").split(",") if text else ():
             name, _, value = part.strip().partition("=")
-            if name not in {"requests", "bytes"} or not value.isdecimal() or name in given or not int(value):
+            if name not in {"requests", "bytes"} or not value.isdecimal() or name in limits or not int(value):
                 raise click.UsageError(
                     f"--budget {text!r} is not of the form requests=NUMBER, bytes=NUMBER, or both with a comma"
                 )
-            given[name] = int(value)
-        return cls(given.get("requests"), given.get("bytes"))
+            limits[name] = int(value)
+        return cls(limits.get("requests"), limits.get("bytes"))
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ class _State:
             return
         try:
             body = json.loads(self.place.read_text(encoding="utf-8"))
-            about = (body["version"], body["uri"], body["deep"])
+            identity = (body["version"], body["uri"], body["deep"])
             self.log, self.offset, self.wrong = str(body["log"]), int(body["offset"]), int(body["wrong"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"--state {self.place} is not a state file of verify: delete it to start from the beginning"
             ) from error
-        if about != (_STATE_VERSION, self.uri, self.deep):
+        if identity != (_STATE_VERSION, self.uri, self.deep):
             raise ConfigError(
-                f"--state {self.place} is the state of another verify ({about[1]}): delete it to start from the "
+                f"--state {self.place} is the state of another verify ({identity[1]}): delete it to start from the "
                 "beginning"
             )
 
@@ -87,9 +87,9 @@ class _State:
         if self.place is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}
-            fresh = self.place.with_name(self.place.name + ".tmp")
-            fresh.write_text(json.dumps(body) + "\n", encoding="utf-8")
-            fresh.replace(self.place)
+            temporary = self.place.with_name(self.place.name + ".tmp")
+            temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
+            temporary.replace(self.place)
 
     def forget(self) -> None:
         """Remove the file after a run reached the end; the next run then begins at the start."""
@@ -130,13 +130,13 @@ class TierCheck:
         state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
         settings = self.place.settings()
-        with ExitStack() as opened:
-            host = opened.enter_context(open_host(settings))
+        with ExitStack() as stack:
+            host = stack.enter_context(open_host(settings))
             stores = []
             for directory in self.directories:
                 check_directory(Path(directory))
-                stores.append(opened.enter_context(host.segment_store(directory, read_only=True)))
-            tier = opened.enter_context(
+                stores.append(stack.enter_context(host.segment_store(directory, read_only=True)))
+            tier = stack.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
             )
             history_ms = settings.engine.tier_history_ms
@@ -149,37 +149,37 @@ class _Run:
     def __init__(
         self,
         output: Output,
-        asked: TierCheck,
+        request: TierCheck,
         tier: Tier,
         components: Components,
         state: _State,
         stores: Sequence[SegmentStore],
         history_ms: int,
     ) -> None:
-        self._output, self._asked, self._tier, self._components = output, asked, tier, components
+        self._output, self._request, self._tier, self._components = output, request, tier, components
         self._state, self._stores, self._history_ms = state, stores, history_ms
-        self._begun = tier.metrics().store
+        self._start_metrics = tier.metrics().store
         self._repaired = self._orphans = self._collected = 0
 
     def run(self) -> int:
-        named = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
-        logs = [(label, name) for label, name in named if label >= self._state.log]
-        done = segments = 0
+        labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
+        logs = [(label, name) for label, name in labelled if label >= self._state.log]
+        log_count = segment_count = 0
         stopped = False
         with self._output.bytes_progress("verifying") as progress:
             summed = ProgressSum(progress)
             for label, name in logs:
-                stopped = bool(done) and self._is_spent()
+                stopped = bool(log_count) and self._is_spent()
                 if stopped:
                     break
                 start = self._state.offset if label == self._state.log else 0
                 checked, stopped = self._log(label, name, start, summed.part())
-                segments += checked
+                segment_count += checked
                 if stopped:
                     break
-                done += 1
+                log_count += 1
                 self._state.log, self._state.offset = label + "\0", 0  # after this log
-        self._summary(done, segments, stopped=stopped)
+        self._summary(log_count, segment_count, stopped=stopped)
         if stopped:
             self._state.store()
         else:
@@ -192,26 +192,26 @@ class _Run:
         Return the number of checked segments, and True if the budget ended the check before the end of the log.
         """
         log = self._tier.log(*name)
-        repair = TierRepair(log, self._copies(log)) if self._asked.repair else None
+        repair = TierRepair(log, self._copies(log)) if self._request.repair else None
         if repair is not None and not start:
-            for done in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
-                if done.done:
+            for result in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
+                if result.done:
                     self._repaired += 1
-                    self._report(done.finding, done.done)
-        check = TierLogCheck(log, self._components, contents=self._asked.deep)
-        begun = list(check.roots())
+                    self._report(result.finding, result.done)
+        check = TierLogCheck(log, self._components, contents=self._request.deep)
+        root_findings = list(check.roots())
         on_bytes = counted(progress, check.size_bytes)
         if not start:
-            self._handle(repair, begun)
+            self._handle(repair, root_findings)
         checked = 0
-        for found in check.segments(start):
-            if isinstance(found, Finding):
-                self._handle(repair, [found])
+        for item in check.segments(start):
+            if isinstance(item, Finding):
+                self._handle(repair, [item])
                 continue
             if checked and self._is_spent():
-                self._state.log, self._state.offset = label, found.info.base_offset
+                self._state.log, self._state.offset = label, item.info.base_offset
                 return checked, True
-            self._handle(repair, check.check(found, on_bytes))
+            self._handle(repair, check.check(item, on_bytes))
             checked += 1
         self._report_orphans(log, list(check.orphans()))
         if self._output.as_json:
@@ -242,10 +242,10 @@ class _Run:
         for finding in orphans:
             self._report(finding, "")
         self._orphans += len(orphans)
-        if self._asked.repair and orphans:
+        if self._request.repair and orphans:
             self._collected += log.collect(history_ms=self._history_ms).orphans
 
-    def _report(self, finding: Finding, done: str) -> None:
+    def _report(self, finding: Finding, outcome: str) -> None:
         if self._output.as_json:
             self._output.item(
                 {
@@ -254,29 +254,29 @@ class _Run:
                     "key": finding.place,
                     "position": finding.position,
                     "text": finding.text,
-                    "done": done,
+                    "done": outcome,
                 }
             )
             return
-        ending = f" ({done})" if done else ""
+        ending = f" ({outcome})" if outcome else ""
         self._output.line(
             printable(f"{finding.kind}: {finding.text} key={finding.place} position={finding.position}{ending}")
         )
 
     def _is_spent(self) -> bool:
-        used, budget = self._tier.metrics().store - self._begun, self._asked.budget
-        return (budget.requests is not None and used.requests >= budget.requests) or (
-            budget.size_bytes is not None and used.reads.moved_bytes >= budget.size_bytes
+        traffic, budget = self._tier.metrics().store - self._start_metrics, self._request.budget
+        return (budget.requests is not None and traffic.requests >= budget.requests) or (
+            budget.size_bytes is not None and traffic.reads.moved_bytes >= budget.size_bytes
         )
 
     def _summary(self, logs: int, segments: int, *, stopped: bool) -> None:
-        used = self._tier.metrics().store - self._begun
+        traffic = self._tier.metrics().store - self._start_metrics
         counts: Mapping[str, object] = {
             "complete": not stopped,
             "logs": logs,
             "segments": segments,
-            "requests": used.requests,
-            "bytes": used.reads.moved_bytes,
+            "requests": traffic.requests,
+            "bytes": traffic.reads.moved_bytes,
             "wrong": self._state.wrong,
             "repaired": self._repaired,
             "orphans": self._orphans,
@@ -285,9 +285,9 @@ class _Run:
         if self._output.as_json:
             self._output.item(counts)
             return
-        read = f"{used.requests:,} requests, {size_text(used.reads.moved_bytes)} read"
+        traffic_text = f"{traffic.requests:,} requests, {size_text(traffic.reads.moved_bytes)} read"
         self._output.line(
-            f"{logs} logs, {segments} segments, {read}: {self._state.wrong or 'nothing'} wrong"
+            f"{logs} logs, {segments} segments, {traffic_text}: {self._state.wrong or 'nothing'} wrong"
             + (f", {self._repaired} repaired" if self._repaired else "")
             + (f", {self._orphans} orphans, {self._collected} of them collected" if self._orphans else "")
         )

@@ -32,20 +32,20 @@ def why_kept(
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")
     with place.engine() as engine:
-        found = engine.why_kept(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
+        explanation = engine.why_kept(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
     if output.as_json:
-        for one in found.ranges:
-            output.item({"range": dataclasses.asdict(one)})
-        for record in found.records:
+        for fate in explanation.ranges:
+            output.item({"range": dataclasses.asdict(fate)})
+        for record in explanation.records:
             output.item({"record": dataclasses.asdict(record)})
     else:
-        output.table(f"{topic}-{partition}", _RANGES, [_row(one) for one in found.ranges])
-        if found.records:
-            output.table("records", _RECORDS, [dataclasses.astuple(record) for record in found.records])
+        output.table(f"{topic}-{partition}", _RANGES, [_row(fate) for fate in explanation.ranges])
+        if explanation.records:
+            output.table("records", _RECORDS, [dataclasses.astuple(record) for record in explanation.records])
     is_asked = offset is not None or key is not None
-    return 1 if is_asked and not found.records else 0
+    return 1 if is_asked and not explanation.records else 0
 
 
-def _row(one: RangeFate) -> tuple[object, ...]:
-    when = None if one.when_ms is None else moment(one.when_ms)
-    return (one.start, one.end, one.where, one.fate, when, one.size_bytes, one.freed_bytes, one.reason)
+def _row(fate: RangeFate) -> tuple[object, ...]:
+    time_text = None if fate.when_ms is None else moment(fate.when_ms)
+    return (fate.start, fate.end, fate.where, fate.fate, time_text, fate.size_bytes, fate.freed_bytes, fate.reason)

@@ -35,10 +35,10 @@ _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "tier_end_offset",
 
 def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool]:
     try:
-        found = re.compile(".*" if value is None else value)
+        pattern = re.compile(".*" if value is None else value)
     except re.error as error:
         raise click.BadParameter(f"not a regular expression: {error}") from error
-    return lambda topic: found.fullmatch(topic) is not None
+    return lambda topic: pattern.fullmatch(topic) is not None
 
 
 @click.command()
@@ -93,18 +93,18 @@ def archive(
     store failed.
     """
     settings = place.settings()
-    with ExitStack() as opened:
-        host = opened.enter_context(open_host(settings))
-        stores = [opened.enter_context(_source(host, directory, place.uri)) for directory in directories]
-        copied = CopyRate(rate, host.env.clock)
+    with ExitStack() as stack:
+        host = stack.enter_context(open_host(settings))
+        stores = [stack.enter_context(_source(host, directory, place.uri)) for directory in directories]
+        copy_rate = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
             config=_topic_config(host, settings, layout),
             wants=wants,
             skip_gaps=skip_gaps,
-            wait_for=lambda size_bytes: copied.take(size_bytes, lambda: True),
-            progress=None if follow else opened.enter_context(output.bytes_progress("archiving")),
+            wait_for=lambda size_bytes: copy_rate.take(size_bytes, lambda: True),
+            progress=None if follow else stack.enter_context(output.bytes_progress("archiving")),
         )
-        tier = opened.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
+        tier = stack.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
         archiver = Archiver(stores, tier, host.components(TopicConfig()), plan)
         run = _Run(output, archiver, host.env.clock, settings.engine)
         return run.follow(round(interval * 1000)) if follow else run.once()
@@ -128,8 +128,8 @@ def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
 
 
 def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -> TopicConfig:
-    plain = TopicConfig(sections=host.registry.topic_sections())
-    config = plain.replaced(settings.topic_defaults, "topic_defaults")
+    defaults = TopicConfig(sections=host.registry.topic_sections())
+    config = defaults.replaced(settings.topic_defaults, "topic_defaults")
     if layout is not None:
         config = dataclasses.replace(config, tier_layout=layout)
     host.check_topic_config(config)
@@ -191,15 +191,15 @@ class _Run:
     def _collect(self) -> None:
         """Delete roots and objects that the archive no longer needs. An error is only printed as a warning."""
         try:
-            done = self._archiver.collect(self._collection)
+            report = self._archiver.collect(self._collection)
         except StorageError as error:
-            said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are errors of other logs
-            self._output.note(printable(f"warning: garbage of the archive was not collected: {said}"))
+            text = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are errors of other logs
+            self._output.note(printable(f"warning: garbage of the archive was not collected: {text}"))
             return
-        if done.roots or done.objects or done.orphans:
+        if report.roots or report.objects or report.orphans:
             self._output.note(
-                f"collected {done.roots} old manifest roots, {done.objects} objects that only these roots named, "
-                f"{done.orphans} objects of unfinished uploads"
+                f"collected {report.roots} old manifest roots, {report.objects} objects that only these roots named, "
+                f"{report.orphans} objects of unfinished uploads"
             )
 
     def _add(self, result: ArchivedLog) -> None:

@@ -51,6 +51,6 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
             progress=progress,
         ) as engine,
     ):
-        found = engine.attached
-    output.table_of("taken over", _COLUMNS, found)
+        attached_logs = engine.attached
+    output.table_of("taken over", _COLUMNS, attached_logs)
     return 0

@@ -78,15 +78,17 @@ def show_cost(
     if tier_options:
         raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
     assert write_rate is not None
-    known = read_settings(config, os.environ)
-    plain = TopicConfig(sections=Registry.of(known).topic_sections())
-    wanted = plain.replaced({**known.topic_defaults, **dict(map(split_setting, settings))}, "--set")
-    found = estimate(wanted, write_rate, partitions=partitions, part_bytes=upload_part_bytes(known), prices=prices)
+    config_settings = read_settings(config, os.environ)
+    defaults = TopicConfig(sections=Registry.of(config_settings).topic_sections())
+    topic_config = defaults.replaced({**config_settings.topic_defaults, **dict(map(split_setting, settings))}, "--set")
+    topic_estimate = estimate(
+        topic_config, write_rate, partitions=partitions, part_bytes=upload_part_bytes(config_settings), prices=prices
+    )
     if output.as_json:
-        output.item({field.name: getattr(found, field.name) for field in fields(Estimate)})
+        output.item({field.name: getattr(topic_estimate, field.name) for field in fields(Estimate)})
     else:
-        _show_estimate(output, found)
-    return 1 if found.warning else 0
+        _show_estimate(output, topic_estimate)
+    return 1 if topic_estimate.warning else 0
 
 
 def _show_tier(output: Output, place: TierPlace, topic: str | None, prices: Prices) -> int:
@@ -94,8 +96,8 @@ def _show_tier(output: Output, place: TierPlace, topic: str | None, prices: Pric
     part_bytes = upload_part_bytes(place.settings())
     with place.reader() as reader:
         rows = [
-            {"topic": found.name.topic, "partition": found.name.partition, **_costs(found, part_bytes, prices)}
-            for found in tier_logs(reader, topic, None)
+            {"topic": log.name.topic, "partition": log.name.partition, **_costs(log, part_bytes, prices)}
+            for log in tier_logs(reader, topic, None)
         ]
     if output.as_json:
         for row in rows:
@@ -105,9 +107,9 @@ def _show_tier(output: Output, place: TierPlace, topic: str | None, prices: Pric
     return 1 if any(row["warning"] or row["error"] for row in rows) else 0
 
 
-def _costs(found: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]:
+def _costs(log: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]:
     try:
-        costs = log_bill(found, part_bytes=part_bytes, prices=prices)
+        costs = log_bill(log, part_bytes=part_bytes, prices=prices)
     except StorageError as error:
         return {**dict.fromkeys(_BILL_FIELDS), "error": str(error)}
     return {**{name: getattr(costs, name) for name in _BILL_FIELDS}, "error": ""}
@@ -117,13 +119,15 @@ def _cell(name: str, value: object) -> object:
     return f"{value:,.4f}" if name in _MONEY and isinstance(value, float) else value
 
 
-def _show_estimate(output: Output, found: Estimate) -> None:
-    output.line(f"segments   {found.segments:,} a month, of {size_text(found.segment_bytes)}")
+def _show_estimate(output: Output, estimated: Estimate) -> None:
+    output.line(f"segments   {estimated.segments:,} a month, of {size_text(estimated.segment_bytes)}")
     output.line(
-        f"requests   {found.writes:,} writes, {found.reads:,} reads a month: "
-        f"{found.writes_per_gib:,.1f} writes for each GiB, none while no records are written"
+        f"requests   {estimated.writes:,} writes, {estimated.reads:,} reads a month: "
+        f"{estimated.writes_per_gib:,.1f} writes for each GiB, none while no records are written"
     )
-    output.line(f"stored     {size_text(found.stored_bytes)}")
-    output.line(f"cost       {found.request_cost:,.2f} for requests, {found.storage_cost:,.2f} for storage a month")
-    if found.warning:
-        output.line(f"warning    {found.warning}")
+    output.line(f"stored     {size_text(estimated.stored_bytes)}")
+    output.line(
+        f"cost       {estimated.request_cost:,.2f} for requests, {estimated.storage_cost:,.2f} for storage a month"
+    )
+    if estimated.warning:
+        output.line(f"warning    {estimated.warning}")

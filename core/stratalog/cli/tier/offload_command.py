@@ -49,15 +49,15 @@ def _parts(engine: Engine, summed: ProgressSum, *, roll: bool) -> dict[TopicPart
 
     With ``roll``, close the active segment of each log first.
     """
-    found = dict[TopicPartition, Progress | StorageError]()
+    part_by_log = dict[TopicPartition, Progress | StorageError]()
     for name in engine.partitions():
         try:
             if roll:
                 engine.log(*name).roll()
-            found[name] = summed.part(sum(lag.size_bytes for lag in engine.tier_lag([name])))
+            part_by_log[name] = summed.part(sum(lag.size_bytes for lag in engine.tier_lag([name])))
         except StorageError as error:
-            found[name] = error
-    return found
+            part_by_log[name] = error
+    return part_by_log
 
 
 def _offload(engine: Engine, name: TopicPartition, progress: Progress) -> Iterator[tuple[object, ...]]:

@@ -33,12 +33,12 @@ price_options = option_group(
 
 def upload_part_bytes(settings: Settings) -> int:
     """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default."""
-    found = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
-    return found if isinstance(found, int) else PART_BYTES
+    part_bytes = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
+    return part_bytes if isinstance(part_bytes, int) else PART_BYTES
 
 
-def log_bill(found: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
+def log_bill(log: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
     """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
-    root, segments = found.root, found.view().segments
+    root, segments = log.root, log.view().segments
     entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

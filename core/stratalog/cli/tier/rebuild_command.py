@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import TierPlace, json_option, of_topics, uri_options
+from stratalog.cli.options import TierPlace, json_option, select_topics, uri_options
 from stratalog.cli.output import Columns, Output
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
@@ -40,8 +40,8 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
     The exit code is 1 if objects were ignored.
     """
     reports = list[RebuildReport]()
-    with place.opened(read_only=dry_run) as tier:
-        names = of_topics(tier.lost(), topics, tier.uri, others=tier.logs() if topics else ())
+    with place.open_tier(read_only=dry_run) as tier:
+        names = select_topics(tier.lost(), topics, tier.uri, further_names=tier.logs() if topics else ())
         with output.progress("rebuilding", len(names)) as steps:
             for name in names:
                 reports.append(tier.rebuild(name, dry_run=dry_run))

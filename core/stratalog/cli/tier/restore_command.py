@@ -29,24 +29,24 @@ _COLUMNS: Final[Columns[RestoredLog]] = {
 }
 
 
-def _offsets(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[TopicPartition, int]:
-    return dict(map(partition_offset, given))
+def _offsets(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[TopicPartition, int]:
+    return dict(map(partition_offset, texts))
 
 
-def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+def _names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
     for old, _, new in pairs:
         if not old or not new:
             raise click.BadParameter(f"{old!r} is not of the form OLD=NEW")
     return {old: new for old, _, new in pairs}
 
 
-def _topics(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...] | None:
-    return given or None
+def _topics(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    return names or None
 
 
-def _time(_context: click.Context, _parameter: click.Parameter, given: int | None) -> datetime | None:
-    return None if given is None else from_unix_ms(given)
+def _time(_context: click.Context, _parameter: click.Parameter, timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else from_unix_ms(timestamp_ms)
 
 
 _request_options = option_group(
@@ -93,7 +93,7 @@ def restore_command(
     directory = directories.path
     place.check_logs()
     with output.bytes_progress("restoring") as progress:
-        found = restore(
+        restored_logs = restore(
             place.uri,
             directory,
             request,
@@ -102,12 +102,12 @@ def restore_command(
             config=place.config,
             progress=progress,
         )
-    output.table_of("would be restored" if dry_run else "restored", _COLUMNS, found)
-    for log in found:
-        wanted_end = (request.to_offsets or {}).get(log.source, log.log_end)
-        if log.log_end < wanted_end:
+    output.table_of("would be restored" if dry_run else "restored", _COLUMNS, restored_logs)
+    for log in restored_logs:
+        requested_end = (request.to_offsets or {}).get(log.source, log.log_end)
+        if log.log_end < requested_end:
             output.note(
-                f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch at offset {log.log_end} contains "
+                f"{log.log} ends at {log.log_end}, not at {requested_end}: the batch at offset {log.log_end} contains "
                 "later records, and is left out as a whole"
             )
         if log.open_transactions:

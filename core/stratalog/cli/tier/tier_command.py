@@ -13,8 +13,8 @@ from stratalog.cli.options import (
     TierPlace,
     check_tier,
     json_option,
-    of_topics,
     place_options,
+    select_topics,
     tier_logs,
     uri_options,
 )
@@ -58,10 +58,10 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
     with place.reader() as reader:
         logs = tier_logs(reader, topic, partition)
         if partition is not None:
-            for found in logs:
-                output.table("segments", SEGMENT_COLUMNS, _segments(found, version))
+            for log in logs:
+                output.table("segments", SEGMENT_COLUMNS, _segments(log, version))
             return 0
-        rows = [_log_row(found) for found in logs]
+        rows = [_log_row(log) for log in logs]
         output.table("logs", LOG_COLUMNS, rows)
         return 1 if any(row[-1] for row in rows) else 0
 
@@ -88,8 +88,8 @@ def show_history(output: Output, place: TierPlace, topic: str, partition: int, l
     The collector removes entries older than tier.history.ms.
     """
     with place.reader() as reader:
-        for found in tier_logs(reader, topic, partition):
-            rows = [_commit_row(root) for root in islice(found.history(), limit)]
+        for log in tier_logs(reader, topic, partition):
+            rows = [_commit_row(root) for root in islice(log.history(), limit)]
             output.table("history", COMMIT_COLUMNS, rows)
 
 
@@ -118,10 +118,10 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
     name, deleted topics, and unfinished uploads of older leader epochs. Engines, archivers and jobs may run meanwhile.
     The writer of the newest epoch deletes its own leftovers.
     """
-    with place.opened(read_only=False) as opened:
-        names = of_topics(opened.logs(), topics, place.uri)
+    with place.open_tier(read_only=False) as writable_tier:
+        names = select_topics(writable_tier.logs(), topics, place.uri)
         with output.progress("collecting", len(names)) as steps:
-            led = ((opened.log(*name), None) for name in names)
+            led = ((writable_tier.log(*name), None) for name in names)
             collection = TierCollection(place.settings().engine.tier_history_ms)
             report = collection.collect_all(led, lambda _: steps.advance())
     _print_collected(output, report)
@@ -142,12 +142,12 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     The objects of the segments do not change. Run the command again if it was interrupted. Engines may run meanwhile.
     Keep the old key: reads of earlier states of the tier (as_of) and `stratalog rebuild` need it.
     """
-    with place.opened(read_only=False) as opened:
-        names = of_topics(opened.logs(), topics, place.uri)
+    with place.open_tier(read_only=False) as writable_tier:
+        names = select_topics(writable_tier.logs(), topics, place.uri)
         rows = list[tuple[object, ...]]()
         with output.progress("rewrapping", len(names)) as steps:
             for name in names:
-                report = opened.log(*name).rewrap()
+                report = writable_tier.log(*name).rewrap()
                 rows.append((*name.log, str(name.topic_id), report.segments, report.rewrapped))
                 steps.advance()
     output.table("rewrapped", ("topic", "partition", "topic_id", "segments", "rewrapped"), rows)
@@ -193,19 +193,25 @@ def show_differences(
         raise click.UsageError("nothing to compare the tier with: add --dir DIRECTORY or --from VERSION")
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(place.reader())
-        left: Iterable[ReadableSegment]
+        left_segments: Iterable[ReadableSegment]
         if not directories:
             assert older is not None
-            found = _log_of(reader, topic, partition, None)
-            left = found.view_as_of(older).segments
+            remote_log = _log_of(reader, topic, partition, None)
+            left_segments = remote_log.view_as_of(older).segments
         else:
             local = stack.enter_context(open_settled(directories[0], place.settings(), others=directories[1:]))
             log = local.log(topic, partition)
-            found, left = _log_of(reader, topic, partition, log.topic_id), log.view().segments
-        right = (found.view() if newer is None else found.view_as_of(newer)).segments
+            remote_log, left_segments = _log_of(reader, topic, partition, log.topic_id), log.view().segments
+        right_segments = (remote_log.view() if newer is None else remote_log.view_as_of(newer)).segments
         rows = [
-            (str(one.side), one.base_offset, one.end_offset, one.size_bytes, one.name)
-            for one in differences(left, right, with_common=with_common)
+            (
+                str(difference.side),
+                difference.base_offset,
+                difference.end_offset,
+                difference.size_bytes,
+                difference.name,
+            )
+            for difference in differences(left_segments, right_segments, with_common=with_common)
         ]
     output.table("segments", ("side", "base_offset", "end_offset", "bytes", "name"), rows)
     return 1 if any(row[0] != Side.BOTH for row in rows) else 0
@@ -216,7 +222,7 @@ def _log_of(reader: Reader, topic: str, partition: int, topic_id: TopicId | None
 
     If several topics had the name, the topic with the id ``topic_id`` counts, otherwise the newest one.
     """
-    logs = {found.topic_id: found for found in tier_logs(reader, topic, partition)}
+    logs = {log.topic_id: log for log in tier_logs(reader, topic, partition)}
     if len(logs) == 1:
         return next(iter(logs.values()))
     if topic_id not in logs:
@@ -235,10 +241,10 @@ COMMIT_COLUMNS = (
 )  # fmt: skip
 
 
-def _log_row(found: TierLog) -> tuple[object, ...]:
-    name = (*found.name, str(found.topic_id))
+def _log_row(log: TierLog) -> tuple[object, ...]:
+    name = (*log.name, str(log.topic_id))
     try:
-        root = found.root
+        root = log.root
     except StorageError as error:
         return (*name, *[None] * 7, str(error))
     if root is None:
@@ -247,8 +253,8 @@ def _log_row(found: TierLog) -> tuple[object, ...]:
     return (*name, *numbers, len(root.pages), "")
 
 
-def _segments(found: TierLog, version: int | None) -> Iterator[tuple[object, ...]]:
-    view = found.view() if version is None else found.view_as_of(version)
+def _segments(log: TierLog, version: int | None) -> Iterator[tuple[object, ...]]:
+    view = log.view() if version is None else log.view_as_of(version)
     for segment in view.segments:
         assert isinstance(segment, RemoteSegment)
         info = segment.info

@@ -100,11 +100,11 @@ class Activity:
                 self._logs[name] = collect_log(self._reader, name, now_ms, Detail())
             topics.setdefault(name.topic, []).append(self._logs[name])
         rates = self._rates({topic: sum(log.offsets.high_watermark for log in logs) for topic, logs in topics.items()})
-        found = tuple(_activity(topic, logs, rates.get(topic)) for topic, logs in topics.items())
+        topic_activities = tuple(_activity(topic, logs, rates.get(topic)) for topic, logs in topics.items())
         try:
-            return ActivitySample(now_ms, found, self._group_activity())
+            return ActivitySample(now_ms, topic_activities, self._group_activity())
         except StorageError as error:
-            return ActivitySample(now_ms, found, (), str(error))
+            return ActivitySample(now_ms, topic_activities, (), str(error))
 
     def _refresh(self) -> None:
         """Discard the logs that the next sample must read again: those with changes, errors, or segments to offload.
@@ -136,10 +136,10 @@ class Activity:
     def _group_activity(self) -> tuple[GroupActivity, ...]:
         offsets = {name: log.offsets for name, log in self._logs.items() if not log.error}
         lags: dict[tuple[str, str], int | None] = {}
-        for found in group_lags(self._groups, offsets):
-            key = (found.group, found.name.topic)
-            if found.lag is not None:
-                lags[key] = (lags.get(key) or 0) + found.lag
+        for group_lag in group_lags(self._groups, offsets):
+            key = (group_lag.group, group_lag.name.topic)
+            if group_lag.lag is not None:
+                lags[key] = (lags.get(key) or 0) + group_lag.lag
             else:
                 lags.setdefault(key, None)
         return tuple(GroupActivity(group, topic, lag) for (group, topic), lag in lags.items())
@@ -168,9 +168,9 @@ def next_text(logs: Iterable[LogOverview]) -> str:
     spans = [span for log in logs for span in log.spans if span.start < span.end]
     actions = []
     for fate in (Fate.DELETE, Fate.EVICT, Fate.COMPACT):
-        wanted = [span for span in spans if span.fate is fate]
-        if wanted:
-            size_bytes, count = sum(span.size_bytes for span in wanted), sum(span.segments for span in wanted)
+        due_spans = [span for span in spans if span.fate is fate]
+        if due_spans:
+            size_bytes, count = sum(span.size_bytes for span in due_spans), sum(span.segments for span in due_spans)
             actions.append(f"{fate} {count} ({size_text(size_bytes)})")
     times = [span.when_ms for span in spans if span.when_ms is not None]
     return ", ".join(actions) or (f"delete at {_minute(min(times))}" if times else "")

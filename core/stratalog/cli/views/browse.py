@@ -11,7 +11,7 @@ from typing import Final
 
 from stratalog.cli.contents.decoders import decoder_of
 from stratalog.cli.contents.positions import nearest_offset
-from stratalog.cli.contents.values import Style, shown
+from stratalog.cli.contents.values import Style, bytes_text
 from stratalog.cli.output import printable
 from stratalog.cli.parameters import Start
 from stratalog.log.read.log_reader import LogReader
@@ -98,10 +98,10 @@ def read_page(log: LogReader, query: Query) -> RecordPage:
     log_end, log_start = log.offsets().bound(query.isolation), log.offsets().log_start
     start = nearest_offset(log, query.start, query.isolation)
     end = bounded_end(log.view(), start, log_end)
-    found = list(islice(_records(log, query, start, end), PAGE_RECORDS)) if start < end else []
-    if len(found) == PAGE_RECORDS:
-        end = found[-1].offset + 1
-    return RecordPage(tuple(found), start, end, log_start, log_end)
+    records = list(islice(_records(log, query, start, end), PAGE_RECORDS)) if start < end else []
+    if len(records) == PAGE_RECORDS:
+        end = records[-1].offset + 1
+    return RecordPage(tuple(records), start, end, log_start, log_end)
 
 
 def _records(log: LogReader, query: Query, start: int, end: int) -> Iterator[Record]:
@@ -115,14 +115,14 @@ def bounded_end(view: LogView, start: int, end: int) -> int:
 
     The bytes of a part of a segment are estimated from its size.
     """
-    left_bytes, offset = PAGE_BYTES, start
+    remaining_bytes, offset = PAGE_BYTES, start
     for segment in islice(view.readable_from(start), _PAGE_SEGMENTS):
         offset = max(offset, segment.base_offset)
         count = max(segment.end_offset - segment.base_offset, 1)
         size_bytes = segment.size_bytes * (segment.end_offset - offset) // count
-        if size_bytes > left_bytes:
-            return min(offset + max(left_bytes * count // segment.size_bytes, 1), end)
-        left_bytes, offset = left_bytes - size_bytes, segment.end_offset
+        if size_bytes > remaining_bytes:
+            return min(offset + max(remaining_bytes * count // segment.size_bytes, 1), end)
+        remaining_bytes, offset = remaining_bytes - size_bytes, segment.end_offset
         if offset >= end:
             return end
     return min(max(offset, start + 1), end)
@@ -145,30 +145,35 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
     A value that does not fit ``shape`` is shown as text or hex digits.
     """
-    most = _FULL_CHARACTERS if full else _BRIEF_CHARACTERS
+    limit_characters = _FULL_CHARACTERS if full else _BRIEF_CHARACTERS
     head = (record.offset, record.timestamp_ms, record.leader_epoch)
     if topic in _DECODED_TOPICS:
         lines = "\n".join(decoder_of(topic, None)(record).lines())
-        return ShownRecord(*head, "", lines if len(lines) <= most else f"{lines[:most]}...")
+        return ShownRecord(*head, "", lines if len(lines) <= limit_characters else f"{lines[:limit_characters]}...")
     is_structured = shape in {Shape.JSON, Shape.AVRO}
     style = Style.TEXT if is_structured else Style(shape)
-    headers = tuple((printable(name), shown(value, style, _BRIEF_CHARACTERS)) for name, value in record.headers)
-    value = _structured(record.value, shape, avro, most) if is_structured else shown(record.value, style, most)
-    return ShownRecord(*head, shown(record.key, style, most), value, headers)
+    headers = tuple((printable(name), bytes_text(value, style, _BRIEF_CHARACTERS)) for name, value in record.headers)
+    value = (
+        _format_json(record.value, shape, avro, limit_characters)
+        if is_structured
+        else bytes_text(record.value, style, limit_characters)
+    )
+    return ShownRecord(*head, bytes_text(record.key, style, limit_characters), value, headers)
 
 
-def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
-    """Return a JSON or Avro value as JSON: several lines if ``most`` is the limit of a full record, otherwise one line.
+def _format_json(value: bytes | None, shape: Shape, avro: AvroText | None, limit_characters: int) -> str:
+    """Return a JSON or Avro value as JSON: on several lines with the limit of a full record, otherwise on one line.
 
-    JSON that is longer than ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
+    JSON that is longer than ``limit_characters`` is cut. A value that cannot be parsed is shown as text or hex digits.
     """
     if value is None:
         return "null"
     text: str | bytes | None = value if shape is Shape.JSON else avro(value) if avro is not None else None
     try:
-        brief = json.dumps(json.loads(text or ""), ensure_ascii=False)
+        line = json.dumps(json.loads(text or ""), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return f"{shown(value, Style.TEXT, most)} (not {'JSON' if shape is Shape.JSON else 'of the Avro schema'})"
-    if len(brief) > most:
-        return f"{brief[:most]}... ({len(value):,} bytes)"
-    return json.dumps(json.loads(brief), ensure_ascii=False, indent=2) if most == _FULL_CHARACTERS else brief
+        expected = "JSON" if shape is Shape.JSON else "of the Avro schema"
+        return f"{bytes_text(value, Style.TEXT, limit_characters)} (not {expected})"
+    if len(line) > limit_characters:
+        return f"{line[:limit_characters]}... ({len(value):,} bytes)"
+    return json.dumps(json.loads(line), ensure_ascii=False, indent=2) if limit_characters == _FULL_CHARACTERS else line

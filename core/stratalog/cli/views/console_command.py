@@ -81,8 +81,8 @@ def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, ins
         pages.close()
 
 
-def _schema(given: str) -> tuple[str, AvroText]:
-    topic, is_pair, file = given.partition("=")
+def _schema(option: str) -> tuple[str, AvroText]:
+    topic, is_pair, file = option.partition("=")
     if not is_pair or not topic:
-        raise click.UsageError(f"--avro {given}: give TOPIC=FILE.avsc")
+        raise click.UsageError(f"--avro {option}: give TOPIC=FILE.avsc")
     return topic, avro_text(Path(file), "console")

@@ -75,7 +75,7 @@ class ConsolePages:
             self._closed = True
 
     @contextmanager
-    def _refreshed(self) -> Iterator[Reader]:
+    def _lock_reader(self) -> Iterator[Reader]:
         with self._lock:
             if self._closed:
                 raise ConfigError("the console is stopping")
@@ -96,90 +96,90 @@ class ConsolePages:
 
     def topics(self, number: int) -> str:
         """Return a page with a list of topics."""
-        with self._refreshed() as reader:
-            found = reader.topics()
-            names = sorted(found, key=lambda topic: (topic.startswith("__"), topic))
-            listed = part_of([found[name] for name in names], number, _TOPICS)
+        with self._lock_reader() as reader:
+            infos = reader.topics()
+            names = sorted(infos, key=lambda topic: (topic.startswith("__"), topic))
+            part = part_of([infos[name] for name in names], number, _TOPICS)
             tier_uri = "" if reader.tier is None else reader.tier.uri
         is_tier = reader.location == tier_uri  # the settings of each log are in its manifest
-        return self._render("console_topics.html", "topics", part=listed, tier_uri=tier_uri, is_tier=is_tier)
+        return self._render("console_topics.html", "topics", part=part, tier_uri=tier_uri, is_tier=is_tier)
 
     def topic(self, topic: str, number: int) -> str:
         """Return a page with partitions of a topic."""
-        with self._refreshed() as reader:
-            found = reader.topics().get(topic)
-            if found is None:
+        with self._lock_reader() as reader:
+            info = reader.topics().get(topic)
+            if info is None:
                 raise unknown_topic(topic, reader.topics(), reader.location)
-            listed = part_of([TopicPartition(topic, one) for one in found.partitions], number, _PARTITIONS)
-            logs = [collect_log(reader, name, self._clock.now_ms(), Detail()) for name in listed.rows]
+            part = part_of([TopicPartition(topic, partition) for partition in info.partitions], number, _PARTITIONS)
+            logs = [collect_log(reader, name, self._clock.now_ms(), Detail()) for name in part.rows]
         bounds = (offset_bounds(logs), time_bounds(logs))
-        return self._render("console_topic.html", topic, topic=found, part=listed, logs=logs, bounds=bounds)
+        return self._render("console_topic.html", topic, topic=info, part=part, logs=logs, bounds=bounds)
 
     def partition(self, name: TopicPartition) -> str:
         """Return a page with the segments of both tiers, the epochs and the transactions of a log."""
-        with self._refreshed() as reader:
+        with self._lock_reader() as reader:
             reader.log(*name)
             log = collect_log(reader, name, self._clock.now_ms(), Detail())
         bounds = (offset_bounds([log]), time_bounds([log]))
         form = self._form(name, {}, self._shape(name.topic, ""))
         return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
 
-    def records(self, name: TopicPartition, query: Query, shape: str, given: Mapping[str, str]) -> str:
-        """Return a page of records; ``given`` is the query as text, for links and the form."""
-        chosen = self._shape(name.topic, shape)
-        with self._refreshed() as reader:
-            found = read_page(reader.log(*name), query)
-        shown = [show_record(name.topic, record, chosen, self._avro.get(name.topic)) for record in found.records]
-        form = self._form(name, given, chosen)
-        return self._render("console_records.html", f"records of {name}", found=found, rows=shown, **form)
+    def records(self, name: TopicPartition, query: Query, shape: str, fields: Mapping[str, str]) -> str:
+        """Return a page of records; ``fields`` is the query as text, for links and the form."""
+        chosen_shape = self._shape(name.topic, shape)
+        with self._lock_reader() as reader:
+            page = read_page(reader.log(*name), query)
+        rows = [show_record(name.topic, record, chosen_shape, self._avro.get(name.topic)) for record in page.records]
+        form = self._form(name, fields, chosen_shape)
+        return self._render("console_records.html", f"records of {name}", page=page, rows=rows, **form)
 
     def record(self, name: TopicPartition, offset: int, shape: str) -> str:
         """Return a page with one record, whose key and value are cut only if they are very long."""
-        chosen = self._shape(name.topic, shape)
-        with self._refreshed() as reader:
+        chosen_shape = self._shape(name.topic, shape)
+        with self._lock_reader() as reader:
             log = reader.log(*name)
             record = next(log.records(offset, offset + 1), None)
         if record is None:
             raise ConfigError(
                 f"{name} has no record at offset {offset}: compaction removed it, or it is a control record"
             )
-        row = show_record(name.topic, record, chosen, self._avro.get(name.topic), full=True)
+        row = show_record(name.topic, record, chosen_shape, self._avro.get(name.topic), full=True)
         return self._render(
             "console_record.html",
             f"record {offset} of {name}",
             name=name,
             row=row,
             shapes=self._shapes(name.topic),
-            chosen=chosen,
+            chosen=chosen_shape,
         )
 
     def groups(self, number: int) -> str:
         """Return a page with the committed offsets and the lag of consumer groups."""
-        with self._refreshed() as reader:
+        with self._lock_reader() as reader:
             rows = [
                 (group, name, committed.offset)
                 for group in self._groups.groups()
                 for name, committed in sorted(self._groups.committed(group).items())
             ]
-            listed = part_of(rows, number, _GROUP_ROWS)
-            known = frozenset(reader.partitions())
-            found = [
-                GroupLag(group, name, offset, lag(reader.log(*name).offsets(), offset) if name in known else None)
-                for group, name, offset in listed.rows
+            part = part_of(rows, number, _GROUP_ROWS)
+            partitions = frozenset(reader.partitions())
+            lags = [
+                GroupLag(group, name, offset, lag(reader.log(*name).offsets(), offset) if name in partitions else None)
+                for group, name, offset in part.rows
             ]
-        return self._render("console_groups.html", "groups", part=listed, groups=found)
+        return self._render("console_groups.html", "groups", part=part, groups=lags)
 
     def history(self, name: TopicPartition) -> str:
         """Return a page with the newest commits of a log in the tier."""
-        with self._refreshed() as reader:
+        with self._lock_reader() as reader:
             roots = list(islice(self._tier_log(reader, name).history(), _COMMITS))
-        return self._render("console_history.html", f"history of {name}", name=name, roots=roots, most=_COMMITS)
+        return self._render("console_history.html", f"history of {name}", name=name, roots=roots, limit=_COMMITS)
 
     def changes(self, name: TopicPartition, older: int, newer: int) -> str:
         """Return a page with the segments that differ between two versions of a log in the tier."""
-        with self._refreshed() as reader:
+        with self._lock_reader() as reader:
             log = self._tier_log(reader, name)
-            found: list[SegmentDifference] = list(
+            rows: list[SegmentDifference] = list(
                 islice(differences(log.view_as_of(older).segments, log.view_as_of(newer).segments), _DIFFERENCES + 1)
             )
         return self._render(
@@ -188,32 +188,32 @@ class ConsolePages:
             name=name,
             older=older,
             newer=newer,
-            rows=found[:_DIFFERENCES],
-            is_cut=len(found) > _DIFFERENCES,
+            rows=rows[:_DIFFERENCES],
+            is_cut=len(rows) > _DIFFERENCES,
         )
 
     def failure(self, status: str, text: str) -> str:
         """Return a page about an error, with the title ``status``."""
         return self._render("console_error.html", status, status=status, text=text)
 
-    def _form(self, name: TopicPartition, given: Mapping[str, str], chosen: Shape) -> dict[str, object]:
+    def _form(self, name: TopicPartition, entered: Mapping[str, str], chosen_shape: Shape) -> dict[str, object]:
         """Return the values that the user entered into the form for records, for the same form on the next page."""
-        fields = {field: given.get(field, "") for field in ("from", "key", "hex", "isolation")}
-        return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen}
+        fields = {field: entered.get(field, "") for field in ("from", "key", "hex", "isolation")}
+        return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen_shape}
 
     def _shapes(self, topic: str) -> list[Shape]:
         return [shape for shape in Shape if shape is not Shape.AVRO or topic in self._avro]
 
-    def _shape(self, topic: str, given: str) -> Shape:
-        if not given:
+    def _shape(self, topic: str, decoder: str) -> Shape:
+        if not decoder:
             return Shape.AVRO if topic in self._avro else Shape.TEXT
-        if given not in self._shapes(topic):
-            raise ConfigError(f"{given!r} is not a decoder: use one of {', '.join(self._shapes(topic))}")
-        return Shape(given)
+        if decoder not in self._shapes(topic):
+            raise ConfigError(f"{decoder!r} is not a decoder: use one of {', '.join(self._shapes(topic))}")
+        return Shape(decoder)
 
     @staticmethod
     def _tier_log(reader: Reader, name: TopicPartition) -> TierLog:
-        found = tier_log(reader, reader.log(*name))
-        if found is None:
+        log = tier_log(reader, reader.log(*name))
+        if log is None:
             raise ConfigError(f"{name} has no tier here: start the console with --tier URI")
-        return found
+        return log

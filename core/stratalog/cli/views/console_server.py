@@ -54,10 +54,10 @@ class Listener:
 
 def listener(text: str) -> Listener:
     """Return the address of ``HOST:PORT``, or raise BadParameter."""
-    found = _LISTEN.fullmatch(text)
-    if found is None or int(found[2]) > 0xFFFF:
+    address = _LISTEN.fullmatch(text)
+    if address is None or int(address[2]) > 0xFFFF:
         raise click.BadParameter(f"{text!r} is not of the form HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
-    return Listener(found[1].strip("[]"), int(found[2]))
+    return Listener(address[1].strip("[]"), int(address[2]))
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -76,8 +76,8 @@ class GuardedApplication:
     the listener's host is a loopback address, the IP address must be a loopback address, too.
     """
 
-    def __init__(self, application: Application, own: Listener) -> None:
-        self._application, self._own = application, own
+    def __init__(self, application: Application, address: Listener) -> None:
+        self._application, self._address = application, address
 
     def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
         """Answer one request, as a WSGI application.
@@ -85,8 +85,8 @@ class GuardedApplication:
         Refuse methods other than GET and HEAD with 405, and a Host header of another site with 421.
         """
 
-        def start(status: str, headers: list[tuple[str, str]], *others: Any) -> Any:
-            return start_response(status, [*headers, *_HEADERS], *others)
+        def start(status: str, headers: list[tuple[str, str]], *error_info: Any) -> Any:
+            return start_response(status, [*headers, *_HEADERS], *error_info)
 
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return _refuse(
@@ -96,13 +96,13 @@ class GuardedApplication:
             return _refuse(start, "421 Misdirected Request", "Open the console at the address that it prints.", [])
         return self._application(environ, start)
 
-    def _is_own(self, given: str) -> bool:
-        host = given.rpartition(":")[0] if re.search(r":[0-9]+$", given) else given
+    def _is_own(self, host_header: str) -> bool:
+        host = host_header.rpartition(":")[0] if re.search(r":[0-9]+$", host_header) else host_header
         host = host.strip("[]").lower()
         address = _address(host)
         if address is not None:
-            return address.is_loopback or not self._own.is_loopback
-        return host in {_LOCALHOST, self._own.host.lower()}
+            return address.is_loopback or not self._address.is_loopback
+        return host in {_LOCALHOST, self._address.host.lower()}
 
 
 def _refuse(start: Answer, status: str, text: str, headers: list[tuple[str, str]]) -> Iterable[bytes]:
@@ -119,11 +119,11 @@ class ConsoleServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, own: Listener, application: Application) -> None:
-        if ":" in own.host:
+    def __init__(self, address: Listener, application: Application) -> None:
+        if ":" in address.host:
             self.address_family = socket.AF_INET6
-        super().__init__((own.host, own.port), _Handler)
-        self.set_app(GuardedApplication(application, own))
+        super().__init__((address.host, address.port), _Handler)
+        self.set_app(GuardedApplication(application, address))
 
     def server_bind(self) -> None:
         """Bind the socket, without a lookup of the host's name in DNS."""

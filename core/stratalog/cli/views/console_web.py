@@ -36,9 +36,9 @@ def web_application(pages: ConsolePages) -> Application:
 
     def page(path: str, make: Callable[..., str]) -> None:
         def answer(**arguments: Any) -> Any:
-            given = {name: bottle.request.query.getunicode(name, "").strip() for name in _PARAMETERS}
+            query = {name: bottle.request.query.getunicode(name, "").strip() for name in _PARAMETERS}
             try:
-                return make(given, **arguments)
+                return make(query, **arguments)
             except (UnknownTopicError, OffsetOutOfRangeError) as error:
                 return _failure(404, error)
             except (ConfigError, click.BadParameter) as error:
@@ -52,39 +52,39 @@ def web_application(pages: ConsolePages) -> Application:
         text = error.message if isinstance(error, click.ClickException) else str(error)
         return bottle.HTTPResponse(pages.failure(_STATUS[status], text), status)
 
-    def other_failure(error: Any) -> str:
+    def report_failure(error: Any) -> str:
         is_missing = error.status_code == 404
         return pages.failure(
             _STATUS.get(error.status_code, "Error"),
             "There is no such page." if is_missing else "The page failed; the console printed the error.",
         )
 
-    web.default_error_handler = other_failure
+    web.default_error_handler = report_failure
     web.route(
         "/style.css", "GET", lambda: bottle.HTTPResponse(style, headers={"Content-Type": "text/css; charset=utf-8"})
     )
-    page("/", lambda given: pages.topics(_number(given["page"])))
-    page("/groups", lambda given: pages.groups(_number(given["page"])))
-    page("/topics/<topic>", lambda given, topic: pages.topic(topic, _number(given["page"])))
+    page("/", lambda query: pages.topics(_number(query["page"])))
+    page("/groups", lambda query: pages.groups(_number(query["page"])))
+    page("/topics/<topic>", lambda query, topic: pages.topic(topic, _number(query["page"])))
     log = "/topics/<topic>/<partition:int>"
     page(log, lambda _, topic, partition: pages.partition(TopicPartition(topic, partition)))
     page(
         f"{log}/records",
-        lambda given, topic, partition: pages.records(
-            TopicPartition(topic, partition), _query(given), given["decoder"], given
+        lambda query, topic, partition: pages.records(
+            TopicPartition(topic, partition), _query(query), query["decoder"], query
         ),
     )
     page(
         f"{log}/records/<offset:int>",
-        lambda given, topic, partition, offset: pages.record(
-            TopicPartition(topic, partition), offset, given["decoder"]
+        lambda query, topic, partition, offset: pages.record(
+            TopicPartition(topic, partition), offset, query["decoder"]
         ),
     )
     page(f"{log}/history", lambda _, topic, partition: pages.history(TopicPartition(topic, partition)))
     page(
         f"{log}/changes",
-        lambda given, topic, partition: pages.changes(
-            TopicPartition(topic, partition), _version(given["from"]), _version(given["to"])
+        lambda query, topic, partition: pages.changes(
+            TopicPartition(topic, partition), _version(query["from"]), _version(query["to"])
         ),
     )
     application: Application = web
@@ -106,13 +106,13 @@ def _version(text: str) -> int:
     return int(text)
 
 
-def _query(given: Mapping[str, str]) -> Query:
-    start = start_of(given["from"]) if given["from"] else Start()
-    isolation = Isolation.of(given["isolation"]) if given["isolation"] else Isolation.READ_UNCOMMITTED
-    key: bytes | None = given["key"].encode() if given["key"] else None
-    if key is not None and given["hex"]:
+def _query(parameters: Mapping[str, str]) -> Query:
+    start = start_of(parameters["from"]) if parameters["from"] else Start()
+    isolation = Isolation.of(parameters["isolation"]) if parameters["isolation"] else Isolation.READ_UNCOMMITTED
+    key: bytes | None = parameters["key"].encode() if parameters["key"] else None
+    if key is not None and parameters["hex"]:
         try:
-            key = bytes.fromhex(given["key"].removeprefix("0x"))
+            key = bytes.fromhex(parameters["key"].removeprefix("0x"))
         except ValueError:
-            raise ConfigError(f"{given['key']!r} is not a key in hex digits") from None
+            raise ConfigError(f"{parameters['key']!r} is not a key in hex digits") from None
     return Query(start, key, isolation)

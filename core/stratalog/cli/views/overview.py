@@ -1,8 +1,8 @@
 """Model of a log directory or a tier at one time.
 
 The model has logs, segments of both tiers, next actions of cleaning, cost and groups. A reader collects the model; the
-views only show it. Nothing is locked or written. Each log has at most ``MOST_SPANS`` spans: beyond that, neighbouring
-segments are joined.
+views only show it. Nothing is locked or written. If a log has more than ``MOST_SPANS`` segments, neighbours with the
+same place and next action are joined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 
-MOST_SPANS: Final = 400  # maximum number of spans of one log
+MOST_SPANS: Final = 400  # number of spans of one log above which neighbours are joined
 LONG_MS: Final = 15 * 60_000  # Kafka's default of transaction.max.timeout.ms: a broker aborts older transactions
 
 NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # offsets of a log that cannot be read
@@ -193,10 +193,10 @@ class Overview:
 
     def topics(self) -> dict[str, list[LogOverview]]:
         """Return the logs by topic; Kafka's internal topics are last."""
-        found: dict[str, list[LogOverview]] = {}
+        logs_by_topic: dict[str, list[LogOverview]] = {}
         for log in sorted(self.logs, key=lambda log: (log.name.topic.startswith("__"), log.name)):
-            found.setdefault(log.name.topic, []).append(log)
-        return found
+            logs_by_topic.setdefault(log.name.topic, []).append(log)
+        return logs_by_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,35 +233,37 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overv
     groups, error = tuple[GroupLag, ...](), ""
     try:
         groups = group_lags(CommittedOffsets(reader), {log.name: log.offsets for log in logs if not log.error})
-    except StorageError as found:
-        error = str(found)
+    except StorageError as failure:
+        error = str(failure)
     tier_uri = "" if reader.tier is None else reader.tier.uri
     return Overview(reader.location, tier_uri, now_ms, tuple(logs), groups, error)
 
 
 def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detail) -> LogOverview:
     """Return one log of the reader; a StorageError becomes the error of the result."""
-    found = LogOverview(name)
+    overview = LogOverview(name)
     try:
         log = reader.log(*name)
-        found = replace(
-            found,
+        overview = replace(
+            overview,
             topic_id=str(log.topic_id or ""),
             offsets=log.offsets(),
             epochs=_epochs(log),
             transactions=_transactions(log, now_ms),
         )
         config = reader.topic_config(name)
-        found = _with_segments(found, reader, log, config, now_ms)
+        overview = _add_segments(overview, reader, log, config, now_ms)
         if config.remote_storage_enable:
-            found = replace(found, tier=_tier_state(reader, log, detail))
+            overview = replace(overview, tier=_tier_state(reader, log, detail))
     except StorageError as error:
-        return replace(found, error=str(error))
-    return found
+        return replace(overview, error=str(error))
+    return overview
 
 
-def _with_segments(found: LogOverview, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int) -> LogOverview:
-    planned = forecast(
+def _add_segments(
+    overview: LogOverview, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int
+) -> LogOverview:
+    plan = forecast(
         log,
         config,
         reader.policies(config),
@@ -269,10 +271,10 @@ def _with_segments(found: LogOverview, reader: Reader, log: StaticLog, config: T
         now_ms=now_ms,
         dirty_start=log.dirty_start,
     )
-    oldest = next(log.records(log.offsets().log_start), None) if planned.segments else None
+    oldest = next(log.records(log.offsets().log_start), None) if plan.segments else None
     first_ms = -1 if oldest is None else oldest.timestamp_ms
-    spans = joined(_spans(planned.segments, planned.ranges, first_ms))
-    return replace(found, policy=",".join(config.cleanup_policy), dirty_ratio=planned.dirty_ratio, spans=spans)
+    spans = join_spans(_spans(plan.segments, plan.ranges, first_ms))
+    return replace(overview, policy=",".join(config.cleanup_policy), dirty_ratio=plan.dirty_ratio, spans=spans)
 
 
 def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first_ms: int) -> Iterator[Span]:
@@ -292,20 +294,20 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
         yield replace(span, fate=fate.fate, when_ms=fate.when_ms, reason=fate.reason)
 
 
-def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans. If there are more than ``most``, join neighbours of the same place and next action (``fate``).
+def join_spans(spans: Iterable[Span], limit: int = MOST_SPANS) -> tuple[Span, ...]:
+    """Return the spans. If there are more than ``limit``, join neighbours of the same place and next action (``fate``).
 
-    Each joined span has about the same number of segments. The result can have more than ``most`` spans if neighbours
+    Each joined span has about the same number of segments. The result can have more than ``limit`` spans if neighbours
     differ.
     """
-    found = list(spans)
-    each, result = -(-len(found) // most), list[Span]()
-    for span in found:
+    all_spans = list(spans)
+    segments_per_span, result = -(-len(all_spans) // limit), list[Span]()
+    for span in all_spans:
         last = result[-1] if result else None
         if (
             last is not None
             and (last.place, last.fate) == (span.place, span.fate)
-            and last.segments + span.segments <= each
+            and last.segments + span.segments <= segments_per_span
         ):
             result[-1] = _join(last, span)
         else:
@@ -313,23 +315,23 @@ def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
     return tuple(result)
 
 
-def _join(one: Span, other: Span) -> Span:
-    """Join two neighbours. ``other`` is the newer one, and the result has its deletion time."""
+def _join(older: Span, newer: Span) -> Span:
+    """Join two neighbours. The result has the deletion time of ``newer``."""
     return replace(
-        one,
-        end=other.end,
-        size_bytes=one.size_bytes + other.size_bytes,
-        last_ms=max(one.last_ms, other.last_ms),
-        when_ms=other.when_ms,
-        segments=one.segments + other.segments,
+        older,
+        end=newer.end,
+        size_bytes=older.size_bytes + newer.size_bytes,
+        last_ms=max(older.last_ms, newer.last_ms),
+        when_ms=newer.when_ms,
+        segments=older.segments + newer.segments,
     )
 
 
 def _epochs(log: StaticLog) -> tuple[EpochEntry, ...]:
     view = log.view()
-    own, remote = view.epochs.entries, () if view.remote is None else view.remote.leader_epochs
-    first = own[0].epoch if own else None
-    return (*(entry for entry in remote if first is None or entry.epoch < first), *own)
+    local, remote = view.epochs.entries, () if view.remote is None else view.remote.leader_epochs
+    first = local[0].epoch if local else None
+    return (*(entry for entry in remote if first is None or entry.epoch < first), *local)
 
 
 def _transactions(log: StaticLog, now_ms: int) -> tuple[OpenTransaction, ...]:
@@ -367,8 +369,8 @@ def _tier_state(reader: Reader, log: StaticLog, detail: Detail) -> TierState | N
 
 def _orphans(remote: TierLog, log: StaticLog) -> int:
     check = TierLogCheck(remote, log.components, contents=False)
-    for found in (check.roots(), check.segments()):
-        for _ in found:  # reading the findings collects the named objects; `stratalog verify` reports the findings
+    for findings in (check.roots(), check.segments()):
+        for _ in findings:  # reading the findings collects the named objects; `stratalog verify` reports the findings
             pass
     return sum(1 for finding in check.orphans() if finding.kind is FindingKind.ORPHAN)
 

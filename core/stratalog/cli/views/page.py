@@ -63,7 +63,7 @@ def offset_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
 
 def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
     """Return the first and the last known time (ms since 1970) of all segments; (0, 0) if none is known."""
-    times = [at for log in logs for span in log.spans for at in (span.first_ms, span.last_ms) if at >= 0]
+    times = [time_ms for log in logs for span in log.spans for time_ms in (span.first_ms, span.last_ms) if time_ms >= 0]
     return (min(times), max(times)) if times else (0, 0)
 
 
@@ -85,10 +85,10 @@ def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
     return _strip(log, bounds, "time", timed)
 
 
-def _strip(log: LogOverview, bounds: Sequence[int], axis: str, placed: Iterable[tuple[Span, int, int]]) -> str:
+def _strip(log: LogOverview, bounds: Sequence[int], axis: str, ranges: Iterable[tuple[Span, int, int]]) -> str:
     first, width = bounds[0], max(bounds[1] - bounds[0], 1)
     marks = [
-        Mark((start - first) / width, (end - first) / width, span.place, span_text(span)) for span, start, end in placed
+        Mark((start - first) / width, (end - first) / width, span.place, span_text(span)) for span, start, end in ranges
     ]
     return strip(marks, label=f"segments of {log.name} over {axis}, from {bounds[0]} to {bounds[1]}")
 
@@ -102,21 +102,21 @@ def span_text(span: Span) -> str:
     )
 
 
-def attention(found: Overview) -> Iterator[str]:
+def attention(overview: Overview) -> Iterator[str]:
     """Yield problems that an operator should check, each as one line of text, the most serious first."""
-    for log in found.logs:
+    for log in overview.logs:
         if log.error:
             yield f"{log.name} cannot be read: {log.error}"
-    if found.group_error:
-        yield f"consumer groups cannot be read: {found.group_error}"
-    for log in found.logs:
+    if overview.group_error:
+        yield f"consumer groups cannot be read: {overview.group_error}"
+    for log in overview.logs:
         for transaction in log.transactions:
             if transaction.is_long:
                 yield (
                     f"{log.name}: a transaction of producer {transaction.producer_id} is open from offset "
                     f"{transaction.first_offset} since {age_text(transaction.age_ms)}; read_committed readers wait at it"
                 )
-    for log in found.logs:
+    for log in overview.logs:
         if log.tier is not None and log.tier.orphans:
             yield (
                 f"{log.name}: {log.tier.orphans} objects in the tier have no name in a manifest; uploads in progress count "
@@ -133,13 +133,19 @@ def _environment() -> Any:
     except ImportError as error:
         raise PluginImportError("pages need jinja2", "report", "stratalog[cli]") from error
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     safe = import_module("markupsafe").Markup
-    found.filters |= {"size": size_text, "time": time_text, "age": age_text, "printable": printable, "moment": moment}
-    found.filters["count"] = lambda number: f"{number:,}"
-    found.globals |= {
+    environment.filters |= {
+        "size": size_text,
+        "time": time_text,
+        "age": age_text,
+        "printable": printable,
+        "moment": moment,
+    }
+    environment.filters["count"] = lambda number: f"{number:,}"
+    environment.globals |= {
         "chart_style": safe(STYLE),
         "patterns": lambda: safe(patterns()),
         "swatch": lambda kind: safe(swatch(kind)),
@@ -148,4 +154,4 @@ def _environment() -> Any:
         "places": PLACES,
         "fates": FATES,
     }
-    return found
+    return environment

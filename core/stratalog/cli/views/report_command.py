@@ -43,25 +43,25 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
     """
     detail = Detail(bill=True, orphans=orphans, prices=prices, part_bytes=upload_part_bytes(place.settings()))
     with place.reader() as reader:
-        found = collect(reader, SystemClock(), detail)
-    file.write_text(report_page(found, prices), encoding="utf-8")
+        overview = collect(reader, SystemClock(), detail)
+    file.write_text(report_page(overview, prices), encoding="utf-8")
     output = Output(as_json=False)
-    output.line(f"{file}: {len(found.logs)} partitions of {len(found.topics())} topics")
-    return 1 if any(log.error for log in found.logs) else 0
+    output.line(f"{file}: {len(overview.logs)} partitions of {len(overview.topics())} topics")
+    return 1 if any(log.error for log in overview.logs) else 0
 
 
-def report_page(found: Overview, prices: Prices) -> str:
+def report_page(overview: Overview, prices: Prices) -> str:
     """Return the report of ``stratalog report`` as one HTML document."""
-    topics = found.topics()
-    priced = [log for log in found.logs if log.tier is not None and log.tier.bill is not None]
+    topics = overview.topics()
+    priced = [log for log in overview.logs if log.tier is not None and log.tier.bill is not None]
     return render(
         "report.html",
-        title=f"stratalog report of {found.location}",
+        title=f"stratalog report of {overview.location}",
         version=__version__,
-        found=found,
+        overview=overview,
         topics=topics,
         bounds={topic: (offset_bounds(logs), time_bounds(logs)) for topic, logs in topics.items()},
-        warnings=list(attention(found)),
+        warnings=list(attention(overview)),
         priced=priced,
         bills=[log.tier.bill for log in priced if log.tier is not None],
         prices=prices,

@@ -79,7 +79,7 @@ def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
     """
     topics = sorted(sample.topics, key=lambda topic: (topic.topic.startswith("__"), -(topic.rate or 0), topic.topic))
     groups = sorted(sample.groups, key=lambda group: (-(group.lag or 0), group.group, group.topic))
-    columns = next(columns for least, columns in _WIDTHS if width >= least)
+    columns = next(columns for min_width, columns in _WIDTHS if width >= min_width)
     rows = [[_TOPICS[column](topic) for column in columns] for topic in topics]
     tables: list[TitledTable] = [("topics", columns, rows)]
     if groups:

@@ -9,7 +9,7 @@ import pytest
 
 from dump_runs import DumpRunner, rows, written
 from stratalog import Record, RecordColumns, TopicPartition, open_engine
-from stratalog.cli.dump.kinds import identify, in_order
+from stratalog.cli.dump.kinds import identify, sort_files
 from stratalog.model.names import (
     ATTACH_NOTE_FILE,
     MARKS_FILE,
@@ -69,7 +69,7 @@ def test_each_file_that_an_engine_writes_is_recognized(dump_runner: DumpRunner, 
     kinds = {found.kind for path in place.rglob("*") if (found := identify(path.name)) is not None}
     assert {"log", "digest", "marks", "tier-note", "cached", "tier-object", "manifest"} <= kinds
     for folder in folders:
-        assert in_order(path.name for path in folder.iterdir() if path.is_file())[1] == []
+        assert sort_files(path.name for path in folder.iterdir() if path.is_file())[1] == []
         code, items, people = dump_runner(folder)
         assert (code, "left out, because" in people) == (0, False), people
         assert items or all(path.stat().st_size == 0 for path in folder.iterdir() if path.is_file())

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.cleaning.explain.explain import Fate
-from stratalog.cli.views.overview import Detail, Overview, Place, Span, collect, joined
+from stratalog.cli.views.overview import Detail, Overview, Place, Span, collect, join_spans
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from viewed_place import T0_MS, make_place
@@ -136,9 +136,9 @@ def test_logs_are_closed_one_by_one(place: tuple[str, str], monkeypatch: pytest.
 
 def test_very_many_segments_are_joined_evenly() -> None:
     spans = [Span(at, at + 1, 10, at, at + 1, Place.TIER if at < 900 else Place.LOCAL) for at in range(1000)]
-    fewer = joined(spans, 100)
+    fewer = join_spans(spans, 100)
     assert len(fewer) <= 101
     assert max(span.segments for span in fewer) == 10
     assert (sum(span.size_bytes for span in fewer), sum(span.segments for span in fewer)) == (10_000, 1000)
     assert [span.start for span in fewer[1:]] == [span.end for span in fewer[:-1]]
-    assert joined(spans[:100], 100) == tuple(spans[:100])
+    assert join_spans(spans[:100], 100) == tuple(spans[:100])
