@@ -105,19 +105,19 @@ class Limits(Section):
                 "raise the limit, or create fewer partitions"
             )
 
-    def check_index(self, size_bytes: int, what: str) -> None:
-        """Raise ConfigError if ``size_bytes`` is above ``limits.index.bytes``; the error text begins with ``what``."""
+    def check_index(self, size_bytes: int, subject: str) -> None:
+        """Raise ConfigError if ``size_bytes`` is above ``limits.index.bytes``; errors begin with ``subject``."""
         if size_bytes > self.index_bytes:
             raise ConfigError(
-                f"{what}: {size_bytes} bytes are above limits.index.bytes={self.index_bytes}: raise the limit"
+                f"{subject}: {size_bytes} bytes are above limits.index.bytes={self.index_bytes}: raise the limit"
             )
 
 
-def _not_pairs(words: tuple[str, ...]) -> str:
-    wrong = [word for word in words if not all(word.partition("="))]
+def _check_pairs(words: tuple[str, ...]) -> str:
+    malformed = [word for word in words if not all(word.partition("="))]
     schemes = [word.partition("=")[0].lower() for word in words]
-    if wrong:
-        return f"must be a list of scheme=name, and {wrong[0]!r} is not of this form"
+    if malformed:
+        return f"must be a list of scheme=name, and {malformed[0]!r} is not of this form"
     return "" if len(set(schemes)) == len(schemes) else "must name each scheme once"
 
 
@@ -156,7 +156,7 @@ class EngineConfig(Section):
     plugins_prefer: tuple[str, ...] = key(
         "plugins.prefer",
         (),
-        check=_not_pairs,
+        check=_check_pairs,
         doc="scheme=name: the object store to use if several plugins serve a URI scheme.",
     )
     durability: str = key(

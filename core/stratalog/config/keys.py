@@ -71,7 +71,7 @@ class Section:
     @classmethod
     def keys(cls) -> dict[str, Key]:
         """Return the definitions of all settings of this class, by setting name, such as ``segment.bytes``."""
-        return {found.name: found for _, found, _ in _described(cls)}
+        return {setting.name: setting for _, setting, _ in _definitions(cls)}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], source: str) -> Self:
@@ -93,9 +93,9 @@ class Section:
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
         """Return a copy with the settings in ``values`` changed. Arguments and errors are those of ``from_mapping``."""
         changed = self.merged(values, source)
-        wrong = changed.contradiction()
-        if wrong:
-            raise ConfigError(f"{wrong} source={source}")
+        contradiction = changed.contradiction()
+        if contradiction:
+            raise ConfigError(f"{contradiction} source={source}")
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
@@ -104,15 +104,17 @@ class Section:
         This method is for stored values: a changed default may contradict a stored value without an error. Arguments
         and all other errors are those of ``from_mapping``.
         """
-        described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
-        tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
+        definitions = {
+            setting.name: (attribute, setting, kind) for attribute, setting, kind in _definitions(type(self))
+        }
+        tables = [name for name, (_, _, kind) in definitions.items() if typing.get_origin(_strip_none(kind)) is dict]
         changes: dict[str, Any] = {}
         for name, value in flat_names(values, source, tables).items():
-            if name not in described:
-                nearest = difflib.get_close_matches(name, described, n=1)
+            if name not in definitions:
+                nearest = difflib.get_close_matches(name, definitions, n=1)
                 raise UnknownSettingError(name, source, nearest[0] if nearest else "")
-            attribute, found, kind = described[name]
-            changes[attribute] = _checked(found, _converted(found, kind, value, source), source)
+            attribute, setting, kind = definitions[name]
+            changes[attribute] = _check_value(setting, _convert(setting, kind, value, source), source)
         return dataclasses.replace(self, **changes)
 
     def contradiction(self) -> str:
@@ -125,12 +127,12 @@ class Section:
         The value of a setting with several words is one text with commas, as in Kafka. If a word contains a comma, or
         begins or ends with a space, the value is a list instead.
         """
-        plain = type(self)()
+        defaults = type(self)()
         result: dict[str, object] = {}
-        for attribute, found, _ in _described(type(self)):
+        for attribute, setting, _ in _definitions(type(self)):
             value = getattr(self, attribute)
-            if not only_changed or value != getattr(plain, attribute):
-                result[found.name] = _joined(value) if isinstance(value, tuple) else value
+            if not only_changed or value != getattr(defaults, attribute):
+                result[setting.name] = _join_words(value) if isinstance(value, tuple) else value
         return result
 
 
@@ -143,8 +145,8 @@ def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] 
     Raises:
         ConfigError: ``values`` has both ``{"log": {"dirs": x}}`` and ``{"log.dirs": y}``, or a name is not text.
     """
-    whole, result = frozenset(tables), dict[str, object]()
-    for name, value in _leaves(values, "", whole, source):
+    table_names, result = frozenset(tables), dict[str, object]()
+    for name, value in _leaves(values, "", table_names, source):
         if name in result:
             raise ConfigError(f"{name} is given twice source={source}")
         result[name] = value
@@ -152,7 +154,7 @@ def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] 
 
 
 def _leaves(
-    values: Mapping[str, object], prefix: str, whole: frozenset[str], source: str
+    values: Mapping[str, object], prefix: str, table_names: frozenset[str], source: str
 ) -> Iterable[tuple[str, object]]:
     for name, value in values.items():
         if not isinstance(name, str):
@@ -160,22 +162,24 @@ def _leaves(
                 f"the name of a setting must be text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''} "
                 f"source={source}"
             )
-        if isinstance(value, Mapping) and prefix + name not in whole:
-            yield from _leaves(value, f"{prefix}{name}.", whole, source)
+        if isinstance(value, Mapping) and prefix + name not in table_names:
+            yield from _leaves(value, f"{prefix}{name}.", table_names, source)
         else:
             yield prefix + name, value
 
 
-def _joined(words: tuple[str, ...]) -> str | list[str]:
+def _join_words(words: tuple[str, ...]) -> str | list[str]:
     return list(words) if any("," in word or word != word.strip() for word in words) else ",".join(words)
 
 
-def _described(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
-    return _looked_up(typing.cast(Hashable, section))  # mypy confuses the __hash__ of instances with that of the class
+def _definitions(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
+    return _look_up_definitions(
+        typing.cast(Hashable, section)
+    )  # mypy confuses the __hash__ of instances with that of the class
 
 
 @functools.cache  # slow without the cache, and called for each topic that an engine opens
-def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
+def _look_up_definitions(section: Any) -> tuple[tuple[str, Key, Any], ...]:
     hints = typing.get_type_hints(section)
     return tuple(
         (field.name, field.metadata[_KEY], hints[field.name])
@@ -184,27 +188,27 @@ def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
     )
 
 
-def _plain(kind: Any) -> Any:
+def _strip_none(kind: Any) -> Any:
     """Return ``T`` for a setting of type ``T | None``, and any other type unchanged."""
     if kind in _SCALARS or typing.get_origin(kind) not in {types.UnionType, typing.Union}:
         return kind
     return next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
 
 
-def _converted(found: Key, kind: Any, value: object, source: str) -> object:
-    plain = _plain(kind)
-    if plain is not kind and (value is None or value == ""):
+def _convert(setting: Key, kind: Any, value: object, source: str) -> object:
+    base_type = _strip_none(kind)
+    if base_type is not kind and (value is None or value == ""):
         return None
-    origin = typing.get_origin(plain)
+    origin = typing.get_origin(base_type)
     try:
         if origin is tuple:
             return _to_words(value)
         if origin is dict:
             return _to_table(value)
-        return _SCALARS[plain](value)
+        return _SCALARS[base_type](value)
     except (TypeError, ValueError, OverflowError, KeyError):
-        wanted = "a list of text" if origin is tuple else f"of type {getattr(plain, '__name__', plain)}"
-        raise ConfigError(f"{found.name}={value!r} is not {wanted} source={source}") from None
+        expected = "a list of text" if origin is tuple else f"of type {getattr(base_type, '__name__', base_type)}"
+        raise ConfigError(f"{setting.name}={value!r} is not {expected} source={source}") from None
 
 
 def _to_words(value: object) -> tuple[str, ...]:
@@ -267,21 +271,21 @@ _SCALARS: Final[dict[Any, Callable[[object], object]]] = {
 }
 
 
-def _checked(found: Key, value: object, source: str) -> object:
+def _check_value(setting: Key, value: object, source: str) -> object:
     if value is None:
         return None
-    wrong = ""
+    reason = ""
     items = value if isinstance(value, tuple) else (value,)
-    at_least = LONG_MIN if found.at_least is None else found.at_least
-    at_most = LONG_MAX if found.at_most is None else found.at_most
-    if found.choices and any(item not in found.choices for item in items):
-        wrong = f"must be {'some' if isinstance(value, tuple) else 'one'} of {', '.join(found.choices)}"
+    at_least = LONG_MIN if setting.at_least is None else setting.at_least
+    at_most = LONG_MAX if setting.at_most is None else setting.at_most
+    if setting.choices and any(item not in setting.choices for item in items):
+        reason = f"must be {'some' if isinstance(value, tuple) else 'one'} of {', '.join(setting.choices)}"
     elif isinstance(value, int | float) and value < at_least:
-        wrong = f"must be at least {at_least}"
+        reason = f"must be at least {at_least}"
     elif isinstance(value, int | float) and value > at_most:
-        wrong = f"must be at most {at_most}"
-    elif found.check is not None:
-        wrong = found.check(value)
-    if wrong:
-        raise ConfigError(f"{found.name}={value!r} {wrong} source={source}")
+        reason = f"must be at most {at_most}"
+    elif setting.check is not None:
+        reason = setting.check(value)
+    if reason:
+        raise ConfigError(f"{setting.name}={value!r} {reason} source={source}")
     return value

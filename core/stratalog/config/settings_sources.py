@@ -72,8 +72,8 @@ def read_settings(
     values = flat_names(tree, source)
     limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
     topic_defaults = flat_names(defaults, source)
-    plain = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
-    plain.replaced(plain.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
+    core_config = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
+    core_config.replaced(core_config.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
     engine_values, limit_values, plugin_variables = _from_environment(environment)
     return Settings(
         engine=EngineConfig.from_mapping(values, source).replaced(engine_values, "environment"),
@@ -84,27 +84,31 @@ def read_settings(
     )
 
 
-def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+def plugin_values(settings: Settings, names_by_section: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
     """Return the plugin settings that environment variables set: values by section name and setting name.
 
     A section without such variables is not in the result.
 
     Args:
         settings: settings with the variables of the environment.
-        known: the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``.
+        names_by_section: the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``.
 
     Raises:
         UnknownSettingError: a variable belongs to no setting.
     """
-    places = {_variable(f"{_PLUGINS}{section}.{name}"): (section, name) for section in known for name in known[section]}
-    found = dict[str, dict[str, str]]()
+    places = {
+        _variable(f"{_PLUGINS}{section}.{name}"): (section, name)
+        for section in names_by_section
+        for name in names_by_section[section]
+    }
+    values = dict[str, dict[str, str]]()
     for variable, value in settings.plugin_variables.items():
         if variable not in places:
             engine = (_variable(name) for name in EngineConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
             raise _unknown_variable(variable, (*engine, *places))
         section, name = places[variable]
-        found.setdefault(section, {})[name] = value
-    return found
+        values.setdefault(section, {})[name] = value
+    return values
 
 
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
@@ -164,8 +168,8 @@ def _from_environment(
     return engine, limits, plugins
 
 
-def _unknown_variable(variable: str, known: Iterable[str]) -> UnknownSettingError:
-    nearest = difflib.get_close_matches(variable, list(known), n=1)
+def _unknown_variable(variable: str, known_variables: Iterable[str]) -> UnknownSettingError:
+    nearest = difflib.get_close_matches(variable, list(known_variables), n=1)
     return UnknownSettingError(variable, "environment", nearest[0] if nearest else "")
 
 

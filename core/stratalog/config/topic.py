@@ -44,7 +44,7 @@ _BROKER_NAMES: Final = {
 }
 
 
-def _throttled(value: tuple[str, ...]) -> str:
+def _check_throttled(value: tuple[str, ...]) -> str:
     """Return an error text if a list of throttled replicas is invalid; otherwise "".
 
     Source: apache/kafka ThrottledReplicaListValidator.
@@ -277,13 +277,13 @@ class TopicConfig(Section):
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         "leader.replication.throttled.replicas",
         (),
-        check=_throttled,
+        check=_check_throttled,
         doc=f"Has {NO_EFFECT}, because the engine sends nothing to replicas.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "follower.replication.throttled.replicas",
         (),
-        check=_throttled,
+        check=_check_throttled,
         doc=f"Has {NO_EFFECT}, because the engine fetches nothing from a leader.",
     )
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
@@ -294,14 +294,16 @@ class TopicConfig(Section):
         flat = flat_names(values, source)
         sections = dict(self.sections)
         for name, section in sections.items():
-            theirs = {found: flat.pop(found) for found in section.keys() & flat.keys()}
-            if theirs:
-                sections[name] = section.merged(theirs, source)
-        known = {*type(self).keys(), *self.names_of_plugins()}
-        for name in flat.keys() - known:
+            plugin_values = {key_name: flat.pop(key_name) for key_name in section.keys() & flat.keys()}
+            if plugin_values:
+                sections[name] = section.merged(plugin_values, source)
+        known_names = {*type(self).keys(), *self.names_of_plugins()}
+        for name in flat.keys() - known_names:
             first = name.partition(".")[0]
-            own = sections[first].keys() if first in sections else known  # suggest only settings of this plugin
-            nearest = _of_broker(name) or next(iter(difflib.get_close_matches(name, sorted(own), n=1)), "")
+            suggestions = (
+                sections[first].keys() if first in sections else known_names
+            )  # suggest only settings of this plugin
+            nearest = _topic_key_of(name) or next(iter(difflib.get_close_matches(name, sorted(suggestions), n=1)), "")
             is_foreign = is_of_plugin(name) and first not in sections and not nearest
             where = f"{source} (no installed plugin has this setting)" if is_foreign else source
             raise UnknownSettingError(name, where, nearest)
@@ -320,8 +322,8 @@ class TopicConfig(Section):
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return ``values`` without settings for which ``is_of_plugin`` is True and that are not in ``sections``."""
-        theirs = self.names_of_plugins()
-        return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
+        plugin_names = self.names_of_plugins()
+        return {name: value for name, value in values.items() if name in plugin_names or not is_of_plugin(name)}
 
     def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return ``values`` without settings that neither stratalog nor a plugin in ``sections`` has."""
@@ -355,7 +357,7 @@ class TopicConfig(Section):
                 return f"{invalid} -1 as retention.{name} value is set as {total}."
             if local > total:
                 return f"{invalid} more than property: retention.{name} value."
-        return next((wrong for section in self.sections.values() if (wrong := section.contradiction())), "")
+        return next((text for section in self.sections.values() if (text := section.contradiction())), "")
 
     @property
     def local_limit_ms(self) -> int:
@@ -371,15 +373,15 @@ class TopicConfig(Section):
         """Return the level for ``codec``; None if it has no level setting, or for gzip with the level -1."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
-        ours = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
-        return ours[codec] if codec in ours else getattr(self.sections.get(codec), "level", None)
+        levels = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
+        return levels[codec] if codec in levels else getattr(self.sections.get(codec), "level", None)
 
 
-def _of_broker(name: str) -> str:
+def _topic_key_of(name: str) -> str:
     """Return the topic setting whose default Kafka's broker setting ``name`` sets; "" if there is none."""
-    known = TopicConfig.keys()
-    without = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
-    return _BROKER_NAMES.get(name) or next((found for found in without if found in known), "")
+    topic_keys = TopicConfig.keys()
+    candidates = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
+    return _BROKER_NAMES.get(name) or next((candidate for candidate in candidates if candidate in topic_keys), "")
 
 
 def is_of_plugin(name: str) -> bool:
@@ -393,4 +395,4 @@ def is_of_plugin(name: str) -> bool:
 
 @functools.cache  # called for each setting of each topic that an engine opens
 def _first_words() -> frozenset[str]:
-    return frozenset(known.partition(".")[0] for known in TopicConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
+    return frozenset(name.partition(".")[0] for name in TopicConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
