@@ -57,9 +57,9 @@ class Candidate:
 
     def import_failure(self, error: ImportError) -> PluginImportError:
         """Return the PluginImportError for an ImportError of this plugin, with the package to install, if known."""
-        return PluginImportError(str(error), self.name, self._to_install(error.name or ""))
+        return PluginImportError(str(error), self.name, self._package_to_install(error.name or ""))
 
-    def _to_install(self, module: str) -> str:
+    def _package_to_install(self, module: str) -> str:
         root = module.partition(".")[0]
         if not root or root == self.entry_point.module.partition(".")[0]:
             return self.distribution  # the plugin's own files are missing: the distribution must be installed again
@@ -81,26 +81,28 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
         itself if it belongs to no extra; "" if no requirement has the module's name.
     """
     extras: dict[str, int] = Counter()
-    holding: list[str] = []
+    extra_names: list[str] = []
     for line in requirements:
-        named = _REQUIRED_NAME.match(line)
+        required_name = _REQUIRED_NAME.match(line)
         required, _, marker = line.partition(";")
         extra = _EXTRA.search(marker)
         if extra:
             extras[extra[1]] += 1
-        if named and _normal(named[1]) == _normal(module):
+        if required_name and _normalize(required_name[1]) == _normalize(module):
             if not extra:
                 return required.strip()
-            holding.append(extra[1])
-    return f"{distribution}[{min(holding, key=lambda name: (extras[name], name))}]" if holding else ""
+            extra_names.append(extra[1])
+    return f"{distribution}[{min(extra_names, key=lambda name: (extras[name], name))}]" if extra_names else ""
 
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
     """Return the installed plugins of an entry-point group, sorted by name, from metadata alone, without an import."""
-    found = importlib.metadata.entry_points(group=group)
-    distributions = {id(entry_point.dist): entry_point.dist for entry_point in found}
+    entry_points = importlib.metadata.entry_points(group=group)
+    distributions = {id(entry_point.dist): entry_point.dist for entry_point in entry_points}
     owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parse metadata once
-    candidates = [Candidate(entry_point.name, *owners[id(entry_point.dist)], entry_point) for entry_point in found]
+    candidates = [
+        Candidate(entry_point.name, *owners[id(entry_point.dist)], entry_point) for entry_point in entry_points
+    ]
     return tuple(sorted(candidates, key=lambda candidate: (candidate.name, candidate.distribution)))
 
 
@@ -112,8 +114,8 @@ def _owner(distribution: importlib.metadata.Distribution | None) -> tuple[str, s
         metadata = distribution.metadata
     except (OSError, TypeError):  # a folder without METADATA; the type of error depends on Python's version
         return "", ""
-    known = set(metadata)  # from Python 3.12 on, the access to a missing field is a warning
-    return metadata["Name"] if "Name" in known else "", metadata["Version"] if "Version" in known else ""
+    fields = set(metadata)  # from Python 3.12 on, the access to a missing field is a warning
+    return metadata["Name"] if "Name" in fields else "", metadata["Version"] if "Version" in fields else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,13 @@ class Selection:
     """The installed plugins, divided by what the settings allow.
 
     Attributes:
-        wanted: plugins to import.
+        to_import: plugins that the settings allow.
         blocked: plugins that are not imported.
         ambiguous: plugins that are not blocked, but whose name several distributions use; they are not imported.
         missing: names in ``plugins.allow`` that are not installed.
     """
 
-    wanted: tuple[Candidate, ...]
+    to_import: tuple[Candidate, ...]
     blocked: tuple[Candidate, ...]
     ambiguous: tuple[Candidate, ...]
     missing: tuple[str, ...]
@@ -138,28 +140,33 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
 
     Args:
         candidates: the installed plugins.
-        allow: names, or ``distribution:name``; if not empty, only these are wanted.
+        allow: names, or ``distribution:name``; if not empty, only these are imported.
         block: names, or ``distribution:name``; a blocked plugin is not imported even if it is allowed.
     """
-    allowed, refused = {_listed(name) for name in allow}, {_listed(name) for name in block}
-    passed, blocked = list[Candidate](), list[Candidate]()
+    allowed_names, blocked_names = (
+        {_normalize_entry(name) for name in allow},
+        {_normalize_entry(name) for name in block},
+    )
+    permitted, blocked = list[Candidate](), list[Candidate]()
     for candidate in candidates:
-        names = {candidate.name, f"{_normal(candidate.distribution)}:{candidate.name}"}
-        (blocked if names & refused or (allowed and not names & allowed) else passed).append(candidate)
-    uses = Counter(candidate.name for candidate in passed)
-    known = {_listed(f"{candidate.distribution}:{candidate.name}") for candidate in candidates}
-    known |= {candidate.name for candidate in candidates}
+        names = {candidate.name, f"{_normalize(candidate.distribution)}:{candidate.name}"}
+        (blocked if names & blocked_names or (allowed_names and not names & allowed_names) else permitted).append(
+            candidate
+        )
+    uses = Counter(candidate.name for candidate in permitted)
+    known_names = {_normalize_entry(f"{candidate.distribution}:{candidate.name}") for candidate in candidates}
+    known_names |= {candidate.name for candidate in candidates}
     return Selection(
-        tuple(candidate for candidate in passed if uses[candidate.name] == 1),
+        tuple(candidate for candidate in permitted if uses[candidate.name] == 1),
         tuple(blocked),
-        tuple(candidate for candidate in passed if uses[candidate.name] > 1),
-        tuple(sorted(name for name in allow if _listed(name) not in known)),
+        tuple(candidate for candidate in permitted if uses[candidate.name] > 1),
+        tuple(sorted(name for name in allow if _normalize_entry(name) not in known_names)),
     )
 
 
-def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
+def ambiguity(candidate: Candidate, candidates: Iterable[Candidate]) -> PluginClashError:
     """Return the error for a plugin whose name several distributions use; the text lists the distributions."""
-    owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
+    owners = sorted(f"{owner.distribution} {owner.version}" for owner in candidates if owner.name == candidate.name)
     return PluginClashError(
         f"entry point {candidate.name!r} is in {' and in '.join(owners)}: uninstall one, or add "
         f"'distribution:{candidate.name}' to plugins.block"
@@ -176,29 +183,29 @@ def import_named(module: str) -> object:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise _explained(module, error) from error
+        raise _explain_import(module, error) from error
     except PluginError:
         raise
     except Exception as error:
         raise PluginError(f"importing plugin module {module!r} raised {error!r}") from error
 
 
-def _explained(module: str, error: ImportError) -> PluginImportError:
+def _explain_import(module: str, error: ImportError) -> PluginImportError:
     missing = error.name or ""
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{missing}."):
         return PluginImportError(f"plugin module {module!r} cannot be imported: {error}", module, bundled_hint(missing))
-    near = difflib.get_close_matches(missing, _known_modules(missing), n=3)
-    hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    similar = difflib.get_close_matches(missing, _module_names(missing), n=3)
+    hint = f"; did you mean {' or '.join(repr(name) for name in similar)}?" if similar else ""
     return PluginImportError(f"there is no module {missing!r}: correct plugins.modules{hint}", module)
 
 
-def _known_modules(missing: str) -> list[str]:
+def _module_names(missing: str) -> list[str]:
     """Return the names of the modules in the package of ``missing`` (or at top level) and of all plugins, sorted."""
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""
-    found = {f"{prefix}{known.name}" for known in pkgutil.iter_modules(path)}
-    return sorted(found | {candidate.entry_point.module for candidate in find_candidates()})
+    names = {f"{prefix}{module.name}" for module in pkgutil.iter_modules(path)}
+    return sorted(names | {candidate.entry_point.module for candidate in find_candidates()})
 
 
 def bundled_hint(module: str) -> str:
@@ -210,11 +217,11 @@ def bundled_hint(module: str) -> str:
     return install_hint(PROJECT, requirements, module.partition(".")[0])
 
 
-def _listed(name: str) -> str:
+def _normalize_entry(name: str) -> str:
     distribution, colon, entry = name.rpartition(":")
-    return f"{_normal(distribution)}{colon}{entry}" if colon else name
+    return f"{_normalize(distribution)}{colon}{entry}" if colon else name
 
 
-def _normal(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a distribution's name in lower case, with ``-`` for each run of the characters ``-``, ``_`` and ``.``."""
     return _SEPARATORS.sub("-", name).lower()

@@ -62,19 +62,19 @@ class Guard:
         """Return a context that converts exceptions as ``calling`` does, inside a call that already has a deadline."""
         return _Calling(self, method, None, ())
 
-    def items(self, method: str, made: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Yield the items of the iterator that ``made`` gets from the component.
+    def items(self, method: str, make: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """Yield the items of the iterator that ``make`` gets from the component.
 
-        Exceptions are converted as in ``calling``. A PluginError is raised if the result of ``made`` is not iterable.
+        Exceptions are converted as in ``calling``. A PluginError is raised if the result of ``make`` is not iterable.
         """
         with self.calling(method):
-            series = made()
-            self.check_type(method, series, Iterable)
-            found = iter(series)
+            iterable = make()
+            self.check_type(method, iterable, Iterable)
+            iterator = iter(iterable)
         while True:
             with self.calling(method):
                 try:
-                    item = next(found)
+                    item = next(iterator)
                 except StopIteration:
                     return
             yield item
@@ -109,13 +109,13 @@ class Guard:
             with self.calling(method):
                 return work()
 
-        def guarded() -> T:
+        def run_guarded() -> T:
             with self.converting(method):
                 return work()
 
         wait_s = self.calls.wait_s * times if wait_ms is None else max(wait_ms, 0) / 1000
         try:
-            return self.calls.call(str(self), method, guarded, wait_s, close)
+            return self.calls.call(str(self), method, run_guarded, wait_s, close)
         except OverdueError as error:
             raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
 
@@ -137,28 +137,28 @@ class Guard:
                 error.reason = f"{error.reason}, read by {self}"
             raise
 
-    def typed(self, method: str, value: object, wanted: type[T]) -> T:
-        """Return ``value``; raise PluginError if it is not an instance of ``wanted``."""
-        if not isinstance(value, wanted):
-            self.refuse_type(method, value, wanted.__name__)
+    def typed(self, method: str, value: object, expected: type[T]) -> T:
+        """Return ``value``; raise PluginError if it is not an instance of ``expected``."""
+        if not isinstance(value, expected):
+            self.refuse_type(method, value, expected.__name__)
         return value
 
-    def check_type(self, method: str, value: object, wanted: type[object]) -> None:
-        """Raise PluginError if ``value`` is not an instance of ``wanted``, which may be an abstract class."""
-        if not isinstance(value, wanted):
-            self.refuse_type(method, value, wanted.__name__)
+    def check_type(self, method: str, value: object, expected: type[object]) -> None:
+        """Raise PluginError if ``value`` is not an instance of ``expected``, which may be an abstract class."""
+        if not isinstance(value, expected):
+            self.refuse_type(method, value, expected.__name__)
 
     def check_none(self, method: str, value: object) -> None:
         """Raise PluginError if ``value``, the result of a method that must return None, is not None."""
         if value is not None:
             self.refuse_type(method, value, "None")
 
-    def refuse_type(self, method: str, value: object, wanted: str) -> NoReturn:
-        """Raise the PluginError of a call that returned ``value`` instead of a value of the type ``wanted``."""
+    def refuse_type(self, method: str, value: object, expected: str) -> NoReturn:
+        """Raise the PluginError of a call that returned ``value`` instead of a value of the type ``expected``."""
         if inspect.iscoroutine(value):
             value.close()  # otherwise Python warns that nothing awaited it
             self.refuse(method, "is an async def, but the contract has no asynchronous methods: use def")
-        self.refuse(method, f"returned {_described(value)}, not {wanted}")
+        self.refuse(method, f"returned {_describe(value)}, not {expected}")
 
     def refuse(self, method: str, reason: str) -> NoReturn:
         """Raise the PluginError of a call that broke the plugin interface; its text ends with ``reason`` and advice."""
@@ -167,9 +167,9 @@ class Guard:
     def failure(self, method: str, error: BaseException) -> PluginError:
         """Return the PluginError of a call that raised ``error``."""
         text = f"{type(error).__name__}: {error}".rstrip(": ")
-        found = PluginError(f"{self}: {method} raised {text}; {_ADVICE}")
-        found.__cause__ = error
-        return found
+        plugin_error = PluginError(f"{self}: {method} raised {text}; {_ADVICE}")
+        plugin_error.__cause__ = error
+        return plugin_error
 
 
 class _Calling:
@@ -201,5 +201,5 @@ class _Calling:
         return f"{self._guard}: {self._method}"
 
 
-def _described(value: Any) -> str:  # Any: a plugin may return anything
+def _describe(value: Any) -> str:  # Any: a plugin may return anything
     return "None" if value is None else f"a {type(value).__name__}"

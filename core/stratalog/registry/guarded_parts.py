@@ -33,22 +33,22 @@ GUARDED_PARTS: Final = frozenset({RecordFormat, Codec, IndexFormat})
 """Classes of the components that an engine opens at first use, and that are guarded as parts."""
 
 
-def guarded_part(found: T, part: type[Any], guard: Guard) -> T:
-    """Return an object of the class ``part`` that calls ``found`` and checks its results.
+def guarded_part(inner: T, part: type[Any], guard: Guard) -> T:
+    """Return an object of the class ``part`` that calls ``inner`` and checks its results.
 
     Args:
-        found: the plugin's object.
-        part: the abstract class of ``found`` in ``stratalog.spi``.
+        inner: the plugin's object.
+        part: the abstract class of ``inner`` in ``stratalog.spi``.
         guard: guard of the plugin's component.
 
     Returns:
-        The guarded part; ``found`` itself if it comes with stratalog.
+        The guarded part; ``inner`` itself if it comes with stratalog.
     """
     if guard.is_bundled:
-        return found
-    made: Any = _class_of(cast("Hashable", part))()
-    made.found, made.guard = found, guard
-    return cast(T, made)
+        return inner
+    guarded: Any = _class_of(cast("Hashable", part))()
+    guarded.inner, guarded.guard = inner, guard
+    return cast(T, guarded)
 
 
 def guard_of(part: object) -> Guard | None:
@@ -66,11 +66,11 @@ class Guarded:
     """Base class of guarded parts: objects that call a plugin's object and check its results.
 
     Attributes:
-        found: the plugin's object.
+        inner: the plugin's object.
         guard: guard of the plugin's component.
     """
 
-    found: object
+    inner: object
     guard: Guard
 
 
@@ -80,17 +80,17 @@ def _class_of(part: Hashable) -> type[Any]:
     body: dict[str, Any] = {name: property(_attribute(name)) for name in attributes_of(part)}
     for name, member in members_of(part):
         if isinstance(member, property):
-            body[name] = property(_called(part, name, result_type(member.fget), is_property=True))
+            body[name] = property(_make_method(part, name, result_type(member.fget), is_property=True))
         else:
-            body[name] = _called(part, name, result_type(member), is_property=False)
+            body[name] = _make_method(part, name, result_type(member), is_property=False)
     return type(f"Guarded{part.__name__}", (Guarded, part), body)
 
 
 def _attribute(name: str) -> Callable[[Any], Any]:
-    return lambda self: getattr(self.found, name)
+    return lambda self: getattr(self.inner, name)
 
 
-def _called(part: type[Any], name: str, wanted: ResultType, *, is_property: bool) -> Callable[..., Any]:
+def _make_method(part: type[Any], name: str, declared: ResultType, *, is_property: bool) -> Callable[..., Any]:
     check, lazy_check = CHECKS.get((part, name)), LAZY_CHECKS.get((part, name))
     nested = _NESTED.get((part, name))
     default: Callable[..., Any] = getattr(part, name)
@@ -98,38 +98,38 @@ def _called(part: type[Any], name: str, wanted: ResultType, *, is_property: bool
     def method(self: Any, *args: Any, **keywords: Any) -> Any:
         guard: Guard = self.guard
         with guard.calling(name, FileExistsError if name == "open_log" and keywords.get("create") else ()):
-            begun = None if check is None or check.before is None else check.before(self, *args, **keywords)
+            state = None if check is None or check.before is None else check.before(self, *args, **keywords)
             if is_property:
-                result = getattr(self.found, name)
-            elif getattr(type(self.found), name, None) is default:  # not overridden: the default calls guarded methods
+                result = getattr(self.inner, name)
+            elif getattr(type(self.inner), name, None) is default:  # not overridden: the default calls guarded methods
                 result = default(self, *args, **keywords)
             else:
-                result = getattr(self.found, name)(*args, **keywords)
-        if not isinstance(result, wanted.allowed):
-            guard.refuse_type(name, result, wanted.text)
-        if wanted.is_lazy:
-            items = _checked_items(guard, name, result, wanted)
+                result = getattr(self.inner, name)(*args, **keywords)
+        if not isinstance(result, declared.allowed):
+            guard.refuse_type(name, result, declared.text)
+        if declared.is_lazy:
+            items = _check_lazily(guard, name, result, declared)
             return items if lazy_check is None else lazy_check(guard, self, items, *args, **keywords)
-        if wanted.items and result is not None:
-            _check_items(guard, name, result, wanted)
+        if declared.items and result is not None:
+            _check_items(guard, name, result, declared)
         if check is not None:
             with guard.calling(name):  # the check reads columns that the plugin made
-                wrong = check.wrong(self, begun, result, *args, **keywords)
-            if wrong:
-                guard.refuse(name, wrong)
+                defect = check.find_defect(self, state, result, *args, **keywords)
+            if defect:
+                guard.refuse(name, defect)
         return result if nested is None else guarded_part(result, nested, guard)
 
     return method
 
 
-def _check_items(guard: Guard, name: str, result: Iterable[Any], wanted: ResultType) -> None:
+def _check_items(guard: Guard, name: str, result: Iterable[Any], declared: ResultType) -> None:
     for item in result:
-        if not isinstance(item, wanted.items):
-            guard.refuse_type(name, item, wanted.text)
+        if not isinstance(item, declared.items):
+            guard.refuse_type(name, item, declared.text)
 
 
-def _checked_items(guard: Guard, name: str, result: Iterable[Any], wanted: ResultType) -> Iterator[Any]:
+def _check_lazily(guard: Guard, name: str, result: Iterable[Any], declared: ResultType) -> Iterator[Any]:
     for item in guard.items(name, lambda: result):
-        if not isinstance(item, wanted.items):
-            guard.refuse_type(name, item, wanted.text)
+        if not isinstance(item, declared.items):
+            guard.refuse_type(name, item, declared.text)
         yield item

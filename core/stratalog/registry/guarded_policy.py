@@ -23,24 +23,24 @@ def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
 class _GuardedPolicy(Guarded, CleanupPolicy):
     """A guarded policy without a record filter."""
 
-    found: CleanupPolicy
+    inner: CleanupPolicy
 
     def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
-        self.found, self.guard = policy, guard
+        self.inner, self.guard = policy, guard
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the result of ``plan`` of the plugin's policy, called with a deadline."""
-        return self._actions("plan", lambda: self.found.plan(log, config, now_ms))
+        return self._actions("plan", lambda: self.inner.plan(log, config, now_ms))
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the result of ``local_plan`` of the plugin's policy, called with a deadline."""
-        return self._actions("local_plan", lambda: self.found.local_plan(log, config, now_ms))
+        return self._actions("local_plan", lambda: self.inner.local_plan(log, config, now_ms))
 
-    def _actions(self, method: str, planned: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
+    def _actions(self, method: str, plan: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
         def work() -> tuple[Action, ...]:
-            found = planned()
-            self.guard.check_type(method, found, Iterable)
-            return tuple(found)
+            actions = plan()
+            self.guard.check_type(method, actions, Iterable)
+            return tuple(actions)
 
         return self.guard.call(method, work)
 
@@ -53,6 +53,6 @@ class _GuardedRewriting(_GuardedPolicy):
 
         Only the creation of the filter has a deadline.
         """
-        made = self.guard.call("record_filter", lambda: self.found.record_filter(job))
-        self.guard.check_type("record_filter", made, RecordFilter)
-        return guarded_part(made, RecordFilter, self.guard)
+        record_filter = self.guard.call("record_filter", lambda: self.inner.record_filter(job))
+        self.guard.check_type("record_filter", record_filter, RecordFilter)
+        return guarded_part(record_filter, RecordFilter, self.guard)

@@ -144,7 +144,7 @@ class Host:
 
     def is_registered(self, plugin: object) -> bool:
         """Return True if this object itself is registered; an equal object does not count."""
-        return any(known is plugin for known in self._manager.get_plugins())
+        return any(registered is plugin for registered in self._manager.get_plugins())
 
     def __contains__(self, name: str) -> bool:
         return self._manager.has_plugin(name)
@@ -184,7 +184,7 @@ class Host:
         hook = _LISTENERS[type(event)]
         for name, caller in self._callers(hook):
             if plugin is None or name == plugin:
-                self._tell(hook, name, caller, event)
+                self._notify_one(hook, name, caller, event)
 
     @property
     def listener_failures(self) -> dict[str, int]:
@@ -203,18 +203,18 @@ class Host:
 
         try:
             if plugin in self._strangers:
-                found = self._calls.call(plugin, caller.name, offers, self._calls.wait_s)
+                collected = self._calls.call(plugin, caller.name, offers, self._calls.wait_s)
             else:
-                found = offers()
+                collected = offers()
         except Exception as error:  # noqa: BLE001 - a plugin's hook may raise anything; the answer holds the error
             return Answer(plugin, error=error)
-        for offer in found:
+        for offer in collected:
             if not isinstance(offer, item):
-                wrong = PluginError(f"{caller.name} must return {item.__name__} values, not {offer!r}")
-                return Answer(plugin, error=wrong)
-        return Answer(plugin, found)
+                failure = PluginError(f"{caller.name} must return {item.__name__} values, not {offer!r}")
+                return Answer(plugin, error=failure)
+        return Answer(plugin, collected)
 
-    def _tell(self, hook: str, plugin: str, caller: pluggy.HookCaller, event: Event) -> None:
+    def _notify_one(self, hook: str, plugin: str, caller: pluggy.HookCaller, event: Event) -> None:
         try:
             caller(event=event)
         except BaseException as error:
@@ -226,7 +226,9 @@ class Host:
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
         """Return the name and the caller of each plugin that implements ``hook``, sorted by name."""
-        plugins = {found.plugin_name: found.plugin for found in self._caller(hook).get_hookimpls()}
+        plugins = {
+            implementation.plugin_name: implementation.plugin for implementation in self._caller(hook).get_hookimpls()
+        }
         return [
             (name, self._manager.subset_hook_caller(hook, [other for key, other in plugins.items() if key != name]))
             for name in sorted(plugins)
@@ -244,5 +246,5 @@ def _spec_names() -> tuple[str, ...]:
 def _spelling(plugin: object) -> str:
     """Return the text ``; did you mean HOOK?`` for each name of ``plugin`` that looks like a misspelt hook."""
     names = [name for name in dir(plugin) if name.startswith(_PREFIX) and name not in _spec_names()]
-    near = [difflib.get_close_matches(name, _spec_names(), n=1) for name in names]
-    return "".join(f"; did you mean {found[0]}?" for found in near if found)
+    matches = [difflib.get_close_matches(name, _spec_names(), n=1) for name in names]
+    return "".join(f"; did you mean {match[0]}?" for match in matches if match)

@@ -106,11 +106,11 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
     name = _name_of(plugin)
     before, host = set(sys.modules), Host(DeadlineCalls())
     try:
-        loaded = _registered(host, plugin, candidate)
+        loaded_plugin = _register(host, plugin, candidate)
     except PluginError as error:
         return [PluginFinding(Severity.ERROR, f"plugin {name}", str(error))]
-    if loaded.info.error is not None:
-        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(loaded.info.error))]
+    if loaded_plugin.info.error is not None:
+        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(loaded_plugin.info.error))]
     findings = [
         PluginFinding(
             Severity.ERROR,
@@ -119,7 +119,7 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
         )
         for module in sorted(HEAVY_MODULES & (set(sys.modules) - before))
     ]
-    findings += _check_offers(loaded)
+    findings += _check_offers(loaded_plugin)
     findings += _check_commands(host)
     return sorted(findings, key=lambda finding: (finding.severity, finding.where))
 
@@ -131,19 +131,19 @@ def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any
         PluginError: the plugin cannot be imported, or breaks the plugin interface.
         UnknownComponentError: there is no entry point, module or file with this name.
     """
-    loaded = _registered(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
-    if loaded.info.error is not None:
-        raise loaded.info.error
-    return loaded.providers
+    loaded_plugin = _register(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
+    if loaded_plugin.info.error is not None:
+        raise loaded_plugin.info.error
+    return loaded_plugin.providers
 
 
 def _name_of(plugin: object) -> str:
     return plugin if isinstance(plugin, str) else str(getattr(plugin, "__name__", type(plugin).__qualname__))
 
 
-def _registered(host: Host, plugin: object, candidate: Candidate | None) -> LoadedPlugin:
+def _register(host: Host, plugin: object, candidate: Candidate | None) -> LoadedPlugin:
     name = _name_of(plugin)
-    host.register(candidate.load() if candidate else _loaded(plugin), name)
+    host.register(candidate.load() if candidate else _load(plugin), name)
     return ask_all(host, {name: candidate})[0]
 
 
@@ -158,10 +158,10 @@ def _candidate(name: str) -> Candidate | None:
             return candidate
     if Path(name).is_file() or _is_module(name):
         return None
-    there = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
+    names = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
     raise UnknownComponentError(
         f"no installed distribution has the entry point {name!r}, and there is no such module or file; installed entry "
-        f"points: {there}"
+        f"points: {names}"
     )
 
 
@@ -172,7 +172,7 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def _loaded(plugin: object) -> object:
+def _load(plugin: object) -> object:
     """Return the module with this name or path; ``plugin`` itself if it is not a string.
 
     Raise PluginError if the file or module cannot be imported.
@@ -192,9 +192,9 @@ def _loaded(plugin: object) -> object:
     return module
 
 
-def _check_offers(loaded: LoadedPlugin) -> Iterator[PluginFinding]:
+def _check_offers(loaded_plugin: LoadedPlugin) -> Iterator[PluginFinding]:
     by_key = {kind.key: kind for kind in component_kinds.KINDS}
-    for key, providers in loaded.providers.items():
+    for key, providers in loaded_plugin.providers.items():
         kind = by_key[key]
         uses = Counter(provider.name for provider in providers)
         for provider in providers:
@@ -243,15 +243,15 @@ def _check_section(section: object, prefix: str = "") -> Iterator[str]:
         yield f"{section!r} is not a subclass of Section"
         return
     try:
-        described = section.keys()
+        settings = section.keys()
         section.from_mapping(section().to_mapping(), "defaults")
     except (ConfigError, NameError, TypeError) as error:
         yield f"the defaults of {section.__name__} are refused: {error}"
         return
-    for name, found in described.items():
+    for name, setting in settings.items():
         if not name.startswith(prefix):
             yield f"topic setting {name!r} must begin with {prefix!r}"
-        if not found.doc:
+        if not setting.doc:
             yield f"setting {name!r} has no doc"
 
 
@@ -273,8 +273,8 @@ def _check_opening(
     finally:
         handles.close()
     if not isinstance(component, kind.component):
-        wrong = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
-        yield PluginFinding(Severity.ERROR, where, wrong)
+        problem = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
+        yield PluginFinding(Severity.ERROR, where, problem)
         return
     problems = [*_ATTRIBUTES.get(kind, _no_attributes)(component), *_signature_problems(component, kind.component)]
     yield from (PluginFinding(Severity.ERROR, where, text) for text in problems)
@@ -330,24 +330,24 @@ def _signature_problems(component: object, part: type[object]) -> Iterator[str]:
     too.
     """
     for name, declared in members_of(part):
-        found = inspect.getattr_static(type(component), name, None)
-        if isinstance(declared, property) or found is None:
+        attribute = inspect.getattr_static(type(component), name, None)
+        if isinstance(declared, property) or attribute is None:
             continue
         method = getattr(component, name)
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             yield f"{name} is an async def, but the contract has no asynchronous methods: use def"
         elif callable(method):
-            yield from _not_accepted(name, method, declared)
+            yield from _check_arguments(name, method, declared)
         else:
             yield f"{name} must be a method"
 
 
-def _not_accepted(name: str, method: object, declared: object) -> Iterator[str]:
+def _check_arguments(name: str, method: object, declared: object) -> Iterator[str]:
     assert callable(method)
     assert callable(declared)
-    wanted = list(inspect.signature(declared).parameters.values())[1:]  # without self
-    positional = [parameter.name for parameter in wanted if parameter.kind is not parameter.KEYWORD_ONLY]
-    keywords = {parameter.name: None for parameter in wanted if parameter.kind is parameter.KEYWORD_ONLY}
+    parameters = list(inspect.signature(declared).parameters.values())[1:]  # without self
+    positional = [parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
+    keywords = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     try:
         inspect.signature(method).bind(*positional, **keywords)
     except TypeError as error:

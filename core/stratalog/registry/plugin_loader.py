@@ -48,25 +48,25 @@ def load_plugins(
     infos += [_failure(candidate, ambiguity(candidate, installed.ambiguous)) for candidate in installed.ambiguous]
     infos += [_missing(name) for name in installed.missing]
     registered = dict[str, Candidate | None]()
-    for candidate in installed.wanted:
+    for candidate in installed.to_import:
         try:
-            named = origin(candidate.name, candidate.distribution, candidate.version)
+            plugin_origin = origin(candidate.name, candidate.distribution, candidate.version)
             is_bundled = candidate.distribution == PROJECT
-            found = candidate.load() if is_bundled else _imported(named, candidate.load, calls)
-            host.register(found, candidate.name, named, is_bundled=is_bundled)
+            module = candidate.load() if is_bundled else _import_with_deadline(plugin_origin, candidate.load, calls)
+            host.register(module, candidate.name, plugin_origin, is_bundled=is_bundled)
         except PluginError as error:
             infos.append(_failure(candidate, error))
         else:
             registered[candidate.name] = candidate
     registered |= dict.fromkeys(_register_passed(host, plugins, calls))
-    loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
-    for plugin in loaded:
+    loaded_plugins = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
+    for plugin in loaded_plugins:
         if plugin.info.status is PluginStatus.FAILED:  # log it: no lookup ever reports a plugin that only listens
             _LOGGER.warning("%s", plugin.info.absence)
-    return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
+    return tuple(sorted(loaded_plugins, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
 
-def _imported(name: str, work: Callable[[], object], calls: DeadlineCalls) -> object:
+def _import_with_deadline(name: str, work: Callable[[], object], calls: DeadlineCalls) -> object:
     try:
         return calls.call(name, "import", work, calls.wait_s)
     except OverdueError as error:
@@ -76,8 +76,10 @@ def _imported(name: str, work: Callable[[], object], calls: DeadlineCalls) -> ob
 def _register_passed(host: Host, plugins: Sequence[object], calls: DeadlineCalls) -> list[str]:
     names = list[str]()
     for plugin in plugins:
-        named = f"plugin module {plugin!r}"
-        module = _imported(named, partial(import_named, plugin), calls) if isinstance(plugin, str) else plugin
+        label = f"plugin module {plugin!r}"
+        module = (
+            _import_with_deadline(label, partial(import_named, plugin), calls) if isinstance(plugin, str) else plugin
+        )
         if host.is_registered(module):
             continue  # the plugin is also installed, or was passed twice
         name = _free_name(host, module)
@@ -105,18 +107,21 @@ def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[Load
         host: the registered plugins.
         registered: the plugins to call by name, each with its entry point; None for a plugin that the caller passed.
     """
-    found: dict[str, Providers] = {name: {} for name in registered}
+    providers_by_plugin: dict[str, Providers] = {name: {} for name in registered}
     errors = dict[str, PluginError]()
     for kind in KINDS:
         for answer in host.providers(kind):
             if answer.error is not None:
-                errors.setdefault(answer.plugin, explained(answer, kind.hook, registered[answer.plugin]))
+                errors.setdefault(answer.plugin, explain_answer(answer, kind.hook, registered[answer.plugin]))
             elif answer.offers:
-                found[answer.plugin][kind.key] = answer.offers
-    return [_asked(host, name, candidate, found[name], errors.get(name)) for name, candidate in registered.items()]
+                providers_by_plugin[answer.plugin][kind.key] = answer.offers
+    return [
+        _make_result(host, name, candidate, providers_by_plugin[name], errors.get(name))
+        for name, candidate in registered.items()
+    ]
 
 
-def _asked(
+def _make_result(
     host: Host, name: str, candidate: Candidate | None, providers: Providers, error: PluginError | None
 ) -> LoadedPlugin:
     if error is None:
@@ -130,7 +135,9 @@ def _asked(
     return LoadedPlugin(_failure(candidate, error), {})
 
 
-def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
+def explain_answer(
+    answer: Answer[Any], hook: str, candidate: Candidate | None
+) -> PluginError:  # Any: every kind's answer
     """Return the PluginError for an answer with an error. It names the plugin and the hook, or a missing package."""
     error = answer.error
     if isinstance(error, PluginImportError):

@@ -13,7 +13,7 @@ from stratalog.model.events import Event
 from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.host import Host
-from stratalog.registry.plugin_loader import LoadedPlugin, explained, load_plugins
+from stratalog.registry.plugin_loader import LoadedPlugin, explain_answer, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.resolve import Catalogue, Offer, OfferTable, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
@@ -39,11 +39,11 @@ class Registry:
     """
 
     def __init__(
-        self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str], calls: DeadlineCalls
+        self, host: Host, plugins: Iterable[LoadedPlugin], prefer: Mapping[str, str], calls: DeadlineCalls
     ) -> None:
         self._host, self._prefer = host, dict(prefer)
         self.calls = calls
-        self._loaded = tuple(loaded)
+        self._plugins = tuple(plugins)
 
     @classmethod
     def load(
@@ -93,12 +93,12 @@ class Registry:
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """Return the descriptions of all plugins, sorted by name, including blocked and failed plugins."""
-        return tuple(plugin.info for plugin in self._loaded)
+        return tuple(plugin.info for plugin in self._plugins)
 
     @property
     def has_strangers(self) -> bool:
         """True if a plugin that does not come with stratalog offers a component."""
-        return any(plugin.info.distribution != PROJECT and any(plugin.providers.values()) for plugin in self._loaded)
+        return any(plugin.info.distribution != PROJECT and any(plugin.providers.values()) for plugin in self._plugins)
 
     # --- components ------------------------------------------------------------------------------------------------
 
@@ -140,25 +140,25 @@ class Registry:
         Raises:
             PluginClashError: providers with the same name have different topic settings.
         """
-        found: dict[str, Section] = {}
+        sections: dict[str, Section] = {}
         for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
                 section, name = offer.provider.topic_section, offer.provider.name
                 if section is None:
                     continue
-                if type(found.setdefault(name, section())) is not section:
+                if type(sections.setdefault(name, section())) is not section:
                     raise PluginClashError(f"the topic settings {name}.* are already claimed by {offer.origin}")
-        return found
+        return sections
 
     def engine_settings(self) -> dict[str, frozenset[str]]:
         """Return the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``, a provider's name."""
-        found = dict[str, frozenset[str]]()
+        names_by_section = dict[str, frozenset[str]]()
         for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
                 section, name = offer.provider.engine_section, offer.provider.name
                 if section is not None:
-                    found[name] = found.get(name, frozenset()).union(section.keys())
-        return found
+                    names_by_section[name] = names_by_section.get(name, frozenset()).union(section.keys())
+        return names_by_section
 
     def services(self) -> Catalogue[Service]:
         """Return the catalogue of all offered services, such as ``metrics``."""
@@ -175,7 +175,7 @@ class Registry:
         for answer in self._host.commands():
             info = infos[answer.plugin]
             if answer.error is not None:
-                absent.append(str(explained(answer, f"{PROJECT}_commands", None)))
+                absent.append(str(explain_answer(answer, f"{PROJECT}_commands", None)))
             offers += [Offer(command, info.name, info.distribution, info.version) for command in answer.offers]
         return OfferTable("command", offers, absent)
 
@@ -206,7 +206,7 @@ class Registry:
     def _catalogue(self, kind: ComponentKind) -> Catalogue[Any]:  # Any: the public methods have the exact types
         offers = [
             Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
-            for plugin in self._loaded
+            for plugin in self._plugins
             for provider in plugin.providers.get(kind.key, ())
         ]
         return Catalogue(kind, offers, self._absent(), self._prefer, self.calls)

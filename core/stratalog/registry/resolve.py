@@ -88,11 +88,11 @@ class OfferTable(Generic[P]):
             UnknownComponentError: no offer has this name; the text lists the offers, and blocked and failed plugins.
             PluginClashError: several offers have this name; the text names their distributions.
         """
-        found = [offer for offer in self._offers if offer.provider.name == name]
-        if not found:
+        matching = [offer for offer in self._offers if offer.provider.name == name]
+        if not matching:
             raise _unknown(f"no {self.title} {name!r} is installed", self.names(), self.absent)
-        self._refuse_clash(found, f"{self.title} {name!r}", "add all but one to plugins.block")
-        return found[0].provider
+        self._refuse_clash(matching, f"{self.title} {name!r}", "add all but one to plugins.block")
+        return matching[0].provider
 
     def __iter__(self) -> Iterator[Offer[P]]:
         for name in self.names():
@@ -106,10 +106,10 @@ class OfferTable(Generic[P]):
         return any(offer.provider.name == name for offer in self._offers)
 
     @staticmethod
-    def _refuse_clash(found: Sequence[Offer[P]], what: str, advice: str) -> None:
-        if len(found) > 1:
-            owners = " and ".join(offer.origin for offer in found)
-            raise PluginClashError(f"{what} is offered by {owners}: {advice}, or uninstall one")
+    def _refuse_clash(offers: Sequence[Offer[P]], subject: str, advice: str) -> None:
+        if len(offers) > 1:
+            owners = " and ".join(offer.origin for offer in offers)
+            raise PluginClashError(f"{subject} is offered by {owners}: {advice}, or uninstall one")
 
 
 class Catalogue(OfferTable[Provider[C]]):
@@ -149,19 +149,19 @@ class Catalogue(OfferTable[Provider[C]]):
             UnknownComponentError: no provider serves the scheme, or the preferred provider does not serve it.
             PluginClashError: several providers serve the scheme, and ``plugins.prefer`` does not select one of them.
         """
-        wanted = scheme.lower()
-        claims = [offer for offer in self._offers if wanted in offer.provider.schemes]
-        preferred = self._prefer.get(wanted)
+        lower_scheme = scheme.lower()
+        claims = [offer for offer in self._offers if lower_scheme in offer.provider.schemes]
+        preferred = self._prefer.get(lower_scheme)
         if claims and preferred is not None:
-            there = [f"{offer.provider.name} ({offer.origin})" for offer in claims]
+            serving = [f"{offer.provider.name} ({offer.origin})" for offer in claims]
             claims = [offer for offer in claims if offer.provider.name == preferred]
             if not claims:
-                reason = f"plugins.prefer names {preferred!r} for {wanted}://, which it does not serve"
-                raise _unknown(reason, there, self.absent)
+                reason = f"plugins.prefer names {preferred!r} for {lower_scheme}://, which it does not serve"
+                raise _unknown(reason, serving, self.absent)
         if not claims:
-            raise _unknown(f"no {self.title} for {wanted}:// is installed", self.schemes(), self.absent)
-        advice = f'choose one with plugins.prefer = ["{wanted}={claims[0].provider.name}"]'
-        self._refuse_clash(claims, f"{self.title} for {wanted}://", advice)
+            raise _unknown(f"no {self.title} for {lower_scheme}:// is installed", self.schemes(), self.absent)
+        advice = f'choose one with plugins.prefer = ["{lower_scheme}={claims[0].provider.name}"]'
+        self._refuse_clash(claims, f"{self.title} for {lower_scheme}://", advice)
         return claims[0].provider
 
     def by_label(self, label: str) -> Provider[C]:
@@ -176,11 +176,11 @@ class Catalogue(OfferTable[Provider[C]]):
 
     def guard(self, provider: Provider[C]) -> Guard:
         """Return the guard for calls into the component of ``provider``, which is in this catalogue."""
-        found = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
+        matching = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
         return Guard(
             f"{self.title} {provider.name!r} version {provider.version}",
-            found.origin if found.plugin else "",
-            is_bundled=found.distribution == PROJECT,
+            matching.origin if matching.plugin else "",
+            is_bundled=matching.distribution == PROJECT,
             calls=self._calls,
         )
 
@@ -201,9 +201,9 @@ class Catalogue(OfferTable[Provider[C]]):
             except ImportError as error:  # providers import heavy modules when they open
                 raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
 
-        opened = guard.call("open", work, close=_close)
-        guard.check_type("open", opened, self._kind.component)
-        return opened
+        component = guard.call("open", work, close=_close)
+        guard.check_type("open", component, self._kind.component)
+        return component
 
 
 def _close(component: object) -> None:
@@ -230,19 +230,19 @@ def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) 
         name, _, version = label.rpartition("@")
         if not name or not (version.isascii() and version.isdigit()):
             raise UnknownComponentError(f"requirement {label!r} is not of the form name@version")
-        named = [offer for catalogue in catalogues for offer in catalogue.offers() if offer.provider.name == name]
-        if any(offer.provider.version >= int(version) for offer in named):
+        same_name = [offer for catalogue in catalogues for offer in catalogue.offers() if offer.provider.name == name]
+        if any(offer.provider.version >= int(version) for offer in same_name):
             continue
-        if named:
-            older = " and ".join(f"{offer.provider.label} ({offer.origin})" for offer in named)
+        if same_name:
+            older = " and ".join(f"{offer.provider.label} ({offer.origin})" for offer in same_name)
             raise UnknownComponentError(
                 f"{label} is required to read this, and {older} is installed: upgrade the plugin"
             )
-        there = sorted({offer.provider.label for catalogue in catalogues for offer in catalogue.offers()})
+        installed_labels = sorted({offer.provider.label for catalogue in catalogues for offer in catalogue.offers()})
         absent = tuple(dict.fromkeys(sentence for catalogue in catalogues for sentence in catalogue.absent))
-        raise _unknown(f"{label} is required to read this, and is not installed", there, absent)
+        raise _unknown(f"{label} is required to read this, and is not installed", installed_labels, absent)
 
 
-def _unknown(reason: str, there: Iterable[str], absent: Sequence[str]) -> UnknownComponentError:
+def _unknown(reason: str, installed: Iterable[str], absent: Sequence[str]) -> UnknownComponentError:
     advice = "; ".join(absent) or "install a plugin that offers it"
-    return UnknownComponentError(f"{reason}; installed: {', '.join(there) or 'none'}; {advice}")
+    return UnknownComponentError(f"{reason}; installed: {', '.join(installed) or 'none'}; {advice}")

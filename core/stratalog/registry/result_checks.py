@@ -33,43 +33,43 @@ class ResultCheck:
     """The check of one method of a guarded part.
 
     Attributes:
-        wrong: called with the part, the result of ``before`` (None without it), the method's result and its arguments;
-            returns the defect as text, or "".
-        before: called before the method, with the part and the arguments; its result is passed to ``wrong``.
+        find_defect: called with the part, the result of ``before`` (None without it), the method's result and its
+            arguments; returns the defect as text, or "".
+        before: called before the method, with the part and the arguments; its result is passed to ``find_defect``.
     """
 
-    wrong: Callable[..., str]
-    before: Callable[..., Any] | None = None  # Any: an argument of ``wrong``
+    find_defect: Callable[..., str]
+    before: Callable[..., Any] | None = None  # Any: an argument of ``find_defect``
 
 
-def _same(one: Buffer, other: Buffer) -> bool:
+def _is_same(first: Buffer, second: Buffer) -> bool:
     """Return True if two buffers have the same bytes. A comparison of memoryviews is slower."""
-    return bytes(one) == bytes(other)
+    return bytes(first) == bytes(second)
 
 
 # --- codecs ------------------------------------------------------------------------------------------------------
 
 
-def _compressed(found: Codec, _: None, result: bytes, data: Buffer, *, level: int | None, magic: int) -> str:
+def _check_compress(codec: Codec, _: None, result: bytes, data: Buffer, *, level: int | None, magic: int) -> str:
     del level
-    back = found.decompress(result, limit_bytes=max(len(data), 1), magic=magic)
-    return "" if _same(back, data) else "made bytes from which decompress does not return the data"
+    decompressed = codec.decompress(result, limit_bytes=max(len(data), 1), magic=magic)
+    return "" if _is_same(decompressed, data) else "made bytes from which decompress does not return the data"
 
 
-def _decompressed(found: Codec, _: None, result: memoryview, data: Buffer, *, limit_bytes: int, magic: int) -> str:
-    del found, data, magic
+def _check_decompress(codec: Codec, _: None, result: memoryview, data: Buffer, *, limit_bytes: int, magic: int) -> str:
+    del codec, data, magic
     return f"returned {result.nbytes} bytes, above limit_bytes={limit_bytes}" if result.nbytes > limit_bytes else ""
 
 
 # --- record formats ----------------------------------------------------------------------------------------------
 
 
-def _scanned(
-    found: RecordFormat, _: None, table: BatchTable, data: Buffer, start: int, end: int, *, check_crc: bool
+def _check_scan(
+    record_format: RecordFormat, _: None, table: BatchTable, data: Buffer, start: int, end: int, *, check_crc: bool
 ) -> str:
     del data, check_crc
-    if table.magic != found.magic:
-        return f"returned batches of magic {table.magic}, not {found.magic}"
+    if table.magic != record_format.magic:
+        return f"returned batches of magic {table.magic}, not {record_format.magic}"
     ends = list(accumulate(table.size_bytes, initial=start))
     if list(table.position) != ends[:-1] or table.stop_position != ends[-1] or not start <= table.stop_position <= end:
         return f"returned batches that do not follow each other from {start} to {table.stop_position}"
@@ -80,8 +80,8 @@ def _scanned(
     return ""
 
 
-def _encoded(
-    found: RecordFormat,
+def _check_encode(
+    record_format: RecordFormat,
     _: None,
     result: bytearray,
     records: Sequence[Record] | RecordColumns,
@@ -92,17 +92,19 @@ def _encoded(
     keep_offsets: bool = False,
 ) -> str:
     del header, codec, level, keep_offsets
-    wanted = _contents([records if isinstance(records, RecordColumns) else RecordColumns.from_records(records)])
-    return _unlike(found, result, [row[2:] for row in wanted])
+    rows = _contents([records if isinstance(records, RecordColumns) else RecordColumns.from_records(records)])
+    return _compare_records(record_format, result, [row[2:] for row in rows])
 
 
-def _unlike(found: RecordFormat, data: Buffer, wanted: Sequence[object]) -> str:
+def _compare_records(record_format: RecordFormat, data: Buffer, expected: Sequence[object]) -> str:
     """Return the defect if ``data`` is not whole batches of records with these keys, values and headers; else ""."""
-    table = found.scan(data, 0, len(data), check_crc=True)
+    table = record_format.scan(data, 0, len(data), check_crc=True)
     if table.stop is not ScanStop.END or not len(table):
         return f"made bytes that scan refuses: {table.reason or table.stop}"
-    kept = _contents(found.decode(data, table, fields=Fields.ALL, limit_bytes=_NO_LIMIT))
-    return "" if [row[2:] for row in kept] == wanted else "made bytes from which decode does not return the records"
+    decoded = _contents(record_format.decode(data, table, fields=Fields.ALL, limit_bytes=_NO_LIMIT))
+    return (
+        "" if [row[2:] for row in decoded] == expected else "made bytes from which decode does not return the records"
+    )
 
 
 def _contents(pieces: Iterable[RecordColumns]) -> _Contents:
@@ -115,29 +117,34 @@ def _contents(pieces: Iterable[RecordColumns]) -> _Contents:
     ]
 
 
-def _prepared_records(
-    found: RecordFormat, _: None, result: PreparedBatches | None, records: Sequence[Record], rules: Rules, now_ms: int
+def _check_prepare_records(
+    record_format: RecordFormat,
+    _: None,
+    result: PreparedBatches | None,
+    records: Sequence[Record],
+    rules: Rules,
+    now_ms: int,
 ) -> str:
     del rules, now_ms
     if result is None:
         return ""
-    wanted = [row[2:] for row in _contents([RecordColumns.from_records(records)])]
-    return _unlike(found, result.data, wanted) or _other_table(found, result)
+    rows = [row[2:] for row in _contents([RecordColumns.from_records(records)])]
+    return _compare_records(record_format, result.data, rows) or _compare_table(record_format, result)
 
 
-def _prepared_batches(
-    found: RecordFormat, _: None, result: PreparedBatches | None, data: Buffer, rules: Rules, now_ms: int
+def _check_prepare_batches(
+    record_format: RecordFormat, _: None, result: PreparedBatches | None, data: Buffer, rules: Rules, now_ms: int
 ) -> str:
     del rules, now_ms
     if result is None:
         return ""
-    if not _same(result.data, data):
+    if not _is_same(result.data, data):
         return "returned other bytes than it was given"
-    return _other_table(found, result)
+    return _compare_table(record_format, result)
 
 
-def _other_table(found: RecordFormat, batches: PreparedBatches) -> str:
-    table = found.scan(batches.data, 0, len(batches.data), check_crc=True)
+def _compare_table(record_format: RecordFormat, batches: PreparedBatches) -> str:
+    table = record_format.scan(batches.data, 0, len(batches.data), check_crc=True)
     if table.stop is not ScanStop.END:
         return f"made bytes that scan refuses: {table.reason or table.stop}"
     for name in _COMPARED:
@@ -146,8 +153,8 @@ def _other_table(found: RecordFormat, batches: PreparedBatches) -> str:
     return ""
 
 
-def _assigned(
-    found: RecordFormat,
+def _check_assign(
+    record_format: RecordFormat,
     _: None,
     result: None,
     batches: PreparedBatches,
@@ -161,11 +168,11 @@ def _assigned(
         return f"assigned offsets up to {batches.last_offset}, not {last_offset}"
     if batches.magic >= 2 and any(epoch != leader_epoch for epoch in batches.table.leader_epoch):
         return f"did not assign leader epoch {leader_epoch}"
-    return _other_table(found, batches)
+    return _compare_table(record_format, batches)
 
 
-def _selected(
-    found: RecordFormat,
+def _check_select(
+    record_format: RecordFormat,
     _: None,
     result: tuple[int, int, int] | None,
     data: Buffer,
@@ -181,27 +188,32 @@ def _selected(
         return f"returned [{start}, {end}), which is outside of the {len(data)} bytes"
     if end > len(data) or start == end:
         return ""
-    table = found.scan(data, start, end, check_crc=False)
+    table = record_format.scan(data, start, end, check_crc=False)
     if table.stop is not ScanStop.END or table.last_offset[0] < offset or table.last_offset[-1] != last_offset:
         return f"returned [{start}, {end}), which is not the batches from offset {offset} to {last_offset}"
     return ""
 
 
-def _decoded(
-    guard: Guard, found: RecordFormat, pieces: Iterator[RecordColumns], data: Buffer, batches: BatchTable, **_: object
+def _check_decode(
+    guard: Guard,
+    record_format: RecordFormat,
+    pieces: Iterator[RecordColumns],
+    data: Buffer,
+    batches: BatchTable,
+    **_: object,
 ) -> Iterator[RecordColumns]:
-    del found, data
-    wanted, count = list(batches.record_count), 0
+    del record_format, data
+    record_counts, count = list(batches.record_count), 0
     for piece in pieces:
         count += piece.count
         yield piece
-    if min(wanted, default=0) >= 0 and count != sum(wanted):
-        guard.refuse("decode", f"returned {count} records of batches with {sum(wanted)}")
+    if min(record_counts, default=0) >= 0 and count != sum(record_counts):
+        guard.refuse("decode", f"returned {count} records of batches with {sum(record_counts)}")
 
 
-def _retained(
+def _check_retain(
     guard: Guard,
-    found: RecordFormat,
+    record_format: RecordFormat,
     pieces: Iterator[Buffer],
     data: Buffer,
     batches: BatchTable,
@@ -213,24 +225,30 @@ def _retained(
 ) -> Iterator[Buffer]:
     del horizon_ms
     with guard.calling("retain"):
-        made = b"".join(pieces)
-        records = _contents(found.decode(data, batches, fields=Fields.ALL, limit_bytes=limit_bytes))
-        kept = [row for row, verdict in zip(records, b"".join(verdicts), strict=True) if verdict != Verdict.DROP]
-        table = found.scan(made, 0, len(made), check_crc=True)
-        again = _contents(found.decode(made, table, fields=Fields.ALL, limit_bytes=limit_bytes)) if len(table) else []
+        retained_bytes = b"".join(pieces)
+        records = _contents(record_format.decode(data, batches, fields=Fields.ALL, limit_bytes=limit_bytes))
+        expected = [row for row, verdict in zip(records, b"".join(verdicts), strict=True) if verdict != Verdict.DROP]
+        table = record_format.scan(retained_bytes, 0, len(retained_bytes), check_crc=True)
+        decoded = (
+            _contents(record_format.decode(retained_bytes, table, fields=Fields.ALL, limit_bytes=limit_bytes))
+            if len(table)
+            else []
+        )
     if table.stop is not ScanStop.END:
         guard.refuse("retain", f"made bytes that scan refuses: {table.reason or table.stop}")
-    if again != kept:
-        guard.refuse("retain", f"kept other records than the verdicts say: {len(again)}, not {len(kept)}")
-    yield made
+    if decoded != expected:
+        guard.refuse("retain", f"kept other records than the verdicts say: {len(decoded)}, not {len(expected)}")
+    yield retained_bytes
 
 
 # --- index formats -----------------------------------------------------------------------------------------------
 
 
-def _kept(found: IndexFormat[Any], _: None, result: int, entries: Buffer, base_offset: int, end_offset: int) -> str:
+def _check_kept_bytes(
+    index_format: IndexFormat[Any], _: None, result: int, entries: Buffer, base_offset: int, end_offset: int
+) -> str:
     del base_offset, end_offset
-    if 0 <= result <= len(entries) and result % found.entry_bytes == 0:
+    if 0 <= result <= len(entries) and result % index_format.entry_bytes == 0:
         return ""
     return f"returned {result}, which is no border of an entry in {len(entries)} bytes"
 
@@ -242,117 +260,121 @@ def _size(file: SegmentFile | IndexFile, *_: object, **__: object) -> int:
     return file.size_bytes
 
 
-def _appended(file: SegmentFile, size_bytes: int, position: int, data: Buffer) -> str:
+def _check_segment_append(file: SegmentFile, size_bytes: int, position: int, data: Buffer) -> str:
     if position != size_bytes:
         return f"returned position {position} in a file of {size_bytes} bytes"
     added_bytes = memoryview(data).nbytes
     if file.size_bytes != size_bytes + added_bytes:
         return f"left the file with {file.size_bytes} bytes, not {size_bytes + added_bytes}"
-    return "" if _same(file.read(position, added_bytes), data) else "kept other bytes than it was given"
+    return "" if _is_same(file.read(position, added_bytes), data) else "kept other bytes than it was given"
 
 
-def _added(file: IndexFile, size_bytes: int, _: None, entries: Buffer) -> str:
-    kept = file.view()[size_bytes:]
-    return "" if kept == entries else f"kept {len(kept)} other bytes than the {len(entries)} that it was given"
+def _check_index_append(file: IndexFile, size_bytes: int, _: None, entries: Buffer) -> str:
+    added_entries = file.view()[size_bytes:]
+    return (
+        ""
+        if added_entries == entries
+        else f"kept {len(added_entries)} other bytes than the {len(entries)} that it was given"
+    )
 
 
-def _cut(file: SegmentFile | IndexFile, _: None, __: None, size_bytes: int) -> str:
+def _check_truncate(file: SegmentFile | IndexFile, _: None, __: None, size_bytes: int) -> str:
     return "" if file.size_bytes == size_bytes else f"left the file with {file.size_bytes} bytes, not {size_bytes}"
 
 
-def _read(file: SegmentFile, _: None, data: memoryview, position: int, size_bytes: int) -> str:
+def _check_read(file: SegmentFile, _: None, data: memoryview, position: int, size_bytes: int) -> str:
     del file, position
     return f"returned {len(data)} bytes, more than {size_bytes}" if len(data) > size_bytes else ""
 
 
-def _read_into(file: SegmentFile, _: None, count: int, position: int, into: memoryview) -> str:
+def _check_read_into(file: SegmentFile, _: None, count: int, position: int, into: memoryview) -> str:
     del file, position
     return "" if 0 <= count <= len(into) else f"returned {count}, but was given {len(into)} bytes to fill"
 
 
-def _opened(
-    place: LogFiles, _: None, __: SegmentFile, name: str, *, create: bool = False, preallocate_bytes: int = 0
+def _check_open_segment(
+    files: LogFiles, _: None, __: SegmentFile, name: str, *, create: bool = False, preallocate_bytes: int = 0
 ) -> str:
     del preallocate_bytes
-    return "" if not create or any(found.name == name for found in place.list()) else f"created no file {name}"
+    return "" if not create or any(file.name == name for file in files.list()) else f"created no file {name}"
 
 
-def _replaced(place: LogFiles | SegmentStore, _: None, __: None, name: str, data: Buffer) -> str:
-    return "" if place.read_small(name) == data else f"kept other bytes than it was given for {name}"
+def _check_replace_small(store: LogFiles | SegmentStore, _: None, __: None, name: str, data: Buffer) -> str:
+    return "" if store.read_small(name) == data else f"kept other bytes than it was given for {name}"
 
 
-def _renamed(place: LogFiles, _: None, __: None, old: str, new: str) -> str:
-    return f"left {old} in its place" if old != new and any(found.name == old for found in place.list()) else ""
+def _check_rename(files: LogFiles, _: None, __: None, old: str, new: str) -> str:
+    return f"left {old} in its place" if old != new and any(file.name == old for file in files.list()) else ""
 
 
-def _log_renamed(store: SegmentStore, _: None, __: None, old: str, new: str) -> str:
+def _check_rename_log(store: SegmentStore, _: None, __: None, old: str, new: str) -> str:
     names = store.logs()
     return "" if new in names and (old == new or old not in names) else f"did not rename {old} to {new}"
 
 
-def _log_removed(store: SegmentStore, _: None, __: None, name: str) -> str:
+def _check_remove_log(store: SegmentStore, _: None, __: None, name: str) -> str:
     return f"left {name} in its place" if name in store.logs() else ""
 
 
-def _removed(place: LogFiles, _: None, __: None, name: str) -> str:
-    return f"left {name} in its place" if any(found.name == name for found in place.list()) else ""
+def _check_remove(files: LogFiles, _: None, __: None, name: str) -> str:
+    return f"left {name} in its place" if any(file.name == name for file in files.list()) else ""
 
 
 # --- record filters ----------------------------------------------------------------------------------------------
 
 
-def _observed(found: RecordFilter, _: None, result: int, records: RecordColumns) -> str:
-    del found
+def _check_observe(record_filter: RecordFilter, _: None, result: int, records: RecordColumns) -> str:
+    del record_filter
     return "" if 0 <= result <= records.count else f"returned {result} for {records.count} records"
 
 
-def _judged(found: RecordFilter, count: int, _: None, records: RecordColumns, verdicts: bytearray) -> str:
-    del found, records
+def _check_judge(record_filter: RecordFilter, count: int, _: None, records: RecordColumns, verdicts: bytearray) -> str:
+    del record_filter, records
     if len(verdicts) != count:
         return f"changed the number of verdicts from {count} to {len(verdicts)}"
     return f"wrote a value that is no Verdict: {max(verdicts)}" if verdicts.strip(_VERDICTS) else ""
 
 
-def _count(found: RecordFilter, records: RecordColumns, verdicts: bytearray) -> int:
-    del found, records
+def _count_verdicts(record_filter: RecordFilter, records: RecordColumns, verdicts: bytearray) -> int:
+    del record_filter, records
     return len(verdicts)
 
 
 # --- authenticators of manifests ---------------------------------------------------------------------------------
 
 
-def _authenticated(_: object, __: None, result: bytes, *___: object) -> str:
+def _check_mac(_: object, __: None, result: bytes, *___: object) -> str:
     return "" if len(result) == MAC_BYTES else f"returned {len(result)} bytes, not {MAC_BYTES}"
 
 
 CHECKS: Final[Mapping[tuple[type[Any], str], ResultCheck]] = {  # Any: classes of every kind
-    (Codec, "compress"): ResultCheck(_compressed),
-    (Codec, "decompress"): ResultCheck(_decompressed),
-    (RecordFormat, "scan"): ResultCheck(_scanned),
-    (RecordFormat, "encode"): ResultCheck(_encoded),
-    (RecordFormat, "prepare_records"): ResultCheck(_prepared_records),
-    (RecordFormat, "prepare_batches"): ResultCheck(_prepared_batches),
-    (RecordFormat, "assign"): ResultCheck(_assigned),
-    (RecordFormat, "select"): ResultCheck(_selected),
-    (IndexFormat, "kept_bytes"): ResultCheck(_kept),
-    (LogFiles, "open_segment"): ResultCheck(_opened),
-    (SegmentFile, "append"): ResultCheck(_appended, _size),
-    (SegmentFile, "truncate"): ResultCheck(_cut),
-    (SegmentFile, "read"): ResultCheck(_read),
-    (SegmentFile, "read_into"): ResultCheck(_read_into),
-    (IndexFile, "append"): ResultCheck(_added, _size),
-    (IndexFile, "truncate"): ResultCheck(_cut),
-    (LogFiles, "replace_small"): ResultCheck(_replaced),
-    (LogFiles, "rename"): ResultCheck(_renamed),
-    (LogFiles, "remove"): ResultCheck(_removed),
-    (SegmentStore, "replace_small"): ResultCheck(_replaced),
-    (SegmentStore, "rename_log"): ResultCheck(_log_renamed),
-    (SegmentStore, "remove_log"): ResultCheck(_log_removed),
-    (RecordFilter, "observe"): ResultCheck(_observed),
-    (RecordFilter, "judge"): ResultCheck(_judged, _count),
-    (ManifestAuthenticator, "mac"): ResultCheck(_authenticated),
+    (Codec, "compress"): ResultCheck(_check_compress),
+    (Codec, "decompress"): ResultCheck(_check_decompress),
+    (RecordFormat, "scan"): ResultCheck(_check_scan),
+    (RecordFormat, "encode"): ResultCheck(_check_encode),
+    (RecordFormat, "prepare_records"): ResultCheck(_check_prepare_records),
+    (RecordFormat, "prepare_batches"): ResultCheck(_check_prepare_batches),
+    (RecordFormat, "assign"): ResultCheck(_check_assign),
+    (RecordFormat, "select"): ResultCheck(_check_select),
+    (IndexFormat, "kept_bytes"): ResultCheck(_check_kept_bytes),
+    (LogFiles, "open_segment"): ResultCheck(_check_open_segment),
+    (SegmentFile, "append"): ResultCheck(_check_segment_append, _size),
+    (SegmentFile, "truncate"): ResultCheck(_check_truncate),
+    (SegmentFile, "read"): ResultCheck(_check_read),
+    (SegmentFile, "read_into"): ResultCheck(_check_read_into),
+    (IndexFile, "append"): ResultCheck(_check_index_append, _size),
+    (IndexFile, "truncate"): ResultCheck(_check_truncate),
+    (LogFiles, "replace_small"): ResultCheck(_check_replace_small),
+    (LogFiles, "rename"): ResultCheck(_check_rename),
+    (LogFiles, "remove"): ResultCheck(_check_remove),
+    (SegmentStore, "replace_small"): ResultCheck(_check_replace_small),
+    (SegmentStore, "rename_log"): ResultCheck(_check_rename_log),
+    (SegmentStore, "remove_log"): ResultCheck(_check_remove_log),
+    (RecordFilter, "observe"): ResultCheck(_check_observe),
+    (RecordFilter, "judge"): ResultCheck(_check_judge, _count_verdicts),
+    (ManifestAuthenticator, "mac"): ResultCheck(_check_mac),
 }
 LAZY_CHECKS: Final[Mapping[tuple[type[Any], str], Callable[..., Iterator[Any]]]] = {  # Any: as above
-    (RecordFormat, "decode"): _decoded,
-    (RecordFormat, "retain"): _retained,
+    (RecordFormat, "decode"): _check_decode,
+    (RecordFormat, "retain"): _check_retain,
 }

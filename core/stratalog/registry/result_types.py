@@ -68,16 +68,16 @@ def result_type(function: Any) -> ResultType:  # Any: a method or the getter of 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:  # Any: type hints have no common type
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return tuple(part for found in typing.get_args(hint) for part in _alternatives(found))
+        return tuple(part for argument in typing.get_args(hint) for part in _alternatives(argument))
     return (hint,)
 
 
 def _classes(hint: Any) -> tuple[type[Any], ...]:  # Any: as above
-    found = list[type[Any]]()
+    classes = list[type[Any]]()
     for part in _alternatives(hint):
         if isinstance(part, typing.TypeVar):  # the only type variable is that of an index's entries
-            found += _ENTRIES
+            classes += _ENTRIES
             continue
         origin = _NONE if part is None else typing.get_origin(part) or part
-        found += [float, int] if origin is float else [origin]
-    return tuple(found)
+        classes += [float, int] if origin is float else [origin]
+    return tuple(classes)
