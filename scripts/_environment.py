@@ -46,10 +46,12 @@ KERNEL_SWITCHES: Final = ("STRATALOG_NO_EXTENSIONS", "STRATALOG_KERNEL_FLAGS")
 def main(need: str) -> int:
     """Prepare .venv for ``need``. Return 0 if it is ready, 130 after Ctrl-C, or 1 with an explanation on stderr."""
     try:
-        with locked():
-            if not usable():
+        with lock_checkout():
+            if not is_usable():
                 make()
-            if not any(stamp(name).is_file() and stamp(name).read_text() == wanted(name) for name in COVERED_BY[need]):
+            if not any(
+                stamp(name).is_file() and stamp(name).read_text() == input_hash(name) for name in COVERED_BY[need]
+            ):
                 install(need)
     except KeyboardInterrupt:
         say("interrupted; run the command again to continue")
@@ -67,7 +69,7 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def locked() -> Iterator[None]:
+def lock_checkout() -> Iterator[None]:
     """Run the block under a lock on pyproject.toml, so that two scripts do not install at the same time."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         try:
@@ -83,7 +85,7 @@ def stamp(need: str) -> Path:
     return VENV / f"stratalog-{need}.stamp"
 
 
-def wanted(need: str) -> str:
+def input_hash(need: str) -> str:
     """Return the hash of all inputs of an installation for ``need``, which its stamp file contains."""
     sources = sorted(
         path for folder in ("core", "plugins") for kind in KERNEL_KINDS for path in (ROOT / folder).rglob(kind)
@@ -95,7 +97,7 @@ def wanted(need: str) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def usable() -> bool:
+def is_usable() -> bool:
     """Return True if .venv was created in this folder, and its Python and pip work.
 
     If the variable PYTHON is set, .venv must also have been created by this Python.
@@ -153,7 +155,7 @@ def install(need: str) -> None:
         else:
             pip(progress, *NEEDS[need])
     partial = stamp(need).with_suffix(".partial")
-    partial.write_text(wanted(need))
+    partial.write_text(input_hash(need))
     partial.replace(stamp(need))
 
 

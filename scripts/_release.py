@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build").add_argument("folder", type=Path)
     commands.add_parser("release").add_argument("--really", action="store_true", help="make the tag")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if chosen.command == "build":
-            build(chosen.folder)
+        if options.command == "build":
+            build(options.folder)
         else:
-            release(ROOT, really=chosen.really)
+            release(ROOT, really=options.really)
     except (ReleaseError, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -62,8 +62,8 @@ def release(root: Path, *, really: bool) -> None:
         raise ReleaseError("nothing was done")
     folder = root / "dist" if really else Path(tempfile.mkdtemp(prefix="stratalog-release-"))
     build(folder)
-    built = sorted(path.name for path in folder.iterdir() if f"-{version}" in path.name)
-    print(f"version {version}: {', '.join(built)} in {folder}")
+    file_names = sorted(path.name for path in folder.iterdir() if f"-{version}" in path.name)
+    print(f"version {version}: {', '.join(file_names)} in {folder}")
     if problems:
         raise ReleaseError("the release is not ready")
     if not really:
@@ -77,25 +77,25 @@ def release(root: Path, *, really: bool) -> None:
 
 def version_of(root: Path) -> str:
     """Return the version of the package; raise ReleaseError if its module contains none."""
-    found = VERSION.search((root / "core/stratalog/__init__.py").read_text(encoding="utf-8"))
-    if found is None:
+    match = VERSION.search((root / "core/stratalog/__init__.py").read_text(encoding="utf-8"))
+    if match is None:
         raise ReleaseError("core/stratalog/__init__.py has no __version__")
-    return found[1]
+    return match[1]
 
 
 def problems_of(root: Path, version: str) -> Sequence[str]:
     """Return the reasons why this version cannot be released from this checkout, one sentence each."""
-    found = []
+    problems = []
     if not RELEASED.match(version):
-        found.append(f"version {version} is not MAJOR.MINOR.PATCH: correct core/stratalog/__init__.py")
+        problems.append(f"version {version} is not MAJOR.MINOR.PATCH: correct core/stratalog/__init__.py")
     heading = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
     if not re.search(heading, (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE):
-        found.append(f"CHANGELOG.md has no heading for {version}: rename Unreleased to [{version}] - YYYY-MM-DD")
+        problems.append(f"CHANGELOG.md has no heading for {version}: rename Unreleased to [{version}] - YYYY-MM-DD")
     if git(root, "status", "--porcelain"):
-        found.append("the checkout has changes: commit or remove them")
+        problems.append("the checkout has changes: commit or remove them")
     if git(root, "tag", "--list", f"v{version}"):
-        found.append(f"tag v{version} is there already: raise the version")
-    return found
+        problems.append(f"tag v{version} is there already: raise the version")
+    return problems
 
 
 def build(folder: Path) -> None:
@@ -135,10 +135,10 @@ def check_sdist(sdist: Path) -> None:
     """Raise ReleaseError if the sdist has files that git does not track, or lacks sources of the wheel."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()} - {"PKG-INFO"}
-    known = set(git(ROOT, "ls-files").splitlines())
-    if strange := sorted(names - known):
+    tracked = set(git(ROOT, "ls-files").splitlines())
+    if strange := sorted(names - tracked):
         raise ReleaseError(f"the sdist has files that are not in git: {', '.join(strange[:5])}")
-    sources = {name for name in known if name.startswith(("core/", "plugins/")) and not name.endswith("/.gitignore")}
+    sources = {name for name in tracked if name.startswith(("core/", "plugins/")) and not name.endswith("/.gitignore")}
     if lacking := sorted(sources - names):
         raise ReleaseError(f"the sdist lacks {', '.join(lacking[:5])}")
 

@@ -99,12 +99,12 @@ class Figure(NamedTuple):
     records: int
 
 
-def stored(name: str, kind: str) -> Iterator[dict[str, Any]]:
+def read_results(name: str, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of ``kind`` in the stored result of the benchmark ``name``; none if nothing is stored."""
     file = RESULTS / f"{name}.jsonl"
     if file.is_file():
-        found = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
-        yield from (line for line in found if line["kind"] == kind)
+        lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+        yield from (line for line in lines if line["kind"] == kind)
 
 
 def benchmarks() -> list[str]:
@@ -114,12 +114,12 @@ def benchmarks() -> list[str]:
 
 def figures() -> dict[str, dict[str, Figure]]:
     """Return the stored figures by case and side."""
-    found: dict[str, dict[str, Figure]] = {}
+    figures_by_case: dict[str, dict[str, Figure]] = {}
     for name in benchmarks():
-        for line in stored(name, "figures"):
+        for line in read_results(name, "figures"):
             figure = Figure(line["wall_s"], line["cpu_s"], line["records"])
-            found.setdefault(line["case"], {})[line["side"]] = figure
-    return found
+            figures_by_case.setdefault(line["case"], {})[line["side"]] = figure
+    return figures_by_case
 
 
 def charts() -> dict[str, str]:
@@ -149,8 +149,8 @@ def summary() -> list[list[str]]:
     all_figures, rows = figures(), []
     for work, case, peer, name in _SUMMARY:
         if case in all_figures:
-            ours, theirs = all_figures[case][OURS], all_figures[case][peer]
-            wall, cpu = _ratio(theirs.wall_s / ours.wall_s), _ratio(theirs.cpu_s / ours.cpu_s)
+            own_figure, peer_figure = all_figures[case][OURS], all_figures[case][peer]
+            wall, cpu = _ratio(peer_figure.wall_s / own_figure.wall_s), _ratio(peer_figure.cpu_s / own_figure.cpu_s)
             part = case.partition("/" + _TARGET)[0].removeprefix("spark/")
             rows.append([work, peer, wall, cpu, f"`python benchmarks/{name}.py --only {part}`"])
     return rows
@@ -161,7 +161,7 @@ def verdicts() -> list[list[str]]:
     return [
         [line["target"], f"`{line['case']}`", line["measured"], line["bound"], "yes" if line["reached"] else "**no**"]
         for name in benchmarks()
-        for line in stored(name, "verdict")
+        for line in read_results(name, "verdict")
     ]
 
 
@@ -175,7 +175,7 @@ def machines() -> list[list[str]]:
             f"{line['load']:.1f}",
         ]
         for name in benchmarks()
-        for line in stored(name, "machine")
+        for line in read_results(name, "machine")
     ]
 
 

@@ -147,10 +147,10 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
     records = _records(0)
     tier = (scratch / "tier").as_uri()
     with open_engine(scratch / "local") as engine:
-        log = _filled(engine, {"segment.bytes": _SEGMENT_BYTES, "cleanup.policy": "compact"})
+        log = _create_log(engine, {"segment.bytes": _SEGMENT_BYTES, "cleanup.policy": "compact"})
         offset = log.segments()[-1].base_offset + 1
         log.fetch(offset, 1).release()
-        found = {
+        calls_by_path = {
             "append": _calls(lambda: log.append(records)),
             "local fetch": _calls(lambda: log.fetch(offset, 1).release()),
         }
@@ -160,19 +160,19 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
         shutil.copytree(scratch / "local", scratch / "killed")
     with open_engine(scratch / "tiered", tier=tier) as engine:
         config = {"segment.bytes": _SEGMENT_BYTES, "remote.storage.enable": True, "local.retention.bytes": 1}
-        log = _filled(engine, config)
+        log = _create_log(engine, config)
         engine.offload()
         offloaded = len(log.segments())
         while len(log.segments()) == offloaded:  # until one more segment is closed
             log.append(records)
         offload = _calls(engine.offload)
     with open_reader(tier) as reader:
-        cold = reader.log("paths", 0)
-        middle = cold.segments()[1].base_offset + 1
-        cold.fetch(0, 1).release()
-        found |= {"cold fetch": _calls(lambda: cold.fetch(middle, 1).release()), "offload": offload}
+        cold_log = reader.log("paths", 0)
+        middle = cold_log.segments()[1].base_offset + 1
+        cold_log.fetch(0, 1).release()
+        calls_by_path |= {"cold fetch": _calls(lambda: cold_log.fetch(middle, 1).release()), "offload": offload}
     recovery = _calls(lambda: open_engine(scratch / "killed").close())
-    return found | {"compaction": compaction, "recovery": recovery}
+    return calls_by_path | {"compaction": compaction, "recovery": recovery}
 
 
 def picture(calls: Sequence[Call], steps: Sequence[str]) -> tuple[list[TreeBox], list[str]]:
@@ -203,15 +203,15 @@ def picture(calls: Sequence[Call], steps: Sequence[str]) -> tuple[list[TreeBox],
 
 def _sentence(call: Call) -> str:
     """Return the first sentence of the documentation of the called function."""
-    found: object = import_module(call.module)
+    definition: object = import_module(call.module)
     for name in call.function.split("."):
-        found = inspect.getattr_static(found, name)
-    text = inspect.getdoc(found) or ""
+        definition = inspect.getattr_static(definition, name)
+    text = inspect.getdoc(definition) or ""
     sentence = " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].replace("``", "`")
     return f"{sentence.rstrip('.')}."
 
 
-def _filled(engine: Engine, config: Mapping[str, object]) -> Log:
+def _create_log(engine: Engine, config: Mapping[str, object]) -> Log:
     """Create a topic whose log has several segments, and return the log."""
     engine.create_topic("paths", config=config)
     log = engine.log("paths", 0)
@@ -232,7 +232,7 @@ def _records(number: int) -> list[Record]:
 
 def _calls(work: Callable[[], object]) -> list[Call]:
     """Return the calls of stratalog's functions that ``work`` makes on this thread."""
-    found, running = list[Call](), list[int]()
+    calls, running = list[Call](), list[int]()
 
     def on_event(frame: FrameType, event: str, argument: object) -> None:
         del argument
@@ -240,8 +240,8 @@ def _calls(work: Callable[[], object]) -> list[Call]:
         if not isinstance(module, str) or not module.startswith("stratalog"):
             return
         if event == "call":
-            found.append(Call(running[-1] if running else None, module, frame.f_code.co_qualname))
-            running.append(len(found) - 1)
+            calls.append(Call(running[-1] if running else None, module, frame.f_code.co_qualname))
+            running.append(len(calls) - 1)
         elif event == "return":
             running.pop()
 
@@ -250,7 +250,7 @@ def _calls(work: Callable[[], object]) -> list[Call]:
         work()
     finally:
         sys.setprofile(None)
-    return found
+    return calls
 
 
 if __name__ == "__main__":

@@ -28,13 +28,13 @@ def documents(root: Path) -> list[Path]:
 
 def anchors(text: str) -> set[str]:
     """Return the anchors of the headings of ``text``, in the form that GitHub and GitLab use."""
-    seen: dict[str, int] = {}
+    slug_counts: dict[str, int] = {}
     result = set()
     for title in _HEADING.findall(FENCE.sub("", text)):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
-        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        count = seen.get(slug, 0)
-        seen[slug] = count + 1
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
+        count = slug_counts.get(slug, 0)
+        slug_counts[slug] = count + 1
         result.add(f"{slug}-{count}" if count else slug)
     return result
 
@@ -42,7 +42,7 @@ def anchors(text: str) -> set[str]:
 def broken_links(document: Path, root: Path) -> Iterator[str]:
     """Yield a text for each relative link of ``document`` to a missing file or heading, or out of ``root``."""
     text = CODE.sub("", FENCE.sub("", document.read_text(encoding="utf-8")))
-    for link in (found["link"] for found in LINK.finditer(text)):
+    for link in (match["link"] for match in LINK.finditer(text)):
         if ELSEWHERE.match(link):
             continue
         path, _, anchor = unquote(link).partition("#")

@@ -31,7 +31,7 @@ def texts(path: Path, content: str) -> Iterator[tuple[int, str]]:
         yield from enumerate(content.splitlines(), 1)
         return
     tokens = tokenize.generate_tokens(io.StringIO(content).readline)
-    yield from ((one.start[0], one.string) for one in tokens if one.type in {tokenize.COMMENT, tokenize.STRING})
+    yield from ((token.start[0], token.string) for token in tokens if token.type in {tokenize.COMMENT, tokenize.STRING})
 
 
 def hits(path: Path) -> Iterator[tuple[int, str]]:
@@ -39,15 +39,15 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
     content = path.read_text(encoding="utf-8")
     if _WORDS.search(content):  # nearly no file has such words, and tokenize is slow
         for line, text in texts(path, content):
-            yield from ((line, found[0]) for found in _WORDS.finditer(text))
+            yield from ((line, match[0]) for match in _WORDS.finditer(text))
     if path.suffix == ".py" and _MAY_BEGIN.search(content):
         for node in ast.walk(ast.parse(content)):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            if found := _FIRST.match(ast.get_docstring(node) or ""):
-                yield node.body[0].lineno, found[0]
-            if not isinstance(node, ast.Module) and (found := _NAMES.fullmatch(node.name)):
-                yield node.lineno, found[0]
+            if match := _FIRST.match(ast.get_docstring(node) or ""):
+                yield node.body[0].lineno, match[0]
+            if not isinstance(node, ast.Module) and (match := _NAMES.fullmatch(node.name)):
+                yield node.lineno, match[0]
 
 
 def main(root: Path) -> int:

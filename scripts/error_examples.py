@@ -12,7 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
-from error_situations import Situation, batch_of, in_log, of_producer, of_store, of_system, opened
+from error_situations import (
+    Situation,
+    batch_of,
+    log_situation,
+    open_orders,
+    producer_situation,
+    store_situation,
+    system_situation,
+)
 
 from stratalog import Log, ProducerId, Record, TopicId, TopicPartition, open_engine, open_reader
 from stratalog.client.transaction_states import check_producer, ended, initialized, with_partitions
@@ -73,7 +81,7 @@ def _no_directory(_: Path) -> None:
 
 @example("AttachError")
 def _attached_over_records(folder: Path) -> None:
-    with opened(folder, tiered=True):
+    with open_orders(folder, tiered=True):
         pass
     open_engine(folder / "logs", tier=(folder / "bucket").as_uri(), attach=True)
 
@@ -100,15 +108,15 @@ def _second_store_of_a_scheme(folder: Path) -> None:
     open_engine(folder / "logs", tier=folder.as_uri(), plugins=[_Store()])
 
 
-EXAMPLES["WrongTypeError"] = in_log(lambda _, log: log.fetch(cast("Any", "5")))
-EXAMPLES["UnknownSettingError"] = in_log(
+EXAMPLES["WrongTypeError"] = log_situation(lambda _, log: log.fetch(cast("Any", "5")))
+EXAMPLES["UnknownSettingError"] = log_situation(
     lambda engine, _: engine.create_topic("payments", config={"retention.time": 1})
 )
-EXAMPLES["InvalidTopicError"] = in_log(lambda engine, _: engine.create_topic("orders/eu"))
-EXAMPLES["TopicExistsError"] = in_log(lambda engine, _: engine.create_topic("orders"))
-EXAMPLES["UnknownTopicError"] = in_log(lambda engine, _: engine.log("payments", 0))
-EXAMPLES["PolicyViolationError"] = in_log(lambda _, log: log.delete_records(0), cleanup_policy="compact")
-EXAMPLES["UnknownComponentError"] = in_log(
+EXAMPLES["InvalidTopicError"] = log_situation(lambda engine, _: engine.create_topic("orders/eu"))
+EXAMPLES["TopicExistsError"] = log_situation(lambda engine, _: engine.create_topic("orders"))
+EXAMPLES["UnknownTopicError"] = log_situation(lambda engine, _: engine.log("payments", 0))
+EXAMPLES["PolicyViolationError"] = log_situation(lambda _, log: log.delete_records(0), cleanup_policy="compact")
+EXAMPLES["UnknownComponentError"] = log_situation(
     lambda engine, _: engine.create_topic("payments", config={"cleanup.policy": "newest"})
 )
 
@@ -116,24 +124,26 @@ EXAMPLES["UnknownComponentError"] = in_log(
 # --- records and offsets -----------------------------------------------------------------------------------------
 
 
-EXAMPLES["OutOfOrderSequenceError"] = of_producer(batch_of())
-EXAMPLES["InvalidProducerEpochError"] = of_producer(batch_of(), epoch=2)
-EXAMPLES["InvalidTxnStateError"] = of_producer(batch_of(base_sequence=0), transaction_first_offset=40)
-EXAMPLES["TransactionCoordinatorFencedError"] = of_producer(
+EXAMPLES["OutOfOrderSequenceError"] = producer_situation(batch_of())
+EXAMPLES["InvalidProducerEpochError"] = producer_situation(batch_of(), epoch=2)
+EXAMPLES["InvalidTxnStateError"] = producer_situation(batch_of(base_sequence=0), transaction_first_offset=40)
+EXAMPLES["TransactionCoordinatorFencedError"] = producer_situation(
     batch_of(is_control=True), types.SimpleNamespace(coordinator_epoch=2)
 )
-EXAMPLES["InvalidRecordError"] = in_log(lambda _, log: log.append(_ONE), cleanup_policy="compact")
-EXAMPLES["InvalidTimestampError"] = in_log(
+EXAMPLES["InvalidRecordError"] = log_situation(lambda _, log: log.append(_ONE), cleanup_policy="compact")
+EXAMPLES["InvalidTimestampError"] = log_situation(
     lambda _, log: log.append([Record(value=b"1", timestamp_ms=1 << 50)]),
     message_timestamp_after_max_ms=0,
 )
-EXAMPLES["RecordTooLargeError"] = in_log(lambda _, log: log.append([Record(value=bytes(200))]), max_message_bytes=100)
-EXAMPLES["OffsetOutOfRangeError"] = in_log(lambda _, log: log.fetch(7))
+EXAMPLES["RecordTooLargeError"] = log_situation(
+    lambda _, log: log.append([Record(value=bytes(200))]), max_message_bytes=100
+)
+EXAMPLES["OffsetOutOfRangeError"] = log_situation(lambda _, log: log.fetch(7))
 
 
 @example("ProducerFencedError")
 def _second_producer(folder: Path) -> None:
-    with opened(folder) as (engine, _):
+    with open_orders(folder) as (engine, _):
         first = engine.producer(transactional_id="billing")
         first.begin_transaction()
         engine.producer(transactional_id="billing")
@@ -143,27 +153,27 @@ def _second_producer(folder: Path) -> None:
 
 @example("InvalidProducerIdMappingError")
 def _unknown_transactional_id(folder: Path) -> None:
-    with opened(folder) as (engine, _):
+    with open_orders(folder) as (engine, _):
         engine.transactions.end("billing", ProducerId(7, 0), commit=True)
 
 
 @example("ConcurrentTransactionsError")
 def _second_end(folder: Path) -> None:
     del folder
-    known = initialized(None, 60_000, 0, None, lambda: 7, rotates=False)
-    known = with_partitions(known, known.producer, [TopicPartition("orders", 0)], 0)
-    check_producer(ended(known, known.producer, 0, commit=True), known.producer)
+    state = initialized(None, 60_000, 0, None, lambda: 7, rotates=False)
+    state = with_partitions(state, state.producer, [TopicPartition("orders", 0)], 0)
+    check_producer(ended(state, state.producer, 0, commit=True), state.producer)
 
 
 @example("NoOffsetError")
 def _unread_group(folder: Path) -> None:
-    with opened(folder) as (engine, _):
+    with open_orders(folder) as (engine, _):
         engine.consumer(topics=["orders"], group="billing", auto_offset_reset="none").poll()
 
 
 @example("SerializationError")
 def _unreadable_value(folder: Path) -> None:
-    with opened(folder) as (engine, log):
+    with open_orders(folder) as (engine, log):
         log.append([Record(value=b"1,50")])
         with engine.consumer(topics=["orders"], auto_offset_reset="earliest", value_deserializer=float) as consumer:
             consumer.poll()
@@ -176,16 +186,16 @@ EXAMPLES["CorruptSnapshotError"] = lambda folder: decode_snapshot(b"\0", f"{fold
 EXAMPLES["CorruptManifestError"] = lambda _: parse_root(b"[]", LOG, _TOPIC_ID, 4, limit_bytes=1 << 20)
 EXAMPLES["CorruptIndexError"] = lambda _: OffsetIndex().reader(b"123", 0).check(7, 100)
 EXAMPLES["DecompressedSizeError"] = lambda _: GzipCodec().decompress(gzip.compress(bytes(99)), limit_bytes=9, magic=2)
-EXAMPLES["CorruptBatchError"] = in_log(lambda _, log: log.append_as_leader(bytes(80)))
+EXAMPLES["CorruptBatchError"] = log_situation(lambda _, log: log.append_as_leader(bytes(80)))
 
 
 # --- directories and stores --------------------------------------------------------------------------------------
 
-EXAMPLES["LogDirPermissionError"] = of_system(errno.EACCES)
-EXAMPLES["LogDirOfflineError"] = of_system(errno.EIO)
-EXAMPLES["NotAFileError"] = of_system(errno.EISDIR)
-EXAMPLES["SystemLimitError"] = of_system(errno.EMFILE)
-EXAMPLES["DiskFullError"] = of_system(errno.ENOSPC)
+EXAMPLES["LogDirPermissionError"] = system_situation(errno.EACCES)
+EXAMPLES["LogDirOfflineError"] = system_situation(errno.EIO)
+EXAMPLES["NotAFileError"] = system_situation(errno.EISDIR)
+EXAMPLES["SystemLimitError"] = system_situation(errno.EMFILE)
+EXAMPLES["DiskFullError"] = system_situation(errno.ENOSPC)
 
 
 @example("LogDirNotFoundError")
@@ -195,28 +205,30 @@ def _no_such_directory(folder: Path) -> None:
 
 @example("LogDirLockedError")
 def _second_engine(folder: Path) -> None:
-    with opened(folder):
+    with open_orders(folder):
         open_engine(folder / "logs")
 
 
 # --- roles and epochs --------------------------------------------------------------------------------------------
 
 EXAMPLES["EpochsExhaustedError"] = lambda _: next_epoch((1 << 31) - 1, LOG)
-EXAMPLES["StaleLeaderEpochError"] = in_log(lambda _, log: log.lead(5), lambda _, log: log.lead(4))
-EXAMPLES["UnknownLeaderEpochError"] = in_log(lambda _, log: log.fetch(0, current_leader_epoch=9))
-EXAMPLES["NotLeaderOrFollowerError"] = in_log(lambda _, log: log.follow(5), lambda _, log: log.append(_ONE))
-EXAMPLES["ClosedError"] = in_log(lambda engine, _: engine.close(), lambda _, log: log.append(_ONE))
+EXAMPLES["StaleLeaderEpochError"] = log_situation(lambda _, log: log.lead(5), lambda _, log: log.lead(4))
+EXAMPLES["UnknownLeaderEpochError"] = log_situation(lambda _, log: log.fetch(0, current_leader_epoch=9))
+EXAMPLES["NotLeaderOrFollowerError"] = log_situation(lambda _, log: log.follow(5), lambda _, log: log.append(_ONE))
+EXAMPLES["ClosedError"] = log_situation(lambda engine, _: engine.close(), lambda _, log: log.append(_ONE))
 
 
-EXAMPLES["OffsetsExhaustedError"] = in_log(
+EXAMPLES["OffsetsExhaustedError"] = log_situation(
     lambda _, log: log.truncate_fully_and_start_at((1 << 63) - 2),
     lambda _, log: log.append(_ONE * 2),
 )
-EXAMPLES["RecordBatchTooLargeError"] = in_log(lambda _, log: log.append([Record(value=bytes(300))]), segment_bytes=100)
+EXAMPLES["RecordBatchTooLargeError"] = log_situation(
+    lambda _, log: log.append([Record(value=bytes(300))]), segment_bytes=100
+)
 EXAMPLES["UnsupportedCompressionError"] = lambda _: CodecTable().by_id(4)
 
 
-def _copied(log: Log, *offsets: int) -> bytes:
+def _copy_batches(log: Log, *offsets: int) -> bytes:
     """Append two batches, make the log a follower, and return the bytes of the batches at these offsets."""
     log.append(_ONE)
     log.append(_ONE)
@@ -229,22 +241,22 @@ def _copied(log: Log, *offsets: int) -> bytes:
 
 
 def _below_the_end(_: Engine, log: Log) -> None:
-    log.append_as_follower(_copied(log, 0), 0, 0)
+    log.append_as_follower(_copy_batches(log, 0), 0, 0)
 
 
 def _in_disorder(_: Engine, log: Log) -> None:
-    data = _copied(log, 1, 0)
+    data = _copy_batches(log, 1, 0)
     log.truncate_to(0)
     log.append_as_follower(data, 0, 0)
 
 
-EXAMPLES["UnexpectedAppendOffsetError"] = in_log(_below_the_end)
-EXAMPLES["OffsetsOutOfOrderError"] = in_log(_in_disorder)
+EXAMPLES["UnexpectedAppendOffsetError"] = log_situation(_below_the_end)
+EXAMPLES["OffsetsOutOfOrderError"] = log_situation(_in_disorder)
 
 
 @example("TransactionAbortedError")
 def _lost_record(folder: Path) -> None:
-    with opened(folder, max_message_bytes=200) as (engine, _):
+    with open_orders(folder, max_message_bytes=200) as (engine, _):
         producer = engine.producer(transactional_id="billing")
         producer.begin_transaction()
         producer.send("orders", value=bytes(300))
@@ -253,7 +265,7 @@ def _lost_record(folder: Path) -> None:
 
 @example("UnsupportedForMessageFormatError")
 def _transaction_in_old_records(folder: Path) -> None:
-    with opened(folder, record_version=1) as (engine, _):
+    with open_orders(folder, record_version=1) as (engine, _):
         producer = engine.producer(transactional_id="billing")
         producer.begin_transaction()
         sent = producer.send("orders", value=b"1")
@@ -270,8 +282,8 @@ def _offload(engine: Engine, log: Log) -> None:
     engine.offload()
 
 
-EXAMPLES["OffsetInTierError"] = in_log(_offload, lambda _, log: log.truncate_to(0), tiered=True)
-EXAMPLES["LocalLimitError"] = in_log(
+EXAMPLES["OffsetInTierError"] = log_situation(_offload, lambda _, log: log.truncate_to(0), tiered=True)
+EXAMPLES["LocalLimitError"] = log_situation(
     lambda _, log: log.append(_ONE),
     tiered=True,
     local_hard_limit_bytes=1,
@@ -283,7 +295,7 @@ EXAMPLES["BucketNotFoundError"] = lambda folder: open_engine(folder / "logs", ti
 
 @example("FencedEpochError")
 def _taken_over(folder: Path) -> None:
-    with opened(folder, tiered=True) as (engine, log):
+    with open_orders(folder, tiered=True) as (engine, log):
         _offload(engine, log)
         with open_engine(folder / "other", tier=(folder / "bucket").as_uri(), attach=True):
             pass
@@ -292,34 +304,34 @@ def _taken_over(folder: Path) -> None:
 
 @example("ObjectNotFoundError")
 def _missing_object(folder: Path) -> None:
-    with opened(folder, tiered=True, local_retention_bytes=1) as (engine, log):
+    with open_orders(folder, tiered=True, local_retention_bytes=1) as (engine, log):
         _offload(engine, log)
         log.append(_ONE)
         engine.apply_retention()
-        for found in folder.rglob("*.seg"):
-            found.unlink()
+        for path in folder.rglob("*.seg"):
+            path.unlink()
         log.fetch(0)
 
 
-EXAMPLES["StorePermissionError"] = of_store("AccessDenied", 403, "Access Denied")
-EXAMPLES["StoreThrottledError"] = of_store("SlowDown", 503, "Please reduce your request rate.")
-EXAMPLES["StoreTimeoutError"] = of_store(
+EXAMPLES["StorePermissionError"] = store_situation("AccessDenied", 403, "Access Denied")
+EXAMPLES["StoreThrottledError"] = store_situation("SlowDown", 503, "Please reduce your request rate.")
+EXAMPLES["StoreTimeoutError"] = store_situation(
     "RequestTimeout", 400, "Your socket connection to the server was not read from."
 )
 
 
 @example("FileReplacedError")
 def _removed_file(folder: Path) -> None:
-    with opened(folder) as (_, log):
+    with open_orders(folder) as (_, log):
         log.append(_ONE)
-        for found in folder.rglob("*.log"):
-            found.unlink()
+        for path in folder.rglob("*.log"):
+            path.unlink()
         log.append(_ONE, "durable")
 
 
 @example("ReadOnlyError")
 def _write_of_a_reader(folder: Path) -> None:
-    with opened(folder):
+    with open_orders(folder):
         pass
     open_host(Settings(), (), None).segment_store(str(folder / "logs"), read_only=True).replace_small("note", b"1")
 
@@ -327,7 +339,7 @@ def _write_of_a_reader(folder: Path) -> None:
 @example("SegmentGoneError")
 def _transfer_of_truncated_records(folder: Path) -> None:
     ends = socket.socketpair()
-    with ends[0], ends[1], opened(folder) as (_, log):
+    with ends[0], ends[1], open_orders(folder) as (_, log):
         log.append(_ONE)
         with log.transfer(0, isolation="log_end") as ready:
             log.truncate_to(0)
@@ -336,7 +348,7 @@ def _transfer_of_truncated_records(folder: Path) -> None:
 
 @example("EngineAheadError")
 def _job_beside_an_engine_with_more_records(folder: Path) -> None:
-    with opened(folder, tiered=True) as (engine, log):
+    with open_orders(folder, tiered=True) as (engine, log):
         log.append(_ONE)
         log.roll()
         log.append(_ONE)
@@ -347,7 +359,7 @@ def _job_beside_an_engine_with_more_records(folder: Path) -> None:
 
 @example("TamperedManifestError")
 def _manifest_without_a_mac(folder: Path) -> None:
-    with opened(folder, tiered=True) as (engine, log):
+    with open_orders(folder, tiered=True) as (engine, log):
         _offload(engine, log)
     keys = folder / "keys.toml"
     keys.write_text(f'active = "first"\n[keys]\nfirst = "{base64.b64encode(bytes(32)).decode()}"\n', encoding="utf-8")
@@ -359,7 +371,7 @@ def _manifest_without_a_mac(folder: Path) -> None:
 
 @example("LogInUseError")
 def _job_beside_an_engine(folder: Path) -> None:
-    with opened(folder, tiered=True) as (engine, log):
+    with open_orders(folder, tiered=True) as (engine, log):
         _offload(engine, log)
     with WriteTarget((folder / "bucket").as_uri()).open() as writer:
         writer.stage(LOG).finish()

@@ -31,7 +31,7 @@ class _Clock(SystemClock):
 
 
 @contextmanager
-def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
+def open_orders(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
     """Open an engine with the topic ``orders``; yield the engine and the topic's log.
 
     ``config`` contains settings of the topic, with underscores instead of dots.
@@ -46,18 +46,18 @@ def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tup
         yield engine, engine.log("orders", 0)
 
 
-def in_log(*steps: Callable[[Engine, Log], object], **config: Any) -> Situation:
+def log_situation(*steps: Callable[[Engine, Log], object], **config: Any) -> Situation:
     """Return a situation that runs ``steps`` with an open engine and log. The last step raises the error."""
 
     def run(folder: Path) -> None:
-        with opened(folder, **config) as (engine, log):
+        with open_orders(folder, **config) as (engine, log):
             for step in steps:
                 step(engine, log)
 
     return run
 
 
-def of_system(number: int) -> Situation:
+def system_situation(number: int) -> Situation:
     """Return a situation that raises the error for an error number of the operating system."""
 
     def run(folder: Path) -> None:
@@ -72,7 +72,7 @@ def batch_of(**changes: object) -> Any:  # Any: only the fields that a check rea
     return types.SimpleNamespace(**facts | changes)
 
 
-def of_producer(batch: object, marker: object = None, **state: int) -> Situation:
+def producer_situation(batch: object, marker: object = None, **state: int) -> Situation:
     """Return a situation that raises the error for a batch, or a marker, of a producer with the history ``state``."""
 
     def run(_: Path) -> None:
@@ -82,7 +82,7 @@ def of_producer(batch: object, marker: object = None, **state: int) -> Situation
     return run
 
 
-def of_store(code: str, status: int, text: str) -> Situation:
+def store_situation(code: str, status: int, text: str) -> Situation:
     """Return a situation that raises the error for an answer of S3."""
 
     def run(_: Path) -> None:

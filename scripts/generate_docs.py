@@ -132,16 +132,16 @@ def provider_sections() -> list[tuple[str, type[Section]]]:
         *stratalog_gateway.stratalog_services(),
         *stratalog_telemetry.stratalog_services(),
     )
-    found = {provider.name: provider.engine_section for provider in providers}
-    return sorted((name, section) for name, section in found.items() if section is not None)
+    section_by_provider = {provider.name: provider.engine_section for provider in providers}
+    return sorted((name, section) for name, section in section_by_provider.items() if section is not None)
 
 
 def _rows(section: type[Section]) -> list[list[str]]:
     hints = typing.get_type_hints(section)
     fields = [field for field in dataclasses.fields(section) if field.metadata]  # the others are no settings
     return [
-        [f"`{found.name}`", _type(hints[field.name]), _default(found), _allowed(found), found.doc]
-        for field, found in zip(fields, section.keys().values(), strict=True)
+        [f"`{setting.name}`", _type(hints[field.name]), _default(setting), _allowed_values(setting), setting.doc]
+        for field, setting in zip(fields, section.keys().values(), strict=True)
     ]
 
 
@@ -151,8 +151,8 @@ def _type(hint: Any) -> str:
     return _TYPES[typing.get_origin(hint) or hint]
 
 
-def _default(found: Key) -> str:
-    value = found.default() if callable(found.default) else found.default
+def _default(setting: Key) -> str:
+    value = setting.default() if callable(setting.default) else setting.default
     if value is None or value in ((), {}, ""):
         return "none"
     if isinstance(value, bool):
@@ -160,9 +160,9 @@ def _default(found: Key) -> str:
     return f"`{','.join(value) if isinstance(value, tuple) else value}`"
 
 
-def _allowed(found: Key) -> str:
-    words = [f"`{choice}`" for choice in found.choices if choice]
-    bounds = ((found.at_least, "≥"), (found.at_most, "≤"))
+def _allowed_values(setting: Key) -> str:
+    words = [f"`{choice}`" for choice in setting.choices if choice]
+    bounds = ((setting.at_least, "≥"), (setting.at_most, "≤"))
     words += [f"{sign} {bound}" for bound, sign in bounds if bound is not None and bound != LONG_MAX]
     return ", ".join(words)
 
@@ -185,13 +185,13 @@ def metrics_page() -> str:
     """Return the page with the reference of all metrics."""
     rows = [
         [
-            f"`{found.name}`",
-            found.kind,
-            ", ".join(found.labels) or "none",
-            found.doc,
-            f"`{found.kafka}`" if found.kafka else "",
+            f"`{metric.name}`",
+            metric.kind,
+            ", ".join(metric.labels) or "none",
+            metric.doc,
+            f"`{metric.kafka}`" if metric.kafka else "",
         ]
-        for found in METRICS
+        for metric in METRICS
     ]
     return f"{_METRICS_INTRO}\n{_table(['Metric', 'Kind', 'Labels', 'Meaning', 'In Kafka'], rows)}\n"
 
@@ -239,8 +239,8 @@ Every command has `--help`, and `--json` for machines. The exit code is 0 (succe
 
 def cli_page() -> str:
     """Return the page with the help of every command."""
-    loaded: dict[str, click.Command] = {name: own.load() for name, own in OWN_COMMANDS.items()}
-    top = click.Group("stratalog", commands={**loaded, "serve": serve, "spark": spark})
+    commands: dict[str, click.Command] = {name: command.load() for name, command in OWN_COMMANDS.items()}
+    top = click.Group("stratalog", commands={**commands, "serve": serve, "spark": spark})
     return "\n\n".join([_CLI_INTRO, *_command_sections(top, "stratalog", 1)]) + "\n"
 
 
@@ -298,7 +298,7 @@ def rooms_picture() -> str:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    layers = next(found["layers"] for found in contracts if found.get("containers") == ["stratalog"])
+    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["stratalog"])
     return pictures.stack("The rooms of the core, from top to bottom", [layer.replace(" | ", ", ") for layer in layers])
 
 
@@ -336,12 +336,12 @@ def performance_blocks() -> dict[str, str]:
     }
 
 
-def with_blocks(text: str, blocks: dict[str, str]) -> str:
+def replace_blocks(text: str, blocks: dict[str, str]) -> str:
     """Return ``text`` with the contents of each marked block in ``blocks`` replaced; other blocks do not change."""
 
-    def block(found: re.Match[str]) -> str:
-        made = blocks.get(found["name"])
-        return found[0] if made is None else f"{found[1]}{made}\n{found[4]}"
+    def block(match: re.Match[str]) -> str:
+        content = blocks.get(match["name"])
+        return match[0] if content is None else f"{match[1]}{content}\n{match[4]}"
 
     return _BLOCK.sub(block, text)
 
@@ -361,11 +361,11 @@ def pages(root: Path) -> dict[Path, str]:
         METRICS_PAGE: metrics_page(),
         ERRORS_PAGE: errors_page(),
         CLI_PAGE: cli_page(),
-        ARCHITECTURE_PAGE: with_blocks(architecture, path_blocks),
-        GATEWAY_PAGE: with_blocks((ROOT / GATEWAY_PAGE).read_text(encoding="utf-8"), {"apis": gateway_table()}),
-        PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
-        PERFORMANCE_PAGE: with_blocks((ROOT / PERFORMANCE_PAGE).read_text(encoding="utf-8"), performance),
-        README: with_blocks((ROOT / README).read_text(encoding="utf-8"), performance),
+        ARCHITECTURE_PAGE: replace_blocks(architecture, path_blocks),
+        GATEWAY_PAGE: replace_blocks((ROOT / GATEWAY_PAGE).read_text(encoding="utf-8"), {"apis": gateway_table()}),
+        PLUGINS_PAGE: replace_blocks(plugins, {"hooks": hooks_table()}),
+        PERFORMANCE_PAGE: replace_blocks((ROOT / PERFORMANCE_PAGE).read_text(encoding="utf-8"), performance),
+        README: replace_blocks((ROOT / README).read_text(encoding="utf-8"), performance),
     }
 
 

@@ -111,8 +111,8 @@ def tree(title: str, boxes: Sequence[TreeBox]) -> str:
         rows.append((number, depth))
         waiting += [(child, depth + 1) for child in reversed(children.get(number, []))]
     widths = [len(box.text) * _CHARACTER + 20 for box in boxes]
-    right = max(_INDENT * depth + widths[number] + len(boxes[number].note) * 6.6 for number, depth in rows)
-    svg = Svg(right + 30, len(rows) * _ROW + 10, title)
+    right_edge = max(_INDENT * depth + widths[number] + len(boxes[number].note) * 6.6 for number, depth in rows)
+    svg = Svg(right_edge + 30, len(rows) * _ROW + 10, title)
     corners = dict[int, tuple[float, float]]()
     for row, (number, depth) in enumerate(rows):
         x, y = corners[number] = 10 + _INDENT * depth, 8 + _ROW * row
@@ -120,8 +120,8 @@ def tree(title: str, boxes: Sequence[TreeBox]) -> str:
         if boxes[number].note:
             svg.text(x + widths[number] + 10, y + 19, boxes[number].note, style="small")
         if (parent := boxes[number].parent) is not None:
-            left, top = corners[parent]
-            svg.arrow((left + 14, top + _BOX), (left + 14, y + _BOX / 2), (x, y + _BOX / 2))
+            parent_x, parent_y = corners[parent]
+            svg.arrow((parent_x + 14, parent_y + _BOX), (parent_x + 14, y + _BOX / 2), (x, y + _BOX / 2))
     return svg.render()
 
 
@@ -139,20 +139,22 @@ def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highl
 
     The bars of the side ``highlighted`` have another color.
     """
-    left, width = 150, 420
+    left_margin, width = 150, 420
     height = sum(34 + 22 * len(sides) for sides in groups.values())
-    svg = Svg(left + width + 120, height + 34, title)
+    svg = Svg(left_margin + width + 120, height + 34, title)
     svg.text(10, 20, unit, style="small")
     y = 34
     for group, sides in groups.items():
         svg.text(10, y + 14, group, style="bold")
         y += 22
-        most = max(sides.values())
+        greatest = max(sides.values())
         for side, value in sides.items():
-            length = max(2, width * value / most)
-            svg.text(left - 8, y + 14, side, style="small", anchor="end")
-            svg.box(left, y + 2, length, 16, kind="local" if side == highlighted else "box")
-            svg.text(left + length + 8, y + 14, f"{value:,.3g}" if value < 100 else f"{value:,.0f}", style="small")
+            length = max(2, width * value / greatest)
+            svg.text(left_margin - 8, y + 14, side, style="small", anchor="end")
+            svg.box(left_margin, y + 2, length, 16, kind="local" if side == highlighted else "box")
+            svg.text(
+                left_margin + length + 8, y + 14, f"{value:,.3g}" if value < 100 else f"{value:,.0f}", style="small"
+            )
             y += 22
         y += 12
     return svg.render()
@@ -242,9 +244,9 @@ def offsets() -> str:
         svg.box(x, 80, width, 36, text, kind=kind)
         x += width
         edges.append(x)
-    above = ["log start", "local log start", "", "last stable offset", "high watermark", "log end"]
-    below = ["", "", "", "LSO", "HW", "LEO"]
-    for edge, name, short in zip(edges, above, below, strict=True):
+    long_names = ["log start", "local log start", "", "last stable offset", "high watermark", "log end"]
+    short_names = ["", "", "", "LSO", "HW", "LEO"]
+    for edge, name, short in zip(edges, long_names, short_names, strict=True):
         if name:
             svg.arrow((edge, 56), (edge, 80))
             svg.text(edge, 46, name, style="small", anchor="middle")
@@ -301,12 +303,19 @@ def compaction() -> str:
     svg.text(10, 69, "before", style="bold")
     svg.text(10, 161, "after", style="bold")
     for offset, (key, value) in enumerate(records):
-        x, active = 90 + offset * 73, offset >= 7
+        x, is_active = 90 + offset * 73, offset >= 7
         svg.text(x + 33, 38, str(offset), style="small", anchor="middle")
-        svg.box(x, 46, 66, 34, f"{key} = {value}", kind="local" if active else "box")
-        kept = active or last[key] == offset
-        svg.box(x, 138, 66, 34, *([f"{key} = {value}"] if kept else []), kind=_compacted(active=active, kept=kept))
-        if kept:
+        svg.box(x, 46, 66, 34, f"{key} = {value}", kind="local" if is_active else "box")
+        is_kept = is_active or last[key] == offset
+        svg.box(
+            x,
+            138,
+            66,
+            34,
+            *([f"{key} = {value}"] if is_kept else []),
+            kind=_box_kind(is_active=is_active, is_kept=is_kept),
+        )
+        if is_kept:
             svg.arrow((x + 33, 80), (x + 33, 138))
     svg.text(90, 206, "Offsets do not change: a reader at offset 0 gets offset 4 next.", style="small")
     svg.text(90, 228, "C = null is a tombstone. It deletes C, and stays for delete.retention.ms.", style="small")
@@ -319,8 +328,8 @@ def compaction() -> str:
     return svg.render()
 
 
-def _compacted(*, active: bool, kept: bool) -> str:
-    return "local" if active else "good" if kept else "none"
+def _box_kind(*, is_active: bool, is_kept: bool) -> str:
+    return "local" if is_active else "good" if is_kept else "none"
 
 
 DRAWN: Final = {

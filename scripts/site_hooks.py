@@ -32,29 +32,29 @@ _CODE_OR_LINK: Final = re.compile(f"{FENCE.pattern}|{LINK.pattern}|{CODE.pattern
 
 def site_paths(root: Path) -> dict[str, str]:
     """Return the path on the site of each document and picture, by its path in the repository ``root``."""
-    found = {name: page for name, page in _OUTSIDE.items() if (root / name).is_file()}
+    page_by_file = {name: page for name, page in _OUTSIDE.items() if (root / name).is_file()}
     for readme in sorted(root.glob("examples/*/README.md")):
-        found[readme.relative_to(root).as_posix()] = f"examples/{readme.parent.name}.md"
+        page_by_file[readme.relative_to(root).as_posix()] = f"examples/{readme.parent.name}.md"
     for file in sorted((root / "docs").rglob("*")):
         if file.is_file():
-            found[file.relative_to(root).as_posix()] = file.relative_to(root / "docs").as_posix()
-    return found
+            page_by_file[file.relative_to(root).as_posix()] = file.relative_to(root / "docs").as_posix()
+    return page_by_file
 
 
 def adapt_links(text: str, document: str, paths: Mapping[str, str]) -> str:
     """Return the Markdown ``text`` of ``document``, a path in the repository, with links for the site."""
 
-    def adapt(found: re.Match[str]) -> str:
-        link, label = found["link"], found["label"]
+    def adapt(match: re.Match[str]) -> str:
+        link, label = match["link"], match["label"]
         if link is None or ELSEWHERE.match(link) or link.startswith("#"):
-            return found[0]
+            return match[0]
         path, mark, anchor = link.partition("#")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(document), path))
         page = paths.get(target) or paths.get(f"{target}/README.md")
         if page is None:
             return str(label)
         relative = posixpath.relpath(page, posixpath.dirname(paths[document]) or ".")
-        return f"{found[0][: found.start('link') - found.start()]}{relative}{mark}{anchor}{found[0][found.end('link') - found.start() :]}"
+        return f"{match[0][: match.start('link') - match.start()]}{relative}{mark}{anchor}{match[0][match.end('link') - match.start() :]}"
 
     return _CODE_OR_LINK.sub(adapt, text)
 
@@ -64,7 +64,7 @@ def complete(entries: Any, pages: list[str]) -> Any:
 
     Pages that ``entries`` already contains are left out.
     """
-    named = set(_names(entries))
+    listed_pages = set(_names(entries))
 
     def expand(entry: Any) -> Iterator[Any]:
         if isinstance(entry, dict):
@@ -73,7 +73,7 @@ def complete(entries: Any, pages: list[str]) -> Any:
             yield from (
                 page
                 for page in pages
-                if page not in named and fnmatch(page, entry) and page.count("/") == entry.count("/")
+                if page not in listed_pages and fnmatch(page, entry) and page.count("/") == entry.count("/")
             )
         else:
             yield entry
@@ -82,7 +82,7 @@ def complete(entries: Any, pages: list[str]) -> Any:
 
 
 def _expand_all(value: Any, expand: Any) -> Any:
-    return [found for entry in value for found in expand(entry)] if isinstance(value, list) else value
+    return [expanded for entry in value for expanded in expand(entry)] if isinstance(value, list) else value
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -57,7 +57,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.delenv("STRATALOG_NO_EXTENSIONS", raising=False)
     monkeypatch.setattr(module, "pip", lambda _, *arguments: module.done.append(arguments))
     monkeypatch.setattr(module, "make", noting_make(module))
-    monkeypatch.setattr(module, "usable", lambda: "made" in module.done)
+    monkeypatch.setattr(module, "is_usable", lambda: "made" in module.done)
     return module
 
 
@@ -221,4 +221,4 @@ def test_a_venv_is_used_where_it_was_made_and_for_the_python_that_is_asked_for(
     python.write_text("#!/bin/sh\necho /of/another/python\n")
     python.chmod(0o700)
     module.MADE_FOR.write_text(str(tmp_path / place))
-    assert module.usable() is expected
+    assert module.is_usable() is expected
