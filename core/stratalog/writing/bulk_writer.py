@@ -148,7 +148,7 @@ class BulkWriter(CheckedArguments, Closeable):
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             StoreError: the store failed before the first commit.
         """
-        return [_outcome(partial(self.append, log, found, mark)) for log, found in staged.items()]
+        return [_outcome(partial(self.append, log, segments, mark)) for log, segments in staged.items()]
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Return the segments of a log that are completely in the offsets [start, end), for a job that replaces them.

@@ -75,9 +75,9 @@ class Encoder:
                 columns = replace(columns, timestamp_ms=int64_column(stamps))
             check_columns(columns, self.config, now_ms)
         codec, level = codec_of(self.config, self.components, 0)
-        found = self.components.formats.chosen(self.config.record_version)
+        record_format = self.components.formats.chosen(self.config.record_version)
         kind = timestamp_type(self.config)
-        for part in self._parted(columns, keep_offsets=keep_offsets):
+        for part in self._split_columns(columns, keep_offsets=keep_offsets):
 
             def encode(start: int, end: int, part: RecordColumns = part) -> bytearray:
                 piece = part.take(start, end)
@@ -87,13 +87,13 @@ class Encoder:
                     header = BatchHeader(base_offset=piece.offset[0], leader_epoch=epoch)
                     append_time_ms = _append_time_ms(piece, 0)
                     if append_time_ms is not None:
-                        kept = TimestampType.LOG_APPEND_TIME
-                        header = replace(header, timestamp_type=kept, append_time_ms=append_time_ms)
-                return found.encode(piece, header, codec, level, keep_offsets=keep_offsets)
+                        time_type = TimestampType.LOG_APPEND_TIME
+                        header = replace(header, timestamp_type=time_type, append_time_ms=append_time_ms)
+                return record_format.encode(piece, header, codec, level, keep_offsets=keep_offsets)
 
-            yield from encoded(part.count, encode, found, self.config)
+            yield from encoded(part.count, encode, record_format, self.config)
 
-    def _parted(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
+    def _split_columns(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
         """Yield the records in parts of about the size of a batch.
 
         With kept offsets, each part has one leader epoch, and one append time or none.
@@ -104,8 +104,8 @@ class Encoder:
         limit = batch_limit_bytes(self.config)
         rows = max(1, limit * columns.count // max(size, 1))
         for start, end in pairwise(_borders(columns) if keep_offsets else (0, columns.count)):
-            for at in range(start, end, rows):
-                yield columns.take(at, min(at + rows, end))
+            for row in range(start, end, rows):
+                yield columns.take(row, min(row + rows, end))
 
 
 def _borders(columns: RecordColumns) -> list[int]:
@@ -127,7 +127,7 @@ def _append_time_ms(columns: RecordColumns, row: int) -> int | None:
     return columns.timestamp_ms[row]
 
 
-def placed_tables(
+def place_tables(
     data: bytearray, components: Components, base_offset: int | None, leader_epoch: int
 ) -> Iterator[tuple[BatchTable, memoryview]]:
     """Yield tables of the batches in ``data``, each with its bytes. All batches of a table have the same magic.
@@ -138,10 +138,10 @@ def placed_tables(
     Raises:
         CorruptBatchError: ``data`` does not consist of whole batches.
     """
-    found = scan(components.formats, data, 0, len(data), check_crc=False)
-    if found.stop_position != len(data):
-        raise CorruptBatchError(found.reason or "the last batch is cut off", "", found.stop_position)
-    for scanned in found.tables:
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=False)
+    if scan_result.stop_position != len(data):
+        raise CorruptBatchError(scan_result.reason or "the last batch is cut off", "", scan_result.stop_position)
+    for scanned in scan_result.tables:
         table = scanned
         if base_offset is not None:
             batches = PreparedBatches(scanned, data)

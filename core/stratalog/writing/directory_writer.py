@@ -44,7 +44,7 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.bulk_writer import BulkWriter, only_engine
-from stratalog.writing.column_encoder import Encoder, placed_tables
+from stratalog.writing.column_encoder import Encoder, place_tables
 from stratalog.writing.merge_segments import end_group, merge_group, mergeable
 from stratalog.writing.stage import Stage
 from stratalog.writing.staged import Published, StagedSegment
@@ -72,12 +72,12 @@ class DirectoryWriter(BulkWriter):
     ) -> None:
         self._location, self._host, self._store, self._env = location, host, store, host.env
         self._config, self._tier_options = config, tier_options
-        self._opened = ExitStack()
-        self._opened.callback(host.close)
-        self._opened.enter_context(store)
+        self._resources = ExitStack()
+        self._resources.callback(host.close)
+        self._resources.enter_context(store)
         self._engine: Engine | None = None
         self._closed = False
-        self._topics_seen: Mapping[str, TopicInfo] | None = None
+        self._cached_topics: Mapping[str, TopicInfo] | None = None
         ends_with_fork(self)
 
     @classmethod
@@ -112,11 +112,11 @@ class DirectoryWriter(BulkWriter):
 
     def refresh(self) -> None:
         """Discard the cached topics, as ``BulkWriter.refresh``."""
-        self._topics_seen = None
+        self._cached_topics = None
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
-        return {name: len(found.partitions) for name, found in self._topics().items()}
+        return {name: len(info.partitions) for name, info in self._topics().items()}
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
@@ -128,19 +128,19 @@ class DirectoryWriter(BulkWriter):
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
         """Create a topic without records, as ``BulkWriter.create_topic``."""
-        there = self._topics().get(topic)
-        if there is None:
-            self._own().create_topic(topic, partitions=partitions, config=config)
-            self._topics_seen = None
-        elif len(there.partitions) != partitions:
-            raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
+        existing = self._topics().get(topic)
+        if existing is None:
+            self._ensure_engine().create_topic(topic, partitions=partitions, config=config)
+            self._cached_topics = None
+        elif len(existing.partitions) != partitions:
+            raise TopicExistsError(f"topic {topic} has {len(existing.partitions)} partitions, not {partitions}")
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
         """Check that records can be staged and published for a topic, as ``BulkWriter.check``."""
         if layout is not None:
             raise only_engine(topic)
-        found = self._topic(topic)
-        Encoder.of(self._host.components(found.config), found.config, compression)
+        info = self._topic(topic)
+        Encoder.of(self._host.components(info.config), info.config, compression)
         waited_ms = 0
         while self._engine is None and self._store.is_acquired_elsewhere():
             if waited_ms >= LOCK_WAIT_MS:
@@ -157,21 +157,21 @@ class DirectoryWriter(BulkWriter):
         self._check_open()
         if self._engine is not None:
             return self._engine.topics()
-        if self._topics_seen is None:
+        if self._cached_topics is None:
             try:
                 with open_settled(self._location, self._host.settings, env=self._env) as reader:
-                    self._topics_seen = reader.topics()
+                    self._cached_topics = reader.topics()
             except LogDirNotFoundError:
-                self._topics_seen = {}
-        return self._topics_seen
+                self._cached_topics = {}
+        return self._cached_topics
 
     def _topic(self, topic: str) -> TopicInfo:
-        found = self._topics().get(topic)
-        if found is None:
+        info = self._topics().get(topic)
+        if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._location}: create it first")
-        if found.topic_id is None:
+        if info.topic_id is None:
             raise ConfigError(f"topic {topic} has no id: open the directory once with stratalog run")
-        return found
+        return info
 
     # --- staging -------------------------------------------------------------------------------------------------
 
@@ -198,115 +198,117 @@ class DirectoryWriter(BulkWriter):
         keep_offsets: bool = False,
     ) -> Published:
         """Publish staged records at the log's end, as ``BulkWriter.append``."""
-        own, folder = self._own().log(*log), self._folder(log)
-        end = own.offsets().log_end
-        if mark is not None and own.maintenance.marks().number_of(mark.writer) >= mark.number:
+        engine_log, folder = self._ensure_engine().log(*log), self._folder(log)
+        end = engine_log.offsets().log_end
+        if mark is not None and engine_log.maintenance.marks().number_of(mark.writer) >= mark.number:
             folder.remove(staged)
             return Published(log, end, end, 0, 0, duplicate=True)
         if not staged:
             return Published(log, end, end, 0, 0)
-        if any(found.topic_id != own.topic_id for found in staged):
+        if any(segment.topic_id != engine_log.topic_id for segment in staged):
             raise StorageError(
                 f"topic {log.topic} was deleted and created again after records of {log} were staged: the staged records "
                 "are not published"
             )
         if keep_offsets:
-            end = _end_to_keep(own, staged)
-        publisher = own.maintenance.publisher()
-        batches = ((found, self._batches(folder.files, found)) for found in staged)
-        built = self._build(own, publisher, batches, end, keep_offsets=keep_offsets)
-        publisher.add(built, None if mark is None else (mark.writer, mark.number))
+            end = _end_to_keep(engine_log, staged)
+        publisher = engine_log.maintenance.publisher()
+        batches = ((segment, self._batches(folder.files, segment)) for segment in staged)
+        new_segments = self._build(engine_log, publisher, batches, end, keep_offsets=keep_offsets)
+        publisher.add(new_segments, None if mark is None else (mark.writer, mark.number))
         folder.remove(staged)
         self._sweep(folder.files)
-        size_bytes = sum(segment.size_bytes for segment in built)
-        return Published(log, end, built[-1].end_offset, len(built), size_bytes)
+        size_bytes = sum(segment.size_bytes for segment in new_segments)
+        return Published(log, end, new_segments[-1].end_offset, len(new_segments), size_bytes)
 
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
         """Publish staged records of several logs, as ``BulkWriter.append_all``. The call waits for the lock once."""
-        self._own()
+        self._ensure_engine()
         for topic in {log.topic for log in staged}:
             self._topic(topic)
         return super().append_all(staged, mark)
 
     def _build(
         self,
-        own: Log,
+        log: Log,
         publisher: LocalPublisher,
-        staged: Iterable[tuple[StagedSegment, Iterator[bytearray]]],
+        staged_batches: Iterable[tuple[StagedSegment, Iterator[bytearray]]],
         base: int,
         *,
         keep_offsets: bool,
     ) -> list[BuiltSegment]:
         """Build the segments to publish, from offset ``base`` on, in files whose names readers ignore."""
-        built = list[BuiltSegment]()
-        segments = RollingBuilder(publisher.begin, built.append, self._env.clock, base, own.config.segment_bytes)
+        new_segments = list[BuiltSegment]()
+        builder = RollingBuilder(publisher.begin, new_segments.append, self._env.clock, base, log.config.segment_bytes)
         try:
             end = base
-            for found, batches in staged:
+            for segment, batches in staged_batches:
                 for data in batches:
-                    start = None if keep_offsets else segments.next_offset
-                    for table, piece in placed_tables(data, own.components, start, own.leader_epoch):
-                        segments.append(piece, table.base_offset[0], table.last_offset[-1])
-                end = found.end_offset if keep_offsets else segments.next_offset
-            segments.finish(end)
+                    start = None if keep_offsets else builder.next_offset
+                    for table, piece in place_tables(data, log.components, start, log.leader_epoch):
+                        builder.append(piece, table.base_offset[0], table.last_offset[-1])
+                end = segment.end_offset if keep_offsets else builder.next_offset
+            builder.finish(end)
         except BaseException:
-            segments.discard()
-            for one in built:
-                one.discard()
+            builder.discard()
+            for new_segment in new_segments:
+                new_segment.discard()
             raise
-        return built
+        return new_segments
 
-    def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
+    def _batches(self, files: LogFiles, staged: StagedSegment) -> Iterator[bytearray]:
         """Yield the batches of a staged file, with their CRCs checked."""
-        if not isinstance(found.place, str):
-            raise ConfigError(f"{found.log} was staged for a tier, and cannot be published to a directory")
+        if not isinstance(staged.place, str):
+            raise ConfigError(f"{staged.log} was staged for a tier, and cannot be published to a directory")
         components = self._host.components(TopicConfig())
         try:
-            opened = files.open_segment(found.place)
+            log_file = files.open_segment(staged.place)
         except SegmentGoneError as error:
-            raise _lost(files.path(found.place), "no longer exists") from error
-        with closing(opened) as file:
-            if file.size_bytes != found.size_bytes:
-                raise _lost(files.path(found.place), "has another size than when it was staged")
-            names = {LOG_SUFFIX: found.place}
-            segment = Segment(files, found.base_offset, found.end_offset, components, file, names=names)
-            for chunk in walk(segment, 0, components, below=found.end_offset):
+            raise _lost(files.path(staged.place), "no longer exists") from error
+        with closing(log_file) as file:
+            if file.size_bytes != staged.size_bytes:
+                raise _lost(files.path(staged.place), "has another size than when it was staged")
+            names = {LOG_SUFFIX: staged.place}
+            segment = Segment(files, staged.base_offset, staged.end_offset, components, file, names=names)
+            for chunk in walk(segment, 0, components, below=staged.end_offset):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
         """Remove staged files that were never published and are older than ``OLD_MS``; errors are ignored."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         with suppress(StorageError):  # the records are published; an error would ask for a repetition
-            for found in files.list():
-                if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
-                    files.remove(found.name)
+            for info in files.list():
+                if info.name.startswith(STAGED_PREFIX) and info.is_file and info.modified_ms < before_ms:
+                    files.remove(info.name)
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""
-        own = self._own().log(*log)
-        with own.maintenance.cleaning.local.busy:
-            publisher, part = own.maintenance.publisher(), LocalRange(own)
-            lowest = max(own.view().remote_end, own.maintenance.cleaning.dirty_start or 0)
-            held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
-            made = mergeable(part, end_group(held, limit_bytes, own.config))
-            done = [group for group in made if merge_group(part, publisher, group) is not None]
-        if not done:
+        engine_log = self._ensure_engine().log(*log)
+        with engine_log.maintenance.cleaning.local.busy:
+            publisher, part = engine_log.maintenance.publisher(), LocalRange(engine_log)
+            lowest = max(engine_log.view().remote_end, engine_log.maintenance.cleaning.dirty_start or 0)
+            segments = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
+            groups = mergeable(part, end_group(segments, limit_bytes, engine_log.config))
+            merged_groups = [group for group in groups if merge_group(part, publisher, group) is not None]
+        if not merged_groups:
             return None
-        size_bytes = sum(segment.size_bytes for group in done for segment in group)
-        return Published(log, done[0][0].base_offset, done[-1][-1].end_offset, len(done), size_bytes)
+        size_bytes = sum(segment.size_bytes for group in merged_groups for segment in group)
+        return Published(
+            log, merged_groups[0][0].base_offset, merged_groups[-1][-1].end_offset, len(merged_groups), size_bytes
+        )
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged files that are not published, as ``BulkWriter.discard``."""
         by_log: dict[TopicPartition, list[StagedSegment]] = {}
-        for found in staged:
-            by_log.setdefault(found.log, []).append(found)
+        for segment in staged:
+            by_log.setdefault(segment.log, []).append(segment)
         for log, group in by_log.items():
             with suppress(UnknownTopicError):  # the staged files were deleted with the topic
                 self._folder(log).remove(group)
 
-    def _own(self) -> Engine:
+    def _ensure_engine(self) -> Engine:
         """Return this writer's engine. The first call opens it, and waits up to ``LOCK_WAIT_MS`` for the lock."""
         self._check_open()
         waited_ms = 0
@@ -321,13 +323,13 @@ class DirectoryWriter(BulkWriter):
                 self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
                 waited_ms += _LOCK_PAUSE_MS
             else:
-                self._engine = self._opened.enter_context(engine)
+                self._engine = self._resources.enter_context(engine)
         return self._engine
 
     def close(self) -> None:
         """Close the directory and the engine, and release the lock, as ``BulkWriter.close``."""
         self._closed = True
-        self._opened.close()
+        self._resources.close()
         self._engine = None
 
 
@@ -351,17 +353,17 @@ class _Folder:
         components = replace(self.encoder.components, indexes={})
         return SegmentBuilder(self.files, base_offset, components, self.encoder.config, names=names)
 
-    def store(self, built: BuiltSegment) -> StagedSegment:
+    def store(self, segment: BuiltSegment) -> StagedSegment:
         """Return the description of a finished staged file."""
-        bounds = (built.base_offset, built.end_offset, built.size_bytes)
-        return StagedSegment(self.log, self.topic_id, *bounds, self.leader_epoch, built.names[LOG_SUFFIX])
+        bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
+        return StagedSegment(self.log, self.topic_id, *bounds, self.leader_epoch, segment.names[LOG_SUFFIX])
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Delete staged files, as far as the disk allows; errors are ignored."""
-        for found in staged:
-            if isinstance(found.place, str):
+        for segment in staged:
+            if isinstance(segment.place, str):
                 with suppress(StorageError):
-                    self.files.remove(found.place)
+                    self.files.remove(segment.place)
 
 
 def _lost(path: str, reason: str) -> StorageError:
@@ -369,21 +371,21 @@ def _lost(path: str, reason: str) -> StorageError:
     return StorageError(f"the staged file {path} {reason}: stage its records again")
 
 
-def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
+def _end_to_keep(log: Log, staged: Sequence[StagedSegment]) -> int:
     """Return the offset where staged segments with kept offsets begin. A log that ends at 0 is changed to start there.
 
     Raises:
         OffsetsOutOfOrderError: the segments do not begin at the log's end, or leave a gap.
     """
-    end, base = own.offsets().log_end, staged[0].base_offset
+    end, base = log.offsets().log_end, staged[0].base_offset
     is_new = end == 0 < base
-    at = base if is_new else end
-    for found in staged:
-        if found.base_offset != at:
+    next_offset = base if is_new else end
+    for segment in staged:
+        if segment.base_offset != next_offset:
             raise OffsetsOutOfOrderError(
-                f"{own.name} ends at {at}, but the staged records with fixed offsets begin at {found.base_offset}"
+                f"{log.name} ends at {next_offset}, but the staged records with fixed offsets begin at {segment.base_offset}"
             )
-        at = found.end_offset
+        next_offset = segment.end_offset
     if is_new:
-        own.truncate_fully_and_start_at(base)
+        log.truncate_fully_and_start_at(base)
     return base if is_new else end

@@ -109,17 +109,17 @@ def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Se
     """
     with publisher.begin(group[0].base_offset) as builder:
         records = sum(copy_batches(segment, builder, part.components).records for segment in group)
-        built = builder.finish(group[-1].end_offset, part.modified_ms(group[-1]))
-    return records if publisher.replace(built, group) else None
+        new_segment = builder.finish(group[-1].end_offset, part.modified_ms(group[-1]))
+    return records if publisher.replace(new_segment, group) else None
 
 
-def merge_part(at: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritten:
+def merge_part(target: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritten:
     """Stage merged segments for groups of segments, given by their offsets [start, end). Errors as ``merge_group``."""
     count = records = size_bytes = 0
     for start, end in groups:
-        segments = [found for found in at.segments.from_offset(start) if start <= found.base_offset < end]
-        for group in mergeable(at.segments, segments):
-            records += merge_group(at.segments, at, group) or 0
+        segments = [segment for segment in target.segments.from_offset(start) if start <= segment.base_offset < end]
+        for group in mergeable(target.segments, segments):
+            records += merge_group(target.segments, target, group) or 0
             count += len(group)
-            size_bytes += sum(found.size_bytes for found in group)
-    return Rewritten(tuple(at.staged), count, records, records, size_bytes, size_bytes)
+            size_bytes += sum(segment.size_bytes for segment in group)
+    return Rewritten(tuple(target.staged), count, records, records, size_bytes, size_bytes)

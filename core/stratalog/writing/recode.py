@@ -56,14 +56,14 @@ class RewriteTarget:
         """Return the target for the segments with these manifest entries."""
         remote, components = target.remote, target.encoder.components
 
-        def committed(offset: int) -> Iterator[RemoteSegment]:
+        def list_segments(offset: int) -> Iterator[RemoteSegment]:
             return (RemoteSegment(entry, remote.fetcher) for entry in entries if entry.info.end_offset > offset)
 
-        def producers() -> list[ProducerEntry]:
+        def list_producers() -> list[ProducerEntry]:
             view = remote.view()
             return list(producers_at(view, view.end_offset, components).entries())
 
-        segments = TierRange(remote.name, components, target.encoder.config, committed, producers, Traffic())
+        segments = TierRange(remote.name, components, target.encoder.config, list_segments, list_producers, Traffic())
         return cls(target, segments, first_dirty_offset)
 
     def begin(self, base_offset: int) -> SegmentBuilder:
@@ -83,7 +83,12 @@ class RewriteTarget:
 
 
 def rewrite_part(
-    at: RewriteTarget, span: tuple[int, int], filters: Sequence[RecordFilter], *, now_ms: int, keeps_tombstones: bool
+    target: RewriteTarget,
+    span: tuple[int, int],
+    filters: Sequence[RecordFilter],
+    *,
+    now_ms: int,
+    keeps_tombstones: bool,
 ) -> Rewritten:
     """Rewrite the segments in the offsets ``span`` like pass 2 of a compaction round, and stage the new segments.
 
@@ -92,13 +97,13 @@ def rewrite_part(
         DiskFullError: no space for temporary files.
         StoreError: the store failed.
     """
-    log, config = at.segments.name, at.segments.config
-    job = RewriteJob(log, *span, at.first_dirty_offset, now_ms, 0, config=config)
-    return _rewritten(at, _part_rewrite(at, job, filters, keeps_tombstones=keeps_tombstones))
+    log, config = target.segments.name, target.segments.config
+    job = RewriteJob(log, *span, target.first_dirty_offset, now_ms, 0, config=config)
+    return _run_rewrite(target, _prepare_rewrite(target, job, filters, keeps_tombstones=keeps_tombstones))
 
 
 def compact_part(
-    at: RewriteTarget, span: tuple[int, int], policy: CleanupPolicy, *, now_ms: int, memory_bytes: int
+    target: RewriteTarget, span: tuple[int, int], policy: CleanupPolicy, *, now_ms: int, memory_bytes: int
 ) -> Rewritten:
     """Run both passes of a compaction over the offsets ``span`` with the policy's filter, and stage the new segments.
 
@@ -107,34 +112,34 @@ def compact_part(
         Others: as ``rewrite_part``.
     """
     start, end = span
-    log, config = at.segments.name, at.segments.config
+    log, config = target.segments.name, target.segments.config
     # rounds of other policies keep older records of a key
-    compacted_to = at.first_dirty_offset if "compact" in config.cleanup_policy else 0
+    compacted_to = target.first_dirty_offset if "compact" in config.cleanup_policy else 0
     dirty_start = min(max(compacted_to, start), end)
     job = RewriteJob(log, start, end, dirty_start, now_ms, memory_bytes, config=config)
-    work = _part_rewrite(at, job, [policy.record_filter(job)], keeps_tombstones=False)
-    seen = observe(work)
-    if seen < end:
+    work = _prepare_rewrite(target, job, [policy.record_filter(job)], keeps_tombstones=False)
+    observed_end = observe(work)
+    if observed_end < end:
         raise StorageError(
             f"the keys of {log} up to offset {end} need more than {memory_bytes} bytes, which were full at offset "
-            f"{seen}"
+            f"{observed_end}"
         )
-    return _rewritten(at, work)
+    return _run_rewrite(target, work)
 
 
-def _part_rewrite(
-    at: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
+def _prepare_rewrite(
+    target: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
 ) -> PartRewrite[ReadableSegment]:
-    read_bytes = at.segments.components.limits.read_bytes
-    return PartRewrite(at.segments, at, job, filters, keeps_tombstones, read_bytes, is_copied=True)
+    read_bytes = target.segments.components.limits.read_bytes
+    return PartRewrite(target.segments, target, job, filters, keeps_tombstones, read_bytes, is_copied=True)
 
 
-def _rewritten(at: RewriteTarget, work: PartRewrite[ReadableSegment]) -> Rewritten:
+def _run_rewrite(target: RewriteTarget, work: PartRewrite[ReadableSegment]) -> Rewritten:
     """Run pass 2, and return the staged segments and the statistics."""
     rewrite(work, work.job.end)
     stats = work.stats
     return Rewritten(
-        tuple(at.staged),
+        tuple(target.staged),
         stats.segments_before,
         stats.records_read,
         stats.records_kept,
@@ -143,7 +148,7 @@ def _rewritten(at: RewriteTarget, work: PartRewrite[ReadableSegment]) -> Rewritt
     )
 
 
-def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -> Rewritten:
+def recode_part(target: RewriteTarget, span: tuple[int, int], *, recompress: bool) -> Rewritten:
     """Rewrite the segments with the offsets ``span`` in record batches of magic 2, and stage the new segments.
 
     All records stay the same. With ``recompress``, batches of magic 2 with another codec than the encoder's are encoded
@@ -154,22 +159,22 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
     Raises:
         Others: as ``rewrite_part``.
     """
-    encoder, components = at.target.encoder, at.segments.components
+    encoder, components = target.target.encoder, target.segments.components
     recoding = _Recoding(components, encoder, codec_of(encoder.config, components, 0) if recompress else None)
-    layout = at.target.remote.fetcher.layouts.label(encoder.config.tier_layout)
+    layout = target.target.remote.fetcher.layouts.label(encoder.config.tier_layout)
     segments = bytes_read = 0
-    for segment in at.segments.from_offset(span[0]):
+    for segment in target.segments.from_offset(span[0]):
         if segment.base_offset >= span[1]:
             break
         if segment.base_offset < span[0] or (entry_of(segment).layout == layout and recoding.is_done(segment)):
             continue
-        with at.begin(segment.base_offset) as builder:
-            bytes_read += copy_batches(segment, builder, components, partial(recoding.of, segment)).bytes_read
-            built = builder.finish(segment.end_offset, at.segments.modified_ms(segment))
-        at.replace(built, [segment])
+        with target.begin(segment.base_offset) as builder:
+            bytes_read += copy_batches(segment, builder, components, partial(recoding.recode_table, segment)).bytes_read
+            new_segment = builder.finish(segment.end_offset, target.segments.modified_ms(segment))
+        target.replace(new_segment, [segment])
         segments += 1
-    written = sum(found.size_bytes for found in at.staged)
-    return Rewritten(tuple(at.staged), segments, recoding.records, recoding.records, bytes_read, written)
+    bytes_written = sum(segment.size_bytes for segment in target.staged)
+    return Rewritten(tuple(target.staged), segments, recoding.records, recoding.records, bytes_read, bytes_written)
 
 
 @dataclass(slots=True)
@@ -180,7 +185,7 @@ class _Recoding:
         components: components of the log.
         encoder: encoder for batches of magic 0 and 1.
         codec: codec for batches of magic 2 (None for no compression), and its level; None to leave them unchanged.
-        records: number of records in all tables with which ``of`` was called.
+        records: number of records in all tables with which ``recode_table`` was called.
     """
 
     components: Components
@@ -191,24 +196,26 @@ class _Recoding:
     def is_done(self, segment: ReadableSegment) -> bool:
         """Return True if no batch of a segment needs a conversion. The whole segment is read."""
         return all(
-            table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
+            table.magic >= MAGIC and all(columns is None for columns in self._columns_to_encode(segment, chunk, table))
             for chunk in walk(segment, 0, self.components, below=segment.end_offset)
             for table in chunk.tables
         )
 
-    def of(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
+    def recode_table(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """Yield the encoded batches of a table, each converted if necessary, and add their records to ``records``."""
         if table.magic < MAGIC:
-            for messages in self._decoded(segment, chunk, table):
+            for messages in self._decode(segment, chunk, table):
                 self.records += messages.count
                 yield from (prepared.data for prepared in self.encoder.batches(messages, keep_offsets=True))
             return
         self.records += sum(table.record_count)
-        for batch, columns in zip(table, self._changing(segment, chunk, table), strict=True):
+        for batch, columns in zip(table, self._columns_to_encode(segment, chunk, table), strict=True):
             end = batch.position + batch.size_bytes
-            yield chunk.data[batch.position : end] if columns is None else self._encoded(segment, columns, batch)
+            yield chunk.data[batch.position : end] if columns is None else self._encode(segment, columns, batch)
 
-    def _changing(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
+    def _columns_to_encode(
+        self, segment: ReadableSegment, chunk: Chunk, table: BatchTable
+    ) -> Iterator[RecordColumns | None]:
         """Yield for each batch of magic 2 its records if it must be encoded with another codec, otherwise None.
 
         A batch whose first or last offset has no record is not encoded, because its offset range would be lost. Control
@@ -217,19 +224,19 @@ class _Recoding:
         if self.codec is None:
             yield from repeat(None, len(table))
             return
-        wanted = self.codec[0].id if self.codec[0] is not None else 0
+        codec_id = self.codec[0].id if self.codec[0] is not None else 0
         for row, batch in enumerate(table):
-            if batch.codec_id == wanted or not batch.record_count or batch.is_control or _is_cleaned(batch):
+            if batch.codec_id == codec_id or not batch.record_count or batch.is_control or _is_cleaned(batch):
                 yield None
                 continue
-            [columns] = self._decoded(segment, chunk, table.take(row, row + 1))
+            [columns] = self._decode(segment, chunk, table.take(row, row + 1))
             is_whole = columns.offset[0] == batch.base_offset and columns.offset[-1] == batch.last_offset
             yield columns if is_whole else None
 
-    def _decoded(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
+    def _decode(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
         return decode(chunk, table, segment, self.components, Fields.ALL)
 
-    def _encoded(self, segment: ReadableSegment, columns: RecordColumns, batch: RecordBatch) -> bytearray:
+    def _encode(self, segment: ReadableSegment, columns: RecordColumns, batch: RecordBatch) -> bytearray:
         assert self.codec is not None  # without a codec no batch of magic 2 changes
         is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         header = BatchHeader(
@@ -242,8 +249,8 @@ class _Recoding:
             base_sequence=batch.base_sequence,
             transactional=batch.is_transactional,
         )
-        found = self.components.formats.of(MAGIC, segment.label, batch.position)
-        return found.encode(columns, header, *self.codec, keep_offsets=True)
+        record_format = self.components.formats.of(MAGIC, segment.label, batch.position)
+        return record_format.encode(columns, header, *self.codec, keep_offsets=True)
 
 
 def _is_cleaned(batch: RecordBatch) -> bool:

@@ -10,7 +10,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.records import RecordColumns
 from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder
-from stratalog.writing.column_encoder import Encoder, placed_tables
+from stratalog.writing.column_encoder import Encoder, place_tables
 from stratalog.writing.staged import StagedSegment
 
 
@@ -28,7 +28,7 @@ class StageTarget(Protocol):
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return the builder of a new segment that begins at ``base_offset``."""
 
-    def store(self, built: BuiltSegment) -> StagedSegment:
+    def store(self, segment: BuiltSegment) -> StagedSegment:
         """Stage a finished segment, and return its description. From then on, the target owns the segment's files."""
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
@@ -84,7 +84,7 @@ class Stage(CheckedArguments):
             OffsetsOutOfOrderError, DiskFullError, StoreError, StorageError: as ``add``.
         """
         base = None if self._keep_offsets else self._segments.next_offset
-        for table, piece in placed_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
+        for table, piece in place_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
             self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
@@ -118,5 +118,5 @@ class Stage(CheckedArguments):
         if kind is not None:
             self.discard()
 
-    def _store(self, built: BuiltSegment) -> None:
-        self._staged.append(self._target.store(built))
+    def _store(self, segment: BuiltSegment) -> None:
+        self._staged.append(self._target.store(segment))

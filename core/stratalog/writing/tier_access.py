@@ -46,18 +46,18 @@ class TierAccess:
     def __init__(self, host: ComponentHost, tier: Tier, *, staging: str | None, take_over: bool) -> None:
         self.host, self.tier, self.take_over, self._staging = host, tier, take_over, staging
         self.topics = TierTopics(host, tier)
-        self._opened = ExitStack()
-        self._opened.callback(host.close)
-        self._opened.enter_context(tier)
+        self._resources = ExitStack()
+        self._resources.callback(host.close)
+        self._resources.enter_context(tier)
         self._temporary: SegmentStore | None = None
-        self._making = threading.Lock()  # held while _temporary is created
+        self._lock = threading.Lock()  # held while _temporary is created
 
     def log(self, name: TopicPartition) -> TierLog:
         """Return a log in its newest state; raise UnknownTopicError if it does not exist."""
-        found = self.topics.get(name.topic)
-        if not 0 <= name.partition < found.partitions:
-            raise UnknownTopicError(f"topic {name.topic} has {found.partitions} partitions: there is no {name}")
-        remote = self.tier.log(name, found.topic_id)
+        topic = self.topics.get(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopicError(f"topic {name.topic} has {topic.partitions} partitions: there is no {name}")
+        remote = self.tier.log(name, topic.topic_id)
         remote.refresh()
         return remote
 
@@ -95,24 +95,24 @@ class TierAccess:
 
     def _new_folder(self) -> LogFiles:
         """Create a folder for temporary files, which is removed when this object is closed. Thread-safe."""
-        with self._making:
+        with self._lock:
             if self._temporary is None:
                 parent = self._staging
                 try:
                     parent = parent or tempfile.gettempdir()
                     folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=parent, ignore_cleanup_errors=True)
                 except OSError as error:
-                    found = log_dir_error(error, parent or "the system's temporary folder")
-                    raise found.advised("stage in a writable folder with free space") from error
-                path = self._opened.enter_context(folder)
-                self._temporary = self._opened.enter_context(self.host.segment_store(path, read_only=False))
+                    dir_error = log_dir_error(error, parent or "the system's temporary folder")
+                    raise dir_error.advised("stage in a writable folder with free space") from error
+                path = self._resources.enter_context(folder)
+                self._temporary = self._resources.enter_context(self.host.segment_store(path, read_only=False))
                 self._temporary.acquire()
             name = random_uuid(self.host.env.chance).hex
             return self._temporary.open_log(name, create=True)
 
     def close(self) -> None:
         """Close the tier and remove the temporary files. Later calls do nothing."""
-        self._opened.close()
+        self._resources.close()
 
 
 def _snapshot(remote: TierLog, components: Components) -> bytes:

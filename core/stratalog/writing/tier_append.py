@@ -16,7 +16,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.writing.stage import Stage
 from stratalog.writing.staged import Published, StagedSegment
 from stratalog.writing.tier_access import TierAccess
-from stratalog.writing.tier_target import TierTarget, entries_of, published
+from stratalog.writing.tier_target import TierTarget, commit_result, entries_of
 
 _TRIES: Final = 8  # attempts at one commit while others append to the log
 _TIDY_EVERY: Final = 64  # versions of the manifest between two collections
@@ -56,24 +56,24 @@ class TierAppend:
             if not self._entries:
                 end = root.end_offset if root is not None else 0
                 return Published(log, end, end, 0, 0)
-            found = self._attempt(root)
-            if found is not None:
+            result = self._attempt(root)
+            if result is not None:
                 self._tidy()
-                return found
+                return result
         raise StorageError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
 
     def _attempt(self, root: Root | None) -> Published | None:
         """Publish the records after ``root``, the latest root; return None if another writer appended meanwhile."""
         remote, entries = self._remote, self._entries
         target = self._access.target(remote)
-        _check_staged_for(self._staged, target)
+        _check_staged(self._staged, target)
         start = self._start(root)
-        placed = self._placed(target, start)
-        copies = [entry for entry in placed if entry not in entries]
-        remote.check_stored(entry for entry in placed if entry in entries)
-        wanted = Appending(entries=tuple(placed), log_start=start, mark=self._mark, topic=self._note(root))
+        final_entries = self._place_entries(target, start)
+        copies = [entry for entry in final_entries if entry not in entries]
+        remote.check_stored(entry for entry in final_entries if entry in entries)
+        appending = Appending(entries=tuple(final_entries), log_start=start, mark=self._mark, topic=self._note(root))
         try:
-            head = target.publisher.add(wanted)
+            head = target.publisher.add(appending)
         except FencedEpochError:
             remote.discard(copies)
             raise
@@ -81,13 +81,15 @@ class TierAppend:
             remote.discard(copies)
             remote.refresh()
             return None
-        named = remote.entries(start, placed[0].info.end_offset, head) if self._mark is not None else placed
-        if placed[0].log_key not in {entry.log_key for entry in named}:
+        head_entries = (
+            remote.entries(start, final_entries[0].info.end_offset, head) if self._mark is not None else final_entries
+        )
+        if final_entries[0].log_key not in {entry.log_key for entry in head_entries}:
             remote.discard(copies)  # another process published this mark at the same time
             return None
         with suppress(StorageError):  # the records are published; an error would ask for a repetition
-            remote.discard([entry for entry in entries if entry not in placed])
-        return published(remote.name, placed, start)
+            remote.discard([entry for entry in entries if entry not in final_entries])
+        return commit_result(remote.name, final_entries, start)
 
     def _start(self, root: Root | None) -> int:
         """Return the offset where the records begin: the log end; in a new log the first kept offset, or 0."""
@@ -97,10 +99,10 @@ class TierAppend:
 
     def _note(self, root: Root | None) -> TopicNote | None:
         """Return the description of the topic to store in the first root of a log, or None if the log has a root."""
-        found = self._access.topics.get(self._remote.name.topic)
-        return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
+        topic = self._access.topics.get(self._remote.name.topic)
+        return TopicNote(topic.partitions, topic.note.config if topic.note else {}) if root is None else None
 
-    def _placed(self, target: TierTarget, start: int) -> list[StoredSegment]:
+    def _place_entries(self, target: TierTarget, start: int) -> list[StoredSegment]:
         """Return the manifest entries to publish, with their final offsets from ``start`` on.
 
         The staged segments that follow ``start`` without a gap are published; the others are copied with new offsets.
@@ -108,25 +110,25 @@ class TierAppend:
         Raises:
             OffsetsOutOfOrderError: the offsets must be kept, but the segments leave a gap or overlap.
         """
-        placed, at = list[StoredSegment](), start
+        final_entries, next_offset = list[StoredSegment](), start
         for entry in self._entries:
-            if entry.info.base_offset != at:
+            if entry.info.base_offset != next_offset:
                 break
-            placed.append(entry)
-            at = entry.info.end_offset
-        left = self._entries[len(placed) :]
-        if not left:
-            return placed
+            final_entries.append(entry)
+            next_offset = entry.info.end_offset
+        remaining = self._entries[len(final_entries) :]
+        if not remaining:
+            return final_entries
         if self._keep_offsets:
             raise OffsetsOutOfOrderError(
-                f"{target.remote.name} ends at {at}, but the staged records with fixed offsets begin at "
-                f"{left[0].info.base_offset}"
+                f"{target.remote.name} ends at {next_offset}, but the staged records with fixed offsets begin at "
+                f"{remaining[0].info.base_offset}"
             )
-        with Stage(target, at, keep_offsets=False) as stage:
-            for entry in left:
+        with Stage(target, next_offset, keep_offsets=False) as stage:
+            for entry in remaining:
                 for data in _batches(target, entry):
                     stage.add_encoded(data)
-            return [*placed, *entries_of(stage.finish())]
+            return [*final_entries, *entries_of(stage.finish())]
 
     def _tidy(self) -> None:
         """Delete old roots after every 64th version, because no engine collects a log that only bulk writers write."""
@@ -137,17 +139,17 @@ class TierAppend:
                 self._remote.collect(history_ms=history_ms, with_orphans=False)
 
 
-def _check_staged_for(staged: Sequence[StagedSegment], target: TierTarget) -> None:
+def _check_staged(staged: Sequence[StagedSegment], target: TierTarget) -> None:
     """Raise an error unless the segments were staged for the topic of ``target`` in its leader epoch."""
-    for found in staged:
-        if found.topic_id != target.remote.topic_id:
+    for segment in staged:
+        if segment.topic_id != target.remote.topic_id:
             raise StorageError(
-                f"topic {found.log.topic} was deleted and created again after records of {found.log} were staged: the "
+                f"topic {segment.log.topic} was deleted and created again after records of {segment.log} were staged: the "
                 "staged records are not published"
             )
-        if found.leader_epoch != target.leader_epoch:
+        if segment.leader_epoch != target.leader_epoch:
             raise LogInUseError(
-                f"{found.log} was staged in leader epoch {found.leader_epoch}, which is now {target.leader_epoch}: the "
+                f"{segment.log} was staged in leader epoch {segment.leader_epoch}, which is now {target.leader_epoch}: the "
                 "staged records are not published"
             )
 

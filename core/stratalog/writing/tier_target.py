@@ -52,19 +52,19 @@ class TierTarget:
         """Return the builder of a segment in a temporary file."""
         return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.components, self.encoder.config)
 
-    def store(self, built: BuiltSegment) -> StagedSegment:
+    def store(self, segment: BuiltSegment) -> StagedSegment:
         """Upload a finished segment, and return its description. Errors are those of ``TierPublisher.upload``."""
-        snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot()
+        snapshot = self._read_snapshot(segment.end_offset) if self.snapshot is None else self.snapshot()
         return self.upload(
-            built, SegmentFacts(self.epochs.entries_between(built.base_offset, built.end_offset), snapshot)
+            segment, SegmentFacts(self.epochs.entries_between(segment.base_offset, segment.end_offset), snapshot)
         )
 
-    def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
+    def upload(self, segment: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
         """Upload a finished segment with the leader epochs and the producers of ``facts``; errors as ``store``."""
         publisher = self.publisher
-        stored = publisher.upload_built(built, facts)
-        bounds = (built.base_offset, built.end_offset, built.size_bytes)
-        return StagedSegment(publisher.log.name, publisher.log.topic_id, *bounds, publisher.leader_epoch, stored)
+        entry = publisher.upload_built(segment, facts)
+        bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
+        return StagedSegment(publisher.log.name, publisher.log.topic_id, *bounds, publisher.leader_epoch, entry)
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Delete the objects of staged segments; errors are those of ``TierLog.discard``."""
@@ -72,26 +72,26 @@ class TierTarget:
         if entries:
             self.remote.discard(entries)
 
-    def _kept_snapshot(self, end_offset: int) -> bytes | None:
+    def _read_snapshot(self, end_offset: int) -> bytes | None:
         """Return the producer snapshot of the committed segment that ends at ``end_offset``; None if there is none."""
-        held = self.remote.entries(end_offset - 1, end_offset, self.remote.root)
-        if not held or held[-1].info.end_offset != end_offset:
+        entries = self.remote.entries(end_offset - 1, end_offset, self.remote.root)
+        if not entries or entries[-1].info.end_offset != end_offset:
             return None
-        return RemoteSegment(held[-1], self.remote.fetcher).read_file(FileKind.SNAPSHOT)
+        return RemoteSegment(entries[-1], self.remote.fetcher).read_file(FileKind.SNAPSHOT)
 
 
 def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
     """Return the manifest entries of staged segments; raise ConfigError if one was staged for a directory."""
-    return [_entry_of(found) for found in staged]
+    return [_entry_of(segment) for segment in staged]
 
 
-def _entry_of(found: StagedSegment) -> StoredSegment:
-    if isinstance(found.place, str):
-        raise ConfigError(f"{found.log} was staged for a directory, and cannot be published to a tier")
-    return found.place
+def _entry_of(segment: StagedSegment) -> StoredSegment:
+    if isinstance(segment.place, str):
+        raise ConfigError(f"{segment.log} was staged for a directory, and cannot be published to a tier")
+    return segment.place
 
 
-def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
+def commit_result(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
     """Return the result of a commit of segments with these manifest entries, which begin at offset ``start``."""
     end = entries[-1].info.end_offset
     return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

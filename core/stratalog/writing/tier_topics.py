@@ -44,7 +44,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of the topics of a tier. Each topic is read once until ``forget``. Only ``listed`` is thread-safe.
+    """Table of the topics of a tier. Each topic is read once until ``forget``. Only ``log_from_listing`` is thread-safe.
 
     Args:
         host: provides the settings of topics.
@@ -53,13 +53,13 @@ class TierTopics:
 
     def __init__(self, host: ComponentHost, tier: Tier) -> None:
         self._host, self._tier = host, tier
-        self._found: dict[str, TierTopic | None] = {}
+        self._topics: dict[str, TierTopic | None] = {}
         self._listings: dict[str, TierListing] = {}  # by topic
-        self._known: dict[TierLogName, int] = {}
+        self._versions: dict[TierLogName, int] = {}
 
     def forget(self) -> None:
         """Discard the cached topics. The next call that needs a topic reads it."""
-        self._found.clear()
+        self._topics.clear()
         self._listings.clear()
 
     def all(self) -> Iterator[TierTopic]:
@@ -67,44 +67,48 @@ class TierTopics:
         listing = self._tier.listing()
         for name in sorted({name.log.topic for name in listing.versions}):
             self._listings.setdefault(name, listing)
-            found = self._look(name)
-            if found is not None:
-                yield found
+            topic = self._find_topic(name)
+            if topic is not None:
+                yield topic
 
     def get(self, topic: str) -> TierTopic:
         """Return one topic; raise UnknownTopicError if it does not exist."""
-        found = self._look(topic)
-        if found is None:
+        tier_topic = self._find_topic(topic)
+        if tier_topic is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: create it first")
-        return found
+        return tier_topic
 
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
         """Create a topic, as ``BulkWriter.create_topic``."""
         check_topic(topic)
         self._host.settings.limits.check_partitions(topic, partitions)
-        there = self._look(topic)
-        if there is not None and there.partitions != partitions:
-            raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
-        topic_id = self._new_id(topic) if there is None else there.topic_id
-        known = {found.log.partition for found in self._listing(topic).versions if found.topic_id == topic_id}
-        missing = [number for number in reversed(range(partitions)) if number not in known]
-        if there is not None and (not missing or there.root.change not in BULK):
+        existing = self._find_topic(topic)
+        if existing is not None and existing.partitions != partitions:
+            raise TopicExistsError(f"topic {topic} has {existing.partitions} partitions, not {partitions}")
+        topic_id = self._new_id(topic) if existing is None else existing.topic_id
+        existing_partitions = {
+            log_name.log.partition for log_name in self._listing(topic).versions if log_name.topic_id == topic_id
+        }
+        missing = [number for number in reversed(range(partitions)) if number not in existing_partitions]
+        if existing is not None and (not missing or existing.root.change not in BULK):
             return  # it is complete, or an engine creates its partitions
-        checked = self._defaults().replaced(config, f"create_topic({topic!r})")
-        stored = checked.to_mapping()
-        note = TopicNote(partitions, {name: stored[name] for name in config})
-        if there is not None:  # an earlier call failed before it had created all partitions
-            note = there.note or note
+        topic_config = self._defaults().replaced(config, f"create_topic({topic!r})")
+        values = topic_config.to_mapping()
+        note = TopicNote(partitions, {name: values[name] for name in config})
+        if existing is not None:  # an earlier call failed before it had created all partitions
+            note = existing.note or note
         for number in missing:
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:
                 remote.check_not_lost()
             if remote.root is None:
-                TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was created"))
-        del self._found[topic], self._listings[topic]
+                TierPublisher(remote, 0, topic_config).add(
+                    Appending(entries=(), topic=note, reason="the topic was created")
+                )
+        del self._topics[topic], self._listings[topic]
 
-    def listed(self, log: TopicPartition) -> TierLog:
+    def log_from_listing(self, log: TopicPartition) -> TierLog:
         """Return a log of a topic that ``get`` has returned, in its state at the time of the topic's listing.
 
         If the listing is older than 30 seconds, the newest state is read instead. The call sends a request only if that
@@ -114,11 +118,11 @@ class TierTopics:
             UnknownTopicError: the topic has no such partition.
             StoreError, CorruptManifestError: the state cannot be read.
         """
-        found = self.get(log.topic)
-        if not 0 <= log.partition < found.partitions:
-            raise UnknownTopicError(f"topic {log.topic} has {found.partitions} partitions: there is no {log}")
-        remote, listing = self._tier.log(log, found.topic_id), self._listings[log.topic]
-        version = listing.versions.get(TierLogName(log, found.topic_id))
+        topic = self.get(log.topic)
+        if not 0 <= log.partition < topic.partitions:
+            raise UnknownTopicError(f"topic {log.topic} has {topic.partitions} partitions: there is no {log}")
+        remote, listing = self._tier.log(log, topic.topic_id), self._listings[log.topic]
+        version = listing.versions.get(TierLogName(log, topic.topic_id))
         is_fresh = ClockReading.of(self._host.env.clock).is_within(listing.began, _FRESH_MS)
         if version is None or not is_fresh:
             remote.refresh()
@@ -131,24 +135,24 @@ class TierTopics:
 
         The id is computed from the tier's URI and the name, and differs from the ids of deleted topics.
         """
-        made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
-        taken = {found.topic_id for found in self._listing(topic).versions if found.log.topic == topic}
-        while made in taken or self._tier.was_collected(topic, made):
-            made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
-        return made
+        topic_id = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
+        existing_ids = {log_name.topic_id for log_name in self._listing(topic).versions if log_name.log.topic == topic}
+        while topic_id in existing_ids or self._tier.was_collected(topic, topic_id):
+            topic_id = TopicId.from_uuid(uuid.uuid5(_IDS, f"{topic_id}/{topic}"))
+        return topic_id
 
     def _listing(self, topic: str) -> TierListing:
         if topic not in self._listings:
-            listing = self._listings[topic] = self._tier.listing([topic], self._known)
-            self._known.update(listing.versions)
+            listing = self._listings[topic] = self._tier.listing([topic], self._versions)
+            self._versions.update(listing.versions)
         return self._listings[topic]
 
-    def _look(self, topic: str) -> TierTopic | None:
+    def _find_topic(self, topic: str) -> TierTopic | None:
         """Return a topic, as described by the root of its first log, or None if it does not exist.
 
         If several topics have the name, the newest one that is not deleted is returned.
         """
-        if topic not in self._found:
+        if topic not in self._topics:
             by_id: dict[TopicId, list[TopicPartition]] = {}
             listing = self._listing(topic)
             for name in listing.versions:
@@ -163,10 +167,10 @@ class TierTopics:
             roots = {root.topic_id: root for root in live}
             newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live else None
             last = max(by_id[newest]).partition if newest else 0
-            self._found[topic] = None if newest is None else self._described(roots[newest], last)
-        return self._found[topic]
+            self._topics[topic] = None if newest is None else self._describe(roots[newest], last)
+        return self._topics[topic]
 
-    def _described(self, root: Root, last_partition: int) -> TierTopic:
+    def _describe(self, root: Root, last_partition: int) -> TierTopic:
         note = root.topic
         partitions = max(last_partition + 1, note.partitions if note else 0)
         source = f"topic {root.log.topic} in {self._tier.uri}"
@@ -174,5 +178,5 @@ class TierTopics:
         return TierTopic(root.log.topic, root.topic_id, partitions, config, note, root)
 
     def _defaults(self) -> TopicConfig:
-        plain = TopicConfig(sections=dict(self._host.registry.topic_sections()))
-        return plain.replaced(self._host.settings.topic_defaults, "topic_defaults")
+        built_in = TopicConfig(sections=dict(self._host.registry.topic_sections()))
+        return built_in.replaced(self._host.settings.topic_defaults, "topic_defaults")

@@ -47,7 +47,7 @@ from stratalog.writing.stage import Stage
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.tier_access import TierAccess
 from stratalog.writing.tier_append import TierAppend
-from stratalog.writing.tier_target import entries_of, published
+from stratalog.writing.tier_target import commit_result, entries_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,7 +92,7 @@ class TierWriter(BulkWriter):
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
-        return {found.name: found.partitions for found in self._topics.all()}
+        return {topic.name: topic.partitions for topic in self._topics.all()}
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
@@ -108,23 +108,25 @@ class TierWriter(BulkWriter):
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
         """Check as ``BulkWriter.check``; sends a request for each partition whose newest state was not read before."""
-        found = self._topics.get(topic)
-        Encoder.of(self._access.host.components(found.config), found.config, compression)
+        tier_topic = self._topics.get(topic)
+        Encoder.of(self._access.host.components(tier_topic.config), tier_topic.config, compression)
         if layout is not None:
             self._access.tier.fetcher.layouts.by_name(layout)
 
         def work(number: int) -> None:
-            remote = self._topics.listed(TopicPartition(topic, number))
-            self._access.single_writer_epoch(remote.root or found.root)
+            remote = self._topics.log_from_listing(TopicPartition(topic, number))
+            self._access.single_writer_epoch(remote.root or tier_topic.root)
 
-        all_results(self._in_parallel(range(found.partitions), work, "stratalog-check"))
+        all_results(self._run_parallel(range(tier_topic.partitions), work, "stratalog-check"))
 
     # --- staging -------------------------------------------------------------------------------------------------
 
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
         """Begin to stage records in objects of the tier, as ``BulkWriter.stage``."""
         self._topics.get(log.topic)
-        target = self._access.target(self._topics.listed(log), compression, keep_offsets=base_offset is not None)
+        target = self._access.target(
+            self._topics.log_from_listing(log), compression, keep_offsets=base_offset is not None
+        )
         root = target.remote.root
         end = root.end_offset if root is not None else 0
         start = end if base_offset is None else base_offset
@@ -151,10 +153,10 @@ class TierWriter(BulkWriter):
         for topic in {log.topic for log in staged}:
             self._topics.get(topic)
 
-        def work(found: tuple[TopicPartition, Sequence[StagedSegment]]) -> Published:
-            return TierAppend(self._access, self._topics.listed(found[0]), found[1], mark).run()
+        def work(item: tuple[TopicPartition, Sequence[StagedSegment]]) -> Published:
+            return TierAppend(self._access, self._topics.log_from_listing(item[0]), item[1], mark).run()
 
-        return self._in_parallel(list(staged.items()), work, "stratalog-append")
+        return self._run_parallel(list(staged.items()), work, "stratalog-append")
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made.
@@ -163,12 +165,12 @@ class TierWriter(BulkWriter):
         With ``take_over``, objects that were staged to take over the log from that engine are removed, too.
         """
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
-        for found in staged:
-            by_log.setdefault((found.log, found.topic_id), []).append(found)
+        for segment in staged:
+            by_log.setdefault((segment.log, segment.topic_id), []).append(segment)
         for name, group in by_log.items():
             remote = self._access.tier.log(*name)
             remote.refresh()
-            root, staged_epoch = remote.root, max(found.leader_epoch for found in group)
+            root, staged_epoch = remote.root, max(segment.leader_epoch for segment in group)
             # an engine that began after the records were staged is not fenced
             take_over = self._access.take_over and root is not None and root.leader_epoch < staged_epoch
             # an engine made the last commit to the log: the objects stay
@@ -186,15 +188,15 @@ class TierWriter(BulkWriter):
             return None
         epoch = self._access.single_writer_epoch(root)
         limit = root.end_offset if end is None else end
-        held = [
+        entries = [
             entry
             for entry in remote.entries(start, limit, root)
             if entry.info.base_offset >= start and entry.info.end_offset <= limit
         ]
-        if not held:
+        if not entries:
             return None
-        borders = (*(entry.info.base_offset for entry in held), held[-1].info.end_offset)
-        return ReplaceSpan(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
+        borders = (*(entry.info.base_offset for entry in entries), entries[-1].info.end_offset)
+        return ReplaceSpan(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(entries))
 
     def rewrite(
         self,
@@ -206,24 +208,24 @@ class TierWriter(BulkWriter):
         keeps_tombstones: bool = False,
     ) -> Rewritten:
         """Stage a part of a span without the records that filters drop, as ``BulkWriter.rewrite``."""
-        at = self._rewrite_target(span, part)
-        return rewrite_part(at, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
+        target = self._rewrite_target(span, part)
+        return rewrite_part(target, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """Stage a whole compacted span, as ``BulkWriter.compact``."""
         part = span.start, span.end
-        at, policy = self._rewrite_target(span, part), self._access.host.policy("compact")
-        return compact_part(at, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
+        target, policy = self._rewrite_target(span, part), self._access.host.policy("compact")
+        return compact_part(target, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
 
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
         """Stage a part of a span in batches of magic 2, as ``BulkWriter.recode``."""
-        wanted: dict[str, object] = {"record.version": MAGIC}
+        settings: dict[str, object] = {"record.version": MAGIC}
         if layout is not None:
-            wanted["tier.layout"] = layout
-        at = self._rewrite_target(span, part, compression, wanted)
-        return recode_part(at, part, recompress=compression is not None)
+            settings["tier.layout"] = layout
+        target = self._rewrite_target(span, part, compression, settings)
+        return recode_part(target, part, recompress=compression is not None)
 
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """Stage one segment for each group of segments, as ``BulkWriter.merge``."""
@@ -237,10 +239,10 @@ class TierWriter(BulkWriter):
         remote, config = self._access.log(log), self._topics.get(log.topic).config
         root = remote.root
         dirty = root.first_dirty_offset if root is not None else 0
-        held = [RemoteSegment(entry, remote.fetcher) for entry in remote.entries(span.start, span.end, root)]
+        segments = [RemoteSegment(entry, remote.fetcher) for entry in remote.entries(span.start, span.end, root)]
         parts = (
-            [segment for segment in held if segment.end_offset <= dirty],
-            [segment for segment in held if segment.base_offset >= dirty],
+            [segment for segment in segments if segment.end_offset <= dirty],
+            [segment for segment in segments if segment.base_offset >= dirty],
         )
         groups = tuple(
             (group[0].base_offset, group[-1].end_offset, sum(segment.size_bytes for segment in group))
@@ -260,30 +262,32 @@ class TierWriter(BulkWriter):
         for topic in {log.topic for log in logs}:
             with suppress(UnknownTopicError):  # the result has the error for each log of the topic
                 self._topics.get(topic)
-        return self._in_parallel(
-            logs, lambda log: self._merge_end(self._topics.listed(log), limit_bytes), "stratalog-merge"
+        return self._run_parallel(
+            logs, lambda log: self._merge_end(self._topics.log_from_listing(log), limit_bytes), "stratalog-merge"
         )
 
     def _merge_end(self, remote: TierLog, limit_bytes: int) -> Published | None:
-        log, found, root = remote.name, self._topics.get(remote.name.topic), remote.root
+        log, topic, root = remote.name, self._topics.get(remote.name.topic), remote.root
         if root is None:
             return None
-        held = [
+        segments = [
             RemoteSegment(entry, remote.fetcher)
             for entry in root.entries
             if entry.info.base_offset >= root.first_dirty_offset
         ]
-        group = end_group(held, limit_bytes, found.config)
+        group = end_group(segments, limit_bytes, topic.config)
         span = self.span(log, group[0].base_offset, group[-1].end_offset) if group else None
         if span is None:
             return None
-        made = self.merge(span, [(span.start, span.end)])
-        if not made.staged:
+        merged = self.merge(span, [(span.start, span.end)])
+        if not merged.staged:
             return None
         try:
-            return self.replace(span, made.staged, reason=f"{made.segments} small segments merged", keeps_others=True)
+            return self.replace(
+                span, merged.staged, reason=f"{merged.segments} small segments merged", keeps_others=True
+            )
         except StorageError:
-            self.discard(made.staged)
+            self.discard(merged.staged)
             raise
 
     def _rewrite_target(
@@ -337,9 +341,9 @@ class TierWriter(BulkWriter):
             reason=reason,
         )
         TierPublisher(remote, epoch, self._topics.get(span.log.topic).config).replace_planned(planned)
-        return published(span.log, entries, entries[0].info.base_offset)
+        return commit_result(span.log, entries, entries[0].info.base_offset)
 
-    def _in_parallel(self, items: Sequence[T], work: Callable[[T], R], name: str) -> list[R | Exception]:
+    def _run_parallel(self, items: Sequence[T], work: Callable[[T], R], name: str) -> list[R | Exception]:
         return outcomes(items, work, self._access.host.settings.engine.copier_threads, name)
 
     def close(self) -> None:
@@ -351,15 +355,15 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
     """Raise OffsetsOutOfOrderError unless the entries cover a span, or, with ``keeps_others``, whole segments of it."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:
-        wrong = (
+        is_wrong = (
             not bounds
             or not {*span.borders}.issuperset(chain(*bounds))
             or list(chain(*bounds)) != sorted(chain(*bounds))
         )
     else:
-        wrong = [span.start, *(end for _, end in bounds)] != [*(start for start, _ in bounds), span.end]
-    if wrong:
-        what = "whole segments of it" if keeps_others else "exactly these offsets, without a gap"
+        is_wrong = [span.start, *(end for _, end in bounds)] != [*(start for start, _ in bounds), span.end]
+    if is_wrong:
+        required = "whole segments of it" if keeps_others else "exactly these offsets, without a gap"
         raise OffsetsOutOfOrderError(
-            f"the replacement of [{span.start}, {span.end}) of {span.log} does not cover {what}"
+            f"the replacement of [{span.start}, {span.end}) of {span.log} does not cover {required}"
         )
