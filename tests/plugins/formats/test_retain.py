@@ -236,6 +236,21 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
         assert b"".join(kept) == pieces[0] + pieces[2]
 
 
+@pytest.mark.parametrize("codec", [None, *CODECS])
+def test_a_wrong_number_of_verdicts_is_reported_with_the_position_of_its_batch(codec: str | None) -> None:
+    chosen = CODECS[codec] if codec else None
+    first, second = (V2.encode(some(2), BatchHeader(base_offset=offset), chosen, None) for offset in (0, 2))
+    data = first + second
+    table = V2.scan(data, 0, len(data), check_crc=True)
+    for twin in TWINS:
+        with pytest.raises(InvalidRecordError, match=f"3 verdicts for 2 records position={len(first)}$"):
+            list(
+                twin.retain(
+                    data, table, [bytes([DROP, KEEP]), bytes([DROP, KEEP, KEEP])], None, limit_bytes=LIMIT_BYTES
+                )
+            )
+
+
 @pytest.mark.parametrize("codec", [None, "zstd"])
 def test_inconsistent_records_are_corrupt_at_their_batch(codec: str | None) -> None:
     used = CODECS[codec] if codec else None

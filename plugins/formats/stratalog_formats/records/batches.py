@@ -33,7 +33,7 @@ from stratalog.spi import (
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.layout import BATCH_HEADER, BATCH_HEADER_BYTES, MAX_ARENA_BYTES
-from stratalog_formats.kernels.retain import check_lengths
+from stratalog_formats.kernels.retain import check_lengths, wrong_count
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - used only as a type
@@ -268,7 +268,9 @@ class BatchFormat(RecordFormat):
     ) -> bytearray:
         """Return the only batch of ``table``, which is compressed, without the dropped records. Some records stay."""
         batch = table[0]
-        batch_bytes = memoryview(data)[batch.position : batch.position + batch.size_bytes]
+        if len(verdict) != batch.record_count:  # retain_plain would report position 0
+            raise wrong_count(len(verdict), batch.record_count, batch.position)
+        packed = memoryview(data)[batch.position : batch.position + batch.size_bytes]
         records = decompress_records(self._codecs, batch, batch_bytes[BATCH_HEADER_BYTES:], limit_bytes)
         uncompressed = b"".join((batch_bytes[:BATCH_HEADER_BYTES], records))
         position, size_bytes = (memoryview(array("q", (number,))) for number in (0, len(uncompressed)))
