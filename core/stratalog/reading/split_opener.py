@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 from stratalog.config.settings_sources import Settings
@@ -32,7 +31,8 @@ _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 class SplitOpener(Closeable):
     """Opens the segments of a split's pieces. Not thread-safe. A context manager.
 
-    The directory and the tier are opened only when a piece needs them.
+    The directory and the tier are opened only when a piece needs them. ``cached_property`` is not used for that: before
+    Python 3.12, it has one lock for all objects, and a scan in another thread would wait for the store.
 
     Args:
         source: source of the plan.
@@ -46,6 +46,9 @@ class SplitOpener(Closeable):
         self._host = open_host(self._settings)
         self._opened.callback(self._host.close)
         self.components = self._host.components(TopicConfig())
+        self._opened_reader: Reader | None = None
+        self._opened_store: SegmentStore | None = None
+        self._opened_tier: Tier | None = None
 
     @contextmanager
     def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
@@ -90,21 +93,29 @@ class SplitOpener(Closeable):
         finally:
             segment.close()
 
-    @cached_property
+    @property
     def reader(self) -> Reader:
         """The reader of the whole source, opened at the first use; raises the errors of ``open_reader``."""
-        return self._opened.enter_context(self._source.open())
+        if self._opened_reader is None:
+            self._opened_reader = self._opened.enter_context(self._source.open())
+        return self._opened_reader
 
-    @cached_property
+    @property
     def _store(self) -> SegmentStore:
-        return self._opened.enter_context(self._host.segment_store(self._source.location, read_only=True))
+        if self._opened_store is None:
+            store = self._host.segment_store(self._source.location, read_only=True)
+            self._opened_store = self._opened.enter_context(store)
+        return self._opened_store
 
-    @cached_property
+    @property
     def _tier(self) -> Tier:
-        uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
-        if uri is None:
-            raise ConfigError("the plan names segments of a tier, but the source has no tier")
-        return self._opened.enter_context(open_tier(self._host, uri, self._source.tier_options, read_only=True))
+        if self._opened_tier is None:
+            uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
+            if uri is None:
+                raise ConfigError("the plan names segments of a tier, but the source has no tier")
+            tier = open_tier(self._host, uri, self._source.tier_options, read_only=True)
+            self._opened_tier = self._opened.enter_context(tier)
+        return self._opened_tier
 
     def close(self) -> None:
         """Close everything that was opened. A second call does nothing."""

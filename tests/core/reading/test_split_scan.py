@@ -8,15 +8,28 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog.env.threads import outcomes
 from stratalog.env.vfs import PosixVfs
 from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
-from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog.reading import (
+    DamagedRange,
+    MissingRange,
+    OffsetRange,
+    ReadSource,
+    Scanned,
+    Split,
+    plan_splits,
+    scan,
+)
+from stratalog.reading.open_reader import open_tier
 from stratalog.tier.store.store import TierStore
+from stratalog.tier.tier import Tier
 
 pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
 
@@ -404,6 +417,25 @@ def test_the_records_of_a_deleted_topic_are_reported_as_missing(tmp_path: Path) 
     lost: list[MissingRange] = []
     assert not [scanned for split in splits for scanned in scan(source, split, on_loss=lost.append)]
     assert sum(loss.end - loss.start for loss in lost) == 600
+
+
+def test_scans_in_several_threads_open_the_tier_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    fill(tmp_path / "data", tier=f"file://{bucket}")
+    source = ReadSource(f"file://{bucket}")
+    (split,) = plan(source)
+    both = Barrier(2, timeout=30)
+
+    def open_together(*args: Any, **keywords: Any) -> Tier:
+        both.wait()  # raises if the other thread opens the tier only later
+        return open_tier(*args, **keywords)
+
+    monkeypatch.setattr("stratalog.reading.split_opener.open_tier", open_together)
+    found = outcomes([split, split], lambda one: offsets(source, [one]), 2, "test-scan")
+    assert found == [list(range(600))] * 2
 
 
 def test_batches_have_a_size_that_pays(tmp_path: Path) -> None:
