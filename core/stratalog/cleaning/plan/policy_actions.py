@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 
 from stratalog.errors import PluginError, StorageError
 from stratalog.registry.guarded_parts import guard_of
@@ -70,12 +71,16 @@ def check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> 
 
 
 def check_values(action: Action) -> None:
-    """Raise TypeError unless the offsets of an action are integers, and its reason is a text."""
+    """Raise TypeError unless the offsets of an action are integers, its reason a text, and its dirty ratio a number."""
     offsets = [action.start, action.end]
+    ratio: object = 0.0
     if isinstance(action, Rewrite):
         offsets.append(action.dirty_start)
+        ratio = action.dirty_ratio
     if not all(isinstance(offset, int) for offset in offsets) or not isinstance(action.reason, str):
         raise TypeError("offsets must be integers, and the reason must be a text")
+    if not isinstance(ratio, Real):
+        raise TypeError("the dirty ratio must be a number")
 
 
 def has_filter(policy: CleanupPolicy) -> bool:

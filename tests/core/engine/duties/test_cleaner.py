@@ -139,6 +139,16 @@ class UnexplainedPolicy(EndlessPolicy):
         return [replace(action, reason=cast(str, None)) for action in super().plan(log, config, now_ms)]
 
 
+class UnmeasuredPolicy(EndlessPolicy):
+    """Policy that gives no number as the dirty ratio of a rewrite."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        return [
+            replace(action, dirty_ratio=cast(float, None)) if isinstance(action, Rewrite) else action
+            for action in super().plan(log, config, now_ms)
+        ]
+
+
 class MistypedDeletionPolicy(CleanupPolicy):
     """Policy that plans a deletion up to an offset that is not an integer."""
 
@@ -158,6 +168,7 @@ class Broken:
             MistypedPolicy(),
             UnexplainedPolicy(),
             UnfilteredPolicy(),
+            UnmeasuredPolicy(),
             UnopenedPolicy(),
             WanderingPolicy(),
         )
@@ -364,6 +375,7 @@ def test_memory_that_is_too_small_for_one_round_needs_more(tmp_path: Path) -> No
         ("mistyped", "TypeError"),
         ("mistypedkeep", "offsets must be integers"),
         ("unexplained", "the reason must be a text"),
+        ("unmeasured", "the dirty ratio must be a number"),
     ],
 )
 def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn(
@@ -452,7 +464,7 @@ def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable
     assert engine.run_cleaner() == ()
 
 
-@pytest.mark.parametrize("policy", ["mistypedkeep", "unexplained"])
+@pytest.mark.parametrize("policy", ["mistypedkeep", "unexplained", "unmeasured"])
 def test_retention_notices_an_action_with_a_value_of_a_wrong_type(engine: Engine, policy: str) -> None:
     log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
     with pytest.raises(PluginError, match=r"is wrong about t-0: TypeError"):
