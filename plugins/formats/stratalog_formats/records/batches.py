@@ -270,7 +270,7 @@ class BatchFormat(RecordFormat):
         batch = table[0]
         if len(verdict) != batch.record_count:  # retain_plain would report position 0
             raise wrong_count(len(verdict), batch.record_count, batch.position)
-        packed = memoryview(data)[batch.position : batch.position + batch.size_bytes]
+        batch_bytes = memoryview(data)[batch.position : batch.position + batch.size_bytes]
         records = decompress_records(self._codecs, batch, batch_bytes[BATCH_HEADER_BYTES:], limit_bytes)
         uncompressed = b"".join((batch_bytes[:BATCH_HEADER_BYTES], records))
         position, size_bytes = (memoryview(array("q", (number,))) for number in (0, len(uncompressed)))
