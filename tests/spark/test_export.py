@@ -25,7 +25,7 @@ from stratalog.errors import ConfigError, CorruptCheckpointError, OffsetOutOfRan
 from stratalog_spark import IcebergTable
 from stratalog_spark.exporting import export as exporting
 from stratalog_spark.exporting import imports, ledger
-from stratalog_spark.exporting.imports import in_order
+from stratalog_spark.exporting.imports import merge_in_order
 from stratalog_spark.exporting.ledger import Ledger, Target
 from stratalog_spark.parquet import parquet_files
 from stratalog_spark.parquet.values import AvroValues, JsonValues
@@ -186,7 +186,7 @@ def test_a_run_whose_done_file_is_not_complete_is_repeated(
         with pytest.raises(OSError, match="disk full"):
             export(data, target)
     assert export(data, target).resumed == 1
-    assert [number for number, _ in Ledger(Target(str(target))).done(after=0)] == [1]
+    assert [number for number, _ in Ledger(Target(str(target))).completed_runs(after=0)] == [1]
     assert rows(target) == expected(10)
 
 
@@ -520,11 +520,11 @@ def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
         )
 
     times = list[int]()
-    for batch in in_order([table(range(0, 40, 2)), table(range(1, 40, 2))]):
+    for batch in merge_in_order([table(range(0, 40, 2)), table(range(1, 40, 2))]):
         assert batch.column("value").nbytes <= 2 * 64 << 20
         times += batch.column("timestamp").cast("int64").to_pylist()
     assert times == list(range(40))
-    assert list(in_order([table(())])) == []
+    assert list(merge_in_order([table(())])) == []
 
 
 def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
@@ -538,7 +538,7 @@ def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
             "offset": pa.array(range(count), pa.int64()),
         }
     )
-    batches = list(in_order([table]))
+    batches = list(merge_in_order([table]))
     assert sum(batch.num_rows for batch in batches) == count
     assert max(batch.nbytes for batch in batches) <= 16 << 20
 

@@ -17,7 +17,7 @@ from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, CorruptBatchError
 from stratalog_spark import Maintenance
 from stratalog_spark.lake import syncer as micro_batches
-from stratalog_spark.lake.protobuf import compiled
+from stratalog_spark.lake.protobuf import compile_proto
 from stratalog_spark.lake.table import TableConflictError
 from tier_jobs import run_here
 
@@ -305,7 +305,7 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
     folder.mkdir()
     (folder / "5.proto").write_text(PROTO)
     pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled(PROTO)).file:
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compile_proto(PROTO)).file:
         pool.Add(file)
     order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
     made = order(user="u", total=(1 << 64) - 1, kind=1, prices={"x": 1.5})

@@ -26,7 +26,7 @@ class SparkStartError(StorageError):
     """Spark cannot be started on the master of a job. Check --master and the messages of Java."""
 
 
-def _quiet() -> dict[str, str]:
+def _quiet_settings() -> dict[str, str]:
     """Return the settings that reduce Spark's own output to warnings and errors."""
     return {
         "spark.ui.showConsoleProgress": "false",
@@ -49,8 +49,8 @@ class Job:
     settings: dict[str, str] = field(repr=False)
 
     @contextmanager
-    def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
-        """Open a session and a progress bar of tasks with the label ``what``. Stop the session at the end.
+    def start(self, label: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
+        """Open a session and a progress bar of tasks, labelled ``label``. Stop the session at the end.
 
         Yield the session, and a function that updates the bar with the numbers of completed tasks and of all tasks.
 
@@ -58,17 +58,17 @@ class Job:
             PluginImportError: Spark is not installed.
             SparkStartError: Spark cannot be started.
         """
-        with self._session() as session, self._progress(what) as progress:
+        with self._session() as session, self._progress(label) as progress:
             yield session, progress
 
     @contextmanager
-    def watched_bytes(self, what: str) -> Iterator[tuple[SparkSession, Progress]]:
-        """Open a session and a progress bar of bytes with the label ``what``. Stop the session at the end.
+    def start_with_bytes(self, label: str) -> Iterator[tuple[SparkSession, Progress]]:
+        """Open a session and a progress bar of bytes, labelled ``label``. Stop the session at the end.
 
         Yield the session, and a function that updates the bar with the completed bytes and all bytes. Errors are those
-        of ``watched``.
+        of ``start``.
         """
-        with self._session() as session, self.output.bytes_progress(what) as progress:
+        with self._session() as session, self.output.bytes_progress(label) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
@@ -89,7 +89,7 @@ class Job:
 
         self.output.note(f"starting Spark on {self.master}")
         try:
-            session = open_session(self.master, {**_quiet(), **self.settings})
+            session = open_session(self.master, {**_quiet_settings(), **self.settings})
         except PySparkException as error:
             raise SparkStartError(f"Spark cannot be started on {self.master}: {error}") from error
         try:
@@ -98,16 +98,16 @@ class Job:
             session.stop()
 
     @contextmanager
-    def _progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        with self.output.progress(what, 0) as steps:
+    def _progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
+        with self.output.progress(label, 0) as steps:
             reported = [0, 0]
 
-            def tell(done: int, total: int) -> None:
+            def update(completed: int, total: int) -> None:
                 steps.add(total - reported[1])
-                steps.advance(done - reported[0])
-                reported[:] = done, total
+                steps.advance(completed - reported[0])
+                reported[:] = completed, total
 
-            yield tell
+            yield update
 
 
 def _job(*, master: str, conf: tuple[str, ...], as_json: bool) -> Job:

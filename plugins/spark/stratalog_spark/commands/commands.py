@@ -45,24 +45,24 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
 
     The exit code is 1 if something is wrong.
     """
-    with job.watched("checking") as (session, progress):
-        found = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
+    with job.start("checking") as (session, progress):
+        report = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
     columns = ("topic", "partition", "flaw", "object", "position", "what")
     rows = [
         (*(item.log or ()), str(item.kind), item.place, item.position, item.text)
-        for item in (*found.wrong, *found.orphans)
+        for item in (*report.wrong, *report.orphans)
     ]  # fmt: skip
     if rows or job.output.as_json:
         job.output.table("what was found", columns, rows)
     summary = {
-        "logs": found.logs,
-        "segments": found.segments,
-        "bytes": found.size_bytes,
-        "wrong": len(found.wrong),
-        "orphans": len(found.orphans),
+        "logs": report.logs,
+        "segments": report.segments,
+        "bytes": report.size_bytes,
+        "wrong": len(report.wrong),
+        "orphans": len(report.orphans),
     }
     job.summary(summary)
-    return 0 if found.ok else 1
+    return 0 if report.ok else 1
 
 
 @spark.command("stats")
@@ -87,17 +87,17 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
     The number of keys is an estimate with a standard error of 1.6 %. The exit code is 1 if corrupt batches were found;
     their records are not counted.
     """
-    with job.watched("counting") as (session, progress):
-        found = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
-    rows = [each.row() for each in found]
+    with job.start("counting") as (session, progress):
+        all_stats = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
+    rows = [partition.row() for partition in all_stats]
     columns = list(rows[0]) if rows else ["topic", "partition", "records"]
     job.output.table("partitions", columns, [list(row.values()) for row in rows])
     if picture is not None:
         from stratalog_spark.jobs.stats_chart import stats_chart  # noqa: PLC0415 - needs Spark
 
-        picture.write_text(stats_chart(found, f"Topics of {source.location}"), encoding="utf-8")
+        picture.write_text(stats_chart(all_stats, f"Topics of {source.location}"), encoding="utf-8")
         job.output.note(f"the chart is in {picture}")
-    return 1 if any(each.damaged for each in found) else 0
+    return 1 if any(partition.damaged for partition in all_stats) else 0
 
 
 @spark.command("export")
@@ -170,36 +170,36 @@ def export_command(
     iceberg: str | None,
     *,
     allow_loss: bool,
-    **chosen: str,
+    **export_options: str,
 ) -> int:
     """Write new records of topics as Parquet, each record exactly once.
 
     DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records that were written since
     the previous run.
     """
-    written = dict(_avro_schema(text) for text in avro)
-    with job.watched_bytes("exporting") as (session, progress):
+    avro_schemas = dict(_avro_schema(text) for text in avro)
+    with job.start_with_bytes("exporting") as (session, progress):
         from stratalog_spark.parquet.values import ddl_fields  # noqa: PLC0415 - needs Spark
 
-        found = jobs.export(
+        report = jobs.export(
             session,
             source,
             destination,
             topics=topics or None,
             fields=None if fields is None else ddl_fields(fields),
-            avro_schemas=written or None,
+            avro_schemas=avro_schemas or None,
             fail_on_loss=not allow_loss,
             options=dict(pairs("--option", options)),
             iceberg=None if iceberg is None else jobs.IcebergTable(iceberg, {}),
             progress=progress,
-            **chosen,
+            **export_options,
         )
     columns = ("topic", "partition", "exported_to")
     job.output.table(
-        destination, columns, [(name.topic, name.partition, end) for name, end in sorted(found.ends.items())]
+        destination, columns, [(name.topic, name.partition, end) for name, end in sorted(report.ends.items())]
     )
-    summary = {"run": found.run, "resumed": found.resumed, "rows": found.rows, "files": len(found.files)}
-    job.summary({**summary, "bytes": found.size_bytes, "malformed": found.malformed, "lost": found.lost})
+    summary = {"run": report.run, "resumed": report.resumed, "rows": report.rows, "files": len(report.files)}
+    job.summary({**summary, "bytes": report.size_bytes, "malformed": report.malformed, "lost": report.lost})
     return 0
 
 
@@ -246,10 +246,10 @@ def import_command(
     TARGET is a log directory that no engine uses, or the URI of a tier. Each run imports the records that were exported
     since the previous run.
     """
-    with job.watched_bytes("importing") as (session, progress):
+    with job.start_with_bytes("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
 
-        found = jobs.import_topics(
+        report = jobs.import_topics(
             session,
             source,
             WriteTarget(target, tier_options=tier_options, config=settings_contents(config), take_over=take_over),
@@ -260,11 +260,11 @@ def import_command(
             progress=progress,
         )
     rows = [
-        (each.log.topic, each.log.partition, each.base_offset, each.end_offset, each.duplicate)
-        for each in found.published
+        (published.log.topic, published.log.partition, published.base_offset, published.end_offset, published.duplicate)
+        for published in report.published
     ]
     job.output.table(target, ("topic", "partition", "from_offset", "to_offset", "was_there"), rows)
-    job.summary({"rows": found.rows})
+    job.summary({"rows": report.rows})
     return 0
 
 

@@ -39,8 +39,8 @@ def compact_command(
     job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
 ) -> int:
     """Compact whole topics in a tier to the newest record of each key, with any number of keys."""
-    with job.watched("compacting") as (session, progress):
-        found = jobs.compact(
+    with job.start("compacting") as (session, progress):
+        report = jobs.compact(
             session,
             source,
             topics=topics,
@@ -49,9 +49,9 @@ def compact_command(
             take_over=take_over,
             progress=progress,
         )
-    _replaced(job.output, found.logs)
+    _print_replaced(job.output, report.logs)
     job.summary(
-        {"before": found.records_before, "after": found.records_after, "shuffled_bytes": found.shuffled_bytes},
+        {"before": report.records_before, "after": report.records_after, "shuffled_bytes": report.shuffled_bytes},
     )
     return 0
 
@@ -87,23 +87,23 @@ def erase_command(
     Earlier states of the tier contain the records until the collector deletes these states. The exit code of a dry run
     is 1 if it found records.
     """
-    wanted = chain(map(os.fsencode, keys), [_unhexed(key) for key in hex_keys], _lines(keys_from))
-    with job.watched("erasing") as (session, progress):
-        found = jobs.erase(
+    all_keys = chain(map(os.fsencode, keys), [_parse_hex(key) for key in hex_keys], _lines(keys_from))
+    with job.start("erasing") as (session, progress):
+        report = jobs.erase(
             session,
             source,
-            wanted,
+            all_keys,
             topics=topics or None,
             dry_run=dry_run,
             memory_bytes=memory_bytes,
             take_over=take_over,
             progress=progress,
         )
-    rows = [(log.topic, log.partition, count) for log, count in sorted(found.records.items())]
+    rows = [(log.topic, log.partition, count) for log, count in sorted(report.records.items())]
     job.output.table("records of these keys", ("topic", "partition", "records"), rows)
-    _replaced(job.output, found.logs)
-    job.summary({"records": sum(found.records.values()), "segments": found.segments, "replaced": len(found.logs)})
-    return 1 if dry_run and found.records else 0
+    _print_replaced(job.output, report.logs)
+    job.summary({"records": sum(report.records.values()), "segments": report.segments, "replaced": len(report.logs)})
+    return 1 if dry_run and report.records else 0
 
 
 def _lines(file: Path | None) -> Iterator[bytes]:
@@ -114,7 +114,7 @@ def _lines(file: Path | None) -> Iterator[bytes]:
                 yield line.rstrip(b"\r\n")
 
 
-def _unhexed(text: str) -> bytes:
+def _parse_hex(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
@@ -146,8 +146,8 @@ def convert_command(
     take_over: bool,
 ) -> int:
     """Rewrite segments of a tier in the current record format, in another codec or in another layout."""
-    with job.watched("converting") as (session, progress):
-        found = jobs.convert(
+    with job.start("converting") as (session, progress):
+        report = jobs.convert(
             session,
             source,
             topics=topics,
@@ -156,7 +156,7 @@ def convert_command(
             take_over=take_over,
             progress=progress,
         )
-    _replaced(job.output, found.logs)
+    _print_replaced(job.output, report.logs)
     return 0
 
 
@@ -174,16 +174,16 @@ def convert_command(
 @job_options
 def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment_bytes: int, *, take_over: bool) -> int:
     """Merge small segments of a tier into larger ones; the batches do not change."""
-    with job.watched("merging") as (session, progress):
-        found = jobs.merge(
+    with job.start("merging") as (session, progress):
+        report = jobs.merge(
             session, source, topics=topics or None, segment_bytes=segment_bytes, take_over=take_over, progress=progress
         )
-    _replaced(job.output, found.logs)
+    _print_replaced(job.output, report.logs)
     return 0
 
 
-def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
+def _print_replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
     counts = ("records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")
-    rows = [(*each.log, *(getattr(each, name) for name in counts)) for each in logs]
+    rows = [(*replaced.log, *(getattr(replaced, name) for name in counts)) for replaced in logs]
     if rows:
         output.table("what was replaced", ("topic", "partition", *counts), rows)

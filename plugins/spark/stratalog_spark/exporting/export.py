@@ -23,7 +23,7 @@ from stratalog_spark.tasks.run_tasks import ByteCount, group_by_size, run_tasks,
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
-_WHOLE: Final = 1 << 62
+_UNSPLIT_BYTES: Final = 1 << 62
 # dictionaries for repeated values, delta encoding for ascending numbers
 _PARQUET: Final = {
     "use_dictionary": ["key", "partition", "timestampType", "leaderEpoch"],
@@ -145,10 +145,10 @@ def export(
     for name, value, choices in (("schema", schema, SCHEMAS), ("partition_by", partition_by, PERIODS)):
         if value not in choices:
             raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}")
-    where, target = source_of(source), Target(destination, tuple((options or {}).items()))
+    read_source, target = source_of(source), Target(destination, tuple((options or {}).items()))
     ledger = Ledger(target)
-    run = _Run(spark, where, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
-    with where.open(peek=True) as reader:
+    run = _Run(spark, read_source, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
+    with read_source.open(peek=True) as reader:
         names = partitions_of_topics(reader, topics)
         last, is_done = ledger.last()
         style: dict[str, object] = {
@@ -173,7 +173,7 @@ def export(
         plan = last
     else:
         plan = ledger.begin(plan)  # may be the plan of a concurrent run that was first
-        with where.open(peek=True) as reader:
+        with read_source.open(peek=True) as reader:
             run.carry_out(plan, reader)
     if iceberg is not None and plan is not None:
         iceberg.catch_up(ledger)
@@ -211,11 +211,11 @@ class _Run:
         If records were deleted before their export, raise OffsetOutOfRangeError, or without ``fail_on_loss`` count
         their offsets as lost.
         """
-        before, isolation = {} if last is None else dict(last.ends), str(style["isolation"])
-        ranges, ends = list[OffsetRange](), dict(before)
+        exported_ends, isolation = {} if last is None else dict(last.ends), str(style["isolation"])
+        ranges, ends = list[OffsetRange](), dict(exported_ends)
         for name in names:
             offsets = reader.log(*name).offsets()
-            first, end = before.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
+            first, end = exported_ends.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
             if first < offsets.log_start:
                 if self._fail_on_loss:
                     raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
@@ -228,32 +228,34 @@ class _Run:
             return None
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(self._spark))
         number = 1 if last is None else last.number + 1
-        return Plan(number, style, {**({} if last is None else last.topic_ids), **ids}, tuple(_runs(splits)), ends)
+        return Plan(
+            number, style, {**({} if last is None else last.topic_ids), **ids}, tuple(_plan_ranges(splits)), ends
+        )
 
     def carry_out(self, plan: Plan, reader: Reader) -> None:
         """Write all files of a plan, mark the plan as done, and add the results to the report.
 
         Raises:
             ConfigError: a topic was deleted and created again after the plan was made.
-            OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_whole``.
+            OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_available``.
             SparkJobError: a task failed; the plan is not done.
         """
-        source, target, style, forgiving = self._source, self._target, dict(plan.style), not self._fail_on_loss
+        source, target, style, allow_loss = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
         def work(ranges: Sequence[_Range]) -> list[_Exported]:
-            return [_write(source, target, each, style, forgiving=forgiving) for each in ranges]
+            return [_write(source, target, log_range, style, allow_loss=allow_loss) for log_range in ranges]
 
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
-        self._lost += _check_whole(plan, reader, forgiving=forgiving)
+        self._lost += _check_available(plan, reader, allow_loss=allow_loss)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
-        with self._count.count_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
+        with self._count.count_tasks(sum(log_range.size_bytes for log_range in task) for task in tasks) as progress:
             parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_EXPORTED, progress=progress)
-        done = [exported for part in parts for exported in part]
-        files = [file for exported in done for file in exported.files]
+        exported_ranges = [exported for part in parts for exported in part]
+        files = [file for exported in exported_ranges for file in exported.files]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files
-        self._malformed += sum(exported.malformed for exported in done)
-        self._lost += sum(exported.lost for exported in done)
+        self._malformed += sum(exported.malformed for exported in exported_ranges)
+        self._lost += sum(exported.lost for exported in exported_ranges)
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
@@ -270,58 +272,63 @@ class _Run:
         )
 
 
-def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
+def _plan_ranges(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
     """Yield the ranges of a plan: for each split, each log in the split with its start offset and end offset."""
     for split in splits:
         for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
-            held = list(pieces)
-            yield log, held[0].start, held[-1].end
+            log_pieces = list(pieces)
+            yield log, log_pieces[0].start, log_pieces[-1].end
 
 
-def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
+def _check_available(plan: Plan, reader: Reader, *, allow_loss: bool) -> int:
     """Return the number of offsets of a plan that are below the log start offsets.
 
-    Raise OffsetOutOfRangeError if a range ends after its log, or begins below the log start and ``forgiving`` is False.
+    Raise OffsetOutOfRangeError if a range ends after its log, or begins below the log start and ``allow_loss`` is
+    False.
     """
     lost = 0
     for log, start, end in plan.ranges:
         offsets = reader.log(*log).offsets()
         bound = offsets.bound(Isolation.of(str(plan.style["isolation"])))
-        if end > bound or (start < offsets.log_start and not forgiving):
+        if end > bound or (start < offsets.log_start and not allow_loss):
             raise OffsetOutOfRangeError(str(log), start if start < offsets.log_start else end, offsets.log_start, bound)
         lost += max(min(end, offsets.log_start) - start, 0)
     return lost
 
 
-def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
+def _tasks(plan: Plan, reader: Reader, tasks: int) -> Iterator[list[_Range]]:
     """Yield the input of each task: ranges of a plan, and where their records are stored. Small ranges share a task."""
     isolation = str(plan.style["isolation"])
-    found = []
+    ranges = []
     for log, start, end in plan.ranges:
-        splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_WHOLE)
-        found.append(_Range(log, start, end, splits[0] if splits else None))
-    least = -(-sum(each.size_bytes for each in found) // max(usual, 1))
-    return group_by_size(found, lambda each: each.size_bytes, least)
+        splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_UNSPLIT_BYTES)
+        ranges.append(_Range(log, start, end, splits[0] if splits else None))
+    least_bytes = -(-sum(log_range.size_bytes for log_range in ranges) // max(tasks, 1))
+    return group_by_size(ranges, lambda log_range: log_range.size_bytes, least_bytes)
 
 
 def _write(
-    source: ReadSource, target: Target, work: _Range, style: Mapping[str, object], *, forgiving: bool
+    source: ReadSource, target: Target, log_range: _Range, style: Mapping[str, object], *, allow_loss: bool
 ) -> _Exported:
     """Export one range in a task."""
-    gone: list[MissingRange] = []
+    lost_ranges: list[MissingRange] = []
     partition_by, hive = str(style["partition_by"]), style["layout"] == "hive"
 
     def name(period: int | None) -> str:
-        folders = [("topic", work.log.topic), *period_folders(period, partition_by)]
-        shown = [f"{key}={value}" if hive else value for key, value in folders]
-        return "/".join([*shown, f"{work.log}-{work.start:020}-{work.end:020}"])
+        folders = [("topic", log_range.log.topic), *period_folders(period, partition_by)]
+        folder_names = [f"{key}={value}" if hive else value for key, value in folders]
+        return "/".join([*folder_names, f"{log_range.log}-{log_range.start:020}-{log_range.end:020}"])
 
     options = {"compression": style["compression"], **_PARQUET}
     rows = ExportRows(style)
-    scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
+    scanned = (
+        ()
+        if log_range.split is None
+        else scan(source, log_range.split, on_loss=lost_ranges.append if allow_loss else None)
+    )
     writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
     with closing(writer):
-        for batch in map(rows.of, scanned):
+        for batch in map(rows.convert, scanned):
             writer.write(batch if hive else clear_invalid_times(batch))
         files = [(file.name, file.rows, file.size_bytes) for file in writer.finish()]
-    return _Exported(files, rows.malformed, sum(loss.end - loss.start for loss in gone))
+    return _Exported(files, rows.malformed, sum(loss.end - loss.start for loss in lost_ranges))

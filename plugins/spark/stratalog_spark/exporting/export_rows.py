@@ -40,22 +40,22 @@ class ExportRows:
             self._values = AvroValues(dict(style["avro_schemas"]))
         self.malformed = 0
 
-    def of(self, scanned: Scanned) -> pa.RecordBatch:
+    def convert(self, scanned: Scanned) -> pa.RecordBatch:
         """Return the rows of a scanned batch, and add the number of bad values to ``malformed``."""
         batch = self._rows.convert(scanned)
         if self._values is None:
             return batch
         raw: Any = batch.column("value")
-        structs, bad = self._values.parse(raw)
-        self.malformed += len(bad)
-        wrong = pa.nulls(len(raw), pa.binary())
-        if bad:
-            places: list[int | None] = [None] * len(raw)
-            for row in bad:
-                places[row] = row
-            wrong = raw.take(pa.array(places, pa.int64()))
-        at = batch.schema.get_field_index("value")
-        return batch.set_column(at, "value", structs).append_column("malformed", wrong)
+        structs, bad_rows = self._values.parse(raw)
+        self.malformed += len(bad_rows)
+        malformed = pa.nulls(len(raw), pa.binary())
+        if bad_rows:
+            indexes: list[int | None] = [None] * len(raw)
+            for row in bad_rows:
+                indexes[row] = row
+            malformed = raw.take(pa.array(indexes, pa.int64()))
+        value_index = batch.schema.get_field_index("value")
+        return batch.set_column(value_index, "value", structs).append_column("malformed", malformed)
 
 
 def value_style(
@@ -67,18 +67,18 @@ def value_style(
 ) -> dict[str, object]:
     """Return the settings for parsing values, which the first plan stores. Raise ConfigError if they are wrong."""
     if schema == "json":
-        found = fields if fields is not None else json_fields(list(_sample(reader, names)))
-        return {"fields": base64.b64encode(found.serialize()).decode()}
+        value_fields = fields if fields is not None else json_fields(list(_sample(reader, names)))
+        return {"fields": base64.b64encode(value_fields.serialize()).decode()}
     if schema == "avro":
         if not avro_schemas:
             raise ConfigError("schema=avro needs the writers' schemas")
         AvroValues(avro_schemas)
-        return {"avro_schemas": [[number, written] for number, written in avro_schemas.items()]}
+        return {"avro_schemas": [[number, avro_schema] for number, avro_schema in avro_schemas.items()]}
     return {}
 
 
 def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
     """Yield the first values of each partition, about 1,000 values in total."""
     for name in names:
-        each = -(-SAMPLE_ROWS // len(names))
-        yield from (record.value for record in islice(reader.log(*name).records(), each))
+        limit = -(-SAMPLE_ROWS // len(names))
+        yield from (record.value for record in islice(reader.log(*name).records(), limit))

@@ -49,8 +49,8 @@ class IcebergTable:
             raise ConfigError(
                 f"Iceberg table {self.name} contains the export to {table.properties[_EXPORT]}, not {ledger.url}"
             )
-        known, added = max(_runs(table), default=0), 0
-        for number, files in ledger.done(after=known):
+        last_run, added_runs = max(_runs(table), default=0), 0
+        for number, files in ledger.completed_runs(after=last_run):
             if not files:
                 continue
             if table is None:
@@ -63,8 +63,8 @@ class IcebergTable:
                     )
             except ValueError as error:
                 raise ConfigError(f"the files of run {number} do not fit Iceberg table {self.name}: {error}") from error
-            added += 1
-        return added
+            added_runs += 1
+        return added_runs
 
     def open_table(self) -> IcebergLakeTable:
         """Return the table in its current state, for ``sync``. The table may not exist yet.
@@ -92,8 +92,8 @@ class IcebergTable:
 
     def _create(self, catalog: Any, identifier: tuple[str, ...], ledger: Ledger, file: str) -> Any:
         catalog.create_namespace_if_not_exists(identifier[:-1])
-        with ledger.open(file) as opened:
-            schema = pq.read_schema(opened)
+        with ledger.open(file) as stream:
+            schema = pq.read_schema(stream)
         return catalog.create_table(identifier, schema=schema, properties={_EXPORT: ledger.url})
 
 

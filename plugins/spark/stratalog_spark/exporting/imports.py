@@ -40,7 +40,7 @@ class ImportReport:
     @property
     def rows(self) -> int:
         """Number of records that this import added."""
-        return sum(found.end_offset - found.base_offset for found in self.published)
+        return sum(entry.end_offset - entry.base_offset for entry in self.published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ def import_topics(
         SparkJobError: a task failed; earlier runs of the export are imported. A task fails if a record has a timestamp
             before 1970, which ``export`` writes, but a topic does not accept.
     """
-    where = WriteTarget(target) if isinstance(target, str) else target
-    files = Target(source, tuple((options or {}).items()))
-    ledger = Ledger(files)
+    write_target = WriteTarget(target) if isinstance(target, str) else target
+    source_folder = Target(source, tuple((options or {}).items()))
+    ledger = Ledger(source_folder)
     plan, _ = ledger.last()
     if plan is None:
         raise ConfigError(f"{source} contains no export")
@@ -106,66 +106,74 @@ def import_topics(
         raise ConfigError(
             f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
         )
-    place = ledger.address("").rstrip("/").encode()  # absolute: a relative path has another meaning elsewhere
-    wanted, done, count = None if topics is None else frozenset(topics), list[Published](), ByteCount(progress)
+    source_address = ledger.address("").rstrip("/").encode()  # absolute: a relative path has another meaning elsewhere
+    requested_topics, published, count = (
+        None if topics is None else frozenset(topics),
+        list[Published](),
+        ByteCount(progress),
+    )
 
     def work(group: _Files) -> list[StagedSegment]:
-        return _stage(files, where, group)
+        return _stage(source_folder, write_target, group)
 
-    with where.open() as writer:
-        _make_topics(writer, plan, wanted, names or {}, config)
-        for number, made in ledger.done(after=0):
-            groups = list(_groups(made, wanted, names or {}))
-            with count.count_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
-                staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
+    with write_target.open() as writer:
+        _make_topics(writer, plan, requested_topics, names or {}, config)
+        for number, file_sizes in ledger.completed_runs(after=0):
+            groups = list(_groups(file_sizes, requested_topics, names or {}))
+            with count.count_tasks(sum(file_sizes[name] for name in group.names) for group in groups) as steps:
+                group_segments = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
             for topic, log in sorted({(group.topic, group.log) for group in groups}):
                 # several topics of an export may get the same new name, also in different calls
-                mark = WriteMark(f"import-{hashlib.sha256(place + b' ' + topic.encode()).hexdigest()[:32]}", number)
-                own = [
+                mark = WriteMark(
+                    f"import-{hashlib.sha256(source_address + b' ' + topic.encode()).hexdigest()[:32]}", number
+                )
+                log_segments = [
                     part
-                    for group, parts in zip(groups, staged, strict=True)
+                    for group, parts in zip(groups, group_segments, strict=True)
                     if (group.topic, group.log) == (topic, log)
                     for part in parts
                 ]
-                done.append(writer.append(log, own, mark))
-    return ImportReport(tuple(done))
+                published.append(writer.append(log, log_segments, mark))
+    return ImportReport(tuple(published))
 
 
 def _make_topics(
     writer: BulkWriter,
     plan: Plan,
-    wanted: frozenset[str] | None,
+    requested_topics: frozenset[str] | None,
     names: Mapping[str, str],
     config: Mapping[str, object] | None,
 ) -> None:
     counts: dict[str, int] = {}
     for log in plan.ends:
-        if wanted is None or log.topic in wanted:
+        if requested_topics is None or log.topic in requested_topics:
             counts[log.topic] = max(counts.get(log.topic, 0), log.partition + 1)
-    missing = sorted((wanted or frozenset()) - counts.keys())
+    missing = sorted((requested_topics or frozenset()) - counts.keys())
     if missing:
         raise ConfigError(f"there is no topic {', '.join(missing)} in this export")
-    there = writer.topics()
+    existing = writer.topics()
     for topic, partitions in sorted(counts.items()):
         name = names.get(topic, topic)
-        if there.get(name) != partitions:
+        if existing.get(name) != partitions:
             writer.create_topic(name, partitions, config)
 
 
-def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
+def _groups(
+    files: Iterable[str], requested_topics: frozenset[str] | None, names: Mapping[str, str]
+) -> Iterator[_Files]:
     """Yield the files of each exported offset range, in the order of log and start offset.
 
-    ``wanted`` are topics of the export, None for all; ``names`` are new names of topics. Raise ConfigError for a file
-    name that no export creates.
+    ``requested_topics`` are topics of the export, None for all; ``names`` are new names of topics. Raise ConfigError
+    for a file name that no export creates.
     """
-    found: dict[tuple[str, int, int], list[str]] = {}
+    names_by_range: dict[tuple[str, int, int], list[str]] = {}
     for name in files:
         parts = _NAME.fullmatch(name)
         if parts is None:
             raise ConfigError(f"{name} is not a file name of an export")
-        if wanted is None or parts["topic"] in wanted:
-            found.setdefault((parts["topic"], int(parts["partition"]), int(parts["start"])), []).append(name)
-    for (topic, partition, start), group in sorted(found.items()):
+        if requested_topics is None or parts["topic"] in requested_topics:
+            names_by_range.setdefault((parts["topic"], int(parts["partition"]), int(parts["start"])), []).append(name)
+    for (topic, partition, start), group in sorted(names_by_range.items()):
         yield _Files(topic, TopicPartition(names.get(topic, topic), partition), start, tuple(sorted(group)))
 
 
@@ -174,29 +182,29 @@ def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegm
     fs, folder = files.open()
     tables = []
     for name in group.names:
-        with fs.open(f"{folder}/{name}", "rb") as opened:
-            tables.append(pq.ParquetFile(opened).read(columns=[*_COLUMNS, "offset"]))
+        with fs.open(f"{folder}/{name}", "rb") as stream:
+            tables.append(pq.ParquetFile(stream).read(columns=[*_COLUMNS, "offset"]))
     with target.open() as writer, writer.stage(group.log) as stage:
-        for batch in in_order(tables):
+        for batch in merge_in_order(tables):
             stage.add(convert_rows(batch))
         return stage.finish()
 
 
-def in_order(tables: Sequence[Any]) -> Iterator[Any]:
+def merge_in_order(tables: Sequence[Any]) -> Iterator[Any]:
     """Yield the rows of tables in the order of their offsets, as ``pyarrow.RecordBatch`` of at most 16 MiB or one row.
 
     The rows of each table are in this order. The tables are not joined first, because pyarrow joins at most 2 GiB.
     """
     offsets = [table.column("offset").to_numpy() for table in tables]
-    ordered = np.sort(np.concatenate(offsets))
-    starts, at = [0] * len(tables), 0
-    while at < len(ordered):
+    sorted_offsets = np.sort(np.concatenate(offsets))
+    starts, position = [0] * len(tables), 0
+    while position < len(sorted_offsets):
         count, size_bytes = 2 * _ROWS, _BATCH_BYTES + 1
         while size_bytes > _BATCH_BYTES and count > 1:
             count //= 2
-            last = ordered[min(at + count, len(ordered)) - 1]
-            ends = [int(np.searchsorted(found, last, side="right")) for found in offsets]
+            last = sorted_offsets[min(position + count, len(sorted_offsets)) - 1]
+            ends = [int(np.searchsorted(table_offsets, last, side="right")) for table_offsets in offsets]
             pieces = [table.slice(start, end - start) for table, start, end in zip(tables, starts, ends, strict=True)]
             size_bytes = sum(piece.nbytes for piece in pieces)
         yield from pa.concat_tables(pieces).sort_by("offset").select(list(_COLUMNS)).combine_chunks().to_batches()
-        starts, at = ends, at + count
+        starts, position = ends, position + count

@@ -52,13 +52,13 @@ class Target:
             fs.put_file(local, path)  # an object store shows only complete objects
             return
         # other tasks put files into this folder at the same time
-        hidden = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")
+        temporary_path = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")
         try:
-            fs.put_file(local, hidden)
-            fs.mv(hidden, path)
+            fs.put_file(local, temporary_path)
+            fs.mv(temporary_path, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                fs.rm_file(hidden)
+                fs.rm_file(temporary_path)
             raise
 
 
@@ -171,12 +171,12 @@ class Ledger:
         if "file" not in _protocols(self._fs):
             self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere it depends on the library
             return
-        fresh = Path(f"{path}.{uuid4()}.tmp")
+        temporary_file = Path(f"{path}.{uuid4()}.tmp")
         try:
-            fresh.write_bytes(data)
-            os.link(fresh, path)
+            temporary_file.write_bytes(data)
+            os.link(temporary_file, path)
         finally:
-            fresh.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
 
     def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
         """Write the done file of a plan, completely or not at all, with the name, rows and bytes of each file."""
@@ -186,7 +186,7 @@ class Ledger:
             file.flush()
             self._target.put(file.name, posixpath.join(FOLDER, _name(plan.number, "done")))
 
-    def done(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
+    def completed_runs(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield number and files of each completed run above the number ``after``, in ascending order.
 
         The files are a mapping from names to sizes in bytes. The destination must contain a plan.

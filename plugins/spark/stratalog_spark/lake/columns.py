@@ -47,79 +47,82 @@ def value_columns(kind: Any) -> Any:
     Raises:
         ConfigError: a field has the name of a column for the record's properties, such as ``kafka_offset``.
     """
-    fields = [found for found in map(_stored, kind) if found is not None]
-    taken = sorted(RESERVED.intersection(field.name for field in fields))
-    if taken:
-        raise ConfigError(f"the value has a field {taken[0]!r}, which is the name of a column of the record")
+    fields = [column for column in map(_storable_field, kind) if column is not None]
+    conflicting = sorted(RESERVED.intersection(field.name for field in fields))
+    if conflicting:
+        raise ConfigError(f"the value has a field {conflicting[0]!r}, which is the name of a column of the record")
     return pa.schema(fields)
 
 
-def stored_schema(schema: Any) -> Any:
+def storable_schema(schema: Any) -> Any:
     """Return a ``pyarrow.Schema`` with types that Iceberg and Delta can store, without metadata.
 
     A column that can only contain null is left out.
     """
-    return pa.schema([found for found in map(_stored, schema) if found is not None])
+    return pa.schema([column for column in map(_storable_field, schema) if column is not None])
 
 
-def with_added(table: Any, wanted: Any, name: str) -> Any:
+def add_missing_columns(table: Any, needed: Any, name: str) -> Any:
     """Return the schema of a table, with the missing columns and nested fields of another schema added.
 
     Args:
         table: a ``pyarrow.Schema``.
-        wanted: columns that are needed.
-        name: name of the wanted schema, for the error.
+        needed: columns that are needed.
+        name: name of the schema ``needed``, for the error.
 
     Raises:
-        ConfigError: a column or a nested field has a type in ``wanted`` that does not fit its type in the table.
+        ConfigError: a column or a nested field has a type in ``needed`` that does not fit its type in the table.
     """
-    return pa.schema(_fields_with_added(list(table), list(wanted), name, ""))
+    return pa.schema(_merge_fields(list(table), list(needed), name, ""))
 
 
-def _fields_with_added(old: list[Any], new: list[Any], name: str, path: str) -> list[Any]:
-    known = {field.name: field for field in old}
-    wanted = {field.name: field for field in new}
-    both = {
-        field.name: pa.field(field.name, _type_with_added(field.type, wanted[field.name].type, name, path + field.name))
+def _merge_fields(old: list[Any], new: list[Any], name: str, path: str) -> list[Any]:
+    old_fields = {field.name: field for field in old}
+    new_fields = {field.name: field for field in new}
+    merged_fields = {
+        field.name: pa.field(field.name, _merge_types(field.type, new_fields[field.name].type, name, path + field.name))
         for field in old
-        if field.name in wanted
+        if field.name in new_fields
     }
-    return [*(both.get(field.name, field) for field in old), *(field for field in new if field.name not in known)]
+    return [
+        *(merged_fields.get(field.name, field) for field in old),
+        *(field for field in new if field.name not in old_fields),
+    ]
 
 
-def _type_with_added(old: Any, new: Any, name: str, path: str) -> Any:
+def _merge_types(old: Any, new: Any, name: str, path: str) -> Any:
     if old == new or (str(new), str(old)) in _WIDER:
         return old
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        return pa.struct(_fields_with_added(list(old), list(new), name, f"{path}."))
+        return pa.struct(_merge_fields(list(old), list(new), name, f"{path}."))
     if pa.types.is_list(old) and pa.types.is_list(new):
-        return pa.list_(pa.field("element", _type_with_added(old.value_type, new.value_type, name, f"{path}[]")))
+        return pa.list_(pa.field("element", _merge_types(old.value_type, new.value_type, name, f"{path}[]")))
     if pa.types.is_map(old) and pa.types.is_map(new) and old.key_type == new.key_type:
-        return pa.map_(old.key_type, _type_with_added(old.item_type, new.item_type, name, f"{path}[]"))
+        return pa.map_(old.key_type, _merge_types(old.item_type, new.item_type, name, f"{path}[]"))
     raise ConfigError(
         f"{name} does not fit the table: {path} is {new} in the schema and {old} in the table. Columns are only added: "
         "write to another table, or change the schema"
     )
 
 
-def _stored(field: Any) -> Any:
+def _storable_field(field: Any) -> Any:
     """Return a field with a type that Iceberg and Delta can store, or None if it can only contain null."""
-    kind = _stored_type(field.type)
+    kind = _storable_type(field.type)
     return None if kind is None else pa.field(field.name, kind)
 
 
-def _stored_type(kind: Any) -> Any:
+def _storable_type(kind: Any) -> Any:
     types = pa.types
     if types.is_null(kind):
         return None
     if types.is_struct(kind):
-        fields = [found for found in map(_stored, kind) if found is not None]
+        fields = [field for field in map(_storable_field, kind) if field is not None]
         return pa.struct(fields) if fields else None
     if types.is_map(kind):
-        key, item = _stored_type(kind.key_type), _stored_type(kind.item_type)
+        key, item = _storable_type(kind.key_type), _storable_type(kind.item_type)
         return None if item is None else pa.map_(key, item)
     if types.is_list(kind) or types.is_large_list(kind):
-        item = _stored_type(kind.value_type)
+        item = _storable_type(kind.value_type)
         return None if item is None else pa.list_(pa.field("element", item))
     if types.is_large_string(kind):
         return pa.string()

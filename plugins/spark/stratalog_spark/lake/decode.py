@@ -60,29 +60,29 @@ class Decoder:
         """
         if self._kind == "raw":
             return Decoded(self._rows(batch, [batch.column("value")]), quarantine_columns().empty_table())
-        good, bad, unknown = list[Any](), list[Any](), set[int]()
-        for schema_id, error, part in self._by_schema(batch):
+        row_tables, bad_tables, unknown = list[Any](), list[Any](), set[int]()
+        for schema_id, error, part in self._split_by_schema(batch):
             if error:
-                bad.append(self.refused(part, [error] * part.num_rows))
+                bad_tables.append(self.quarantine_rows(part, [error] * part.num_rows))
             elif schema_id is not None and schema_id not in self._schemas:
                 unknown.add(schema_id)
             else:
-                rows, wrong = self._parsed(part, schema_id)
-                good.append(rows)
-                if wrong.num_rows:
-                    bad.append(wrong)
-        rows = pa.concat_tables(good) if good else self._rows(batch.slice(0, 0), None)
-        wrong = pa.concat_tables(bad) if bad else quarantine_columns().empty_table()
-        return Decoded(rows, wrong, frozenset(unknown))
+                rows, bad_rows = self._parse(part, schema_id)
+                row_tables.append(rows)
+                if bad_rows.num_rows:
+                    bad_tables.append(bad_rows)
+        rows = pa.concat_tables(row_tables) if row_tables else self._rows(batch.slice(0, 0), None)
+        bad_rows = pa.concat_tables(bad_tables) if bad_tables else quarantine_columns().empty_table()
+        return Decoded(rows, bad_rows, frozenset(unknown))
 
-    def refused(self, batch: Any, errors: list[str]) -> Any:
+    def quarantine_rows(self, batch: Any, errors: list[str]) -> Any:
         """Return the records of a batch as a ``pyarrow.Table`` for the quarantine, with one error for each record."""
         schema = quarantine_columns()
         arrays = [pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)]
         arrays += [batch.column(name).cast(schema.field(name).type) for name in schema.names[1:-1]]
         return pa.Table.from_arrays([*arrays, pa.array(errors, pa.string())], schema=schema)
 
-    def _by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
+    def _split_by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
         """Yield the records in groups by schema: id of the schema, error, and records.
 
         The id is None for values without prefix, and for null. The error is empty unless the records have no schema.
@@ -101,7 +101,7 @@ class Decoder:
             else:
                 yield number, f"there is no schema with the id {number}" if number in self._missing else "", part
 
-    def _parsed(self, batch: Any, schema_id: int | None) -> tuple[Any, Any]:
+    def _parse(self, batch: Any, schema_id: int | None) -> tuple[Any, Any]:
         """Parse records of one schema. Return their rows, and the records that cannot be parsed."""
         values = batch.column("value")
         if values.null_count == len(values):
@@ -111,16 +111,16 @@ class Decoder:
         parser = self._parsers[schema_id]
         if schema_id is not None:
             values = pa.array([value[PREFIX_BYTES:] for value in values.to_pylist()], pa.binary())
-        structs, bad = parser.parse(values)
-        if not bad:
-            return self._rows(batch, self._fitted(structs)), quarantine_columns().empty_table()
+        structs, bad_rows = parser.parse(values)
+        if not bad_rows:
+            return self._rows(batch, self._fit_columns(structs)), quarantine_columns().empty_table()
         mask = [True] * len(values)
-        for row in bad:
+        for row in bad_rows:
             mask[row] = False
-        kept = pa.array(mask)
-        texts = [self._reason(values[row].as_py(), schema_id) for row in bad]
-        refused = self.refused(batch.take(pa.array(bad, pa.int64())), texts)
-        return self._rows(batch.filter(kept), self._fitted(structs.filter(kept))), refused
+        is_parsed = pa.array(mask)
+        texts = [self._reason(values[row].as_py(), schema_id) for row in bad_rows]
+        quarantined = self.quarantine_rows(batch.take(pa.array(bad_rows, pa.int64())), texts)
+        return self._rows(batch.filter(is_parsed), self._fit_columns(structs.filter(is_parsed))), quarantined
 
     def _reason(self, value: bytes, schema_id: int | None) -> str:
         if self._kind == "json":
@@ -130,12 +130,12 @@ class Decoder:
                 return f"the value is not JSON: {error}"
         return "the value does not fit the schema" + ("" if schema_id is None else f" with the id {schema_id}")
 
-    def _fitted(self, structs: Any) -> list[Any]:
+    def _fit_columns(self, structs: Any) -> list[Any]:
         """Return the fields of parsed values as columns of the table."""
-        known = set(value_columns(structs.type).names)
+        value_names = set(value_columns(structs.type).names)
         flat = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
         return [
-            flat[column.name].cast(column.type) if column.name in known else pa.nulls(len(structs), column.type)
+            flat[column.name].cast(column.type) if column.name in value_names else pa.nulls(len(structs), column.type)
             for column in self._columns
         ]
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.lake.columns import BUCKET, DATE, HOUR, stored_schema
+from stratalog_spark.lake.columns import BUCKET, DATE, HOUR, storable_schema
 from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
 
 _NUMBER: Final = "stratalog/number"  # application ids of Delta's transaction identifiers
@@ -117,8 +117,10 @@ class DeltaLakeTable:
     @property
     def columns(self) -> Any:
         """``pyarrow.Schema`` of the columns in data files: all columns except those that partition the table."""
-        outside = set(self._table.metadata().partition_columns)
-        return stored_schema(pa.schema([each for each in pa.schema(self._table.schema()) if each.name not in outside]))
+        partition_columns = set(self._table.metadata().partition_columns)
+        return storable_schema(
+            pa.schema([column for column in pa.schema(self._table.schema()) if column.name not in partition_columns])
+        )
 
     @property
     def file_schema(self) -> Any:
@@ -142,14 +144,16 @@ class DeltaLakeTable:
             ConfigError: Delta cannot store a column.
             TableConflictError: the table cannot be created, for example because another program created it.
         """
-        added = _partition_fields(layout.partition_by)
-        schema = pa.schema([*(each for each in columns if each.name not in added), *added.values()])
+        partition_fields = _partition_fields(layout.partition_by)
+        schema = pa.schema(
+            [*(column for column in columns if column.name not in partition_fields), *partition_fields.values()]
+        )
         errors = import_module("deltalake.exceptions")
         try:
             self._table = _library().DeltaTable.create(
                 self._uri,
                 schema,
-                partition_by=list(added) or None,
+                partition_by=list(partition_fields) or None,
                 configuration={LAYOUT: layout.to_json()},
                 storage_options=self._options,
                 raise_if_key_not_exists=False,
@@ -165,10 +169,10 @@ class DeltaLakeTable:
     def add_columns(self, columns: Any) -> None:
         """Add the missing columns and nested fields of a ``pyarrow.Schema``, as ``LakeTable.add_columns``."""
         errors = import_module("deltalake.exceptions")
-        held = {each.name: each.type for each in self.columns}
-        added = pa.schema([each for each in columns if held.get(each.name) != each.type])
+        current_types = {column.name: column.type for column in self.columns}
+        new_columns = pa.schema([column for column in columns if current_types.get(column.name) != column.type])
         try:
-            self._table.alter.add_columns(_library().Schema.from_arrow(added).fields)
+            self._table.alter.add_columns(_library().Schema.from_arrow(new_columns).fields)
         except errors.CommitFailedError as error:
             raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
         except Exception as error:  # as in ``create``
@@ -177,11 +181,11 @@ class DeltaLakeTable:
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
-        found = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
-        return {partition: end for partition, end in found.items() if end is not None}
+        versions = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
+        return {partition: end for partition, end in versions.items() if end is not None}
 
-    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the last commit that had bad records, and their files, as ``LakeTable.quarantined``."""
+    def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+        """Return the last commit that had bad records, and their files, as ``LakeTable.find_quarantined``."""
         number = self._version(_QUARANTINED_NUMBER) or 0
         if number <= after:
             return 0, ()
@@ -191,20 +195,20 @@ class DeltaLakeTable:
                     return number, tuple(json.loads(commit[_QUARANTINED]))
         return 0, ()
 
-    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+    def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
         """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
-        wanted = set(periods)
-        found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
+        requested = set(periods)
+        actions, partition_by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
-        for row in found.select(
-            [name for name in found.column_names if "." not in name or name.startswith("partition.")]
+        for row in actions.select(
+            [name for name in actions.column_names if "." not in name or name.startswith("partition.")]
         ).to_pylist():
-            period = _period(by, row)
-            if period in wanted:
+            period = _period(partition_by, row)
+            if period in requested:
                 files.append(LiveFile(unquote(row["path"]), row["size_bytes"], period))
         return files
 
-    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Commit one version that adds and removes the files, and stores the mark as transaction identifiers.
 
         ``mark`` is None if the rows of the table do not change.
@@ -212,46 +216,52 @@ class DeltaLakeTable:
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.
         """
-        library, by, now = import_module("deltalake.transaction"), self.layout.partition_by, time.time_ns() // 1_000_000
+        library, partition_by, now = (
+            import_module("deltalake.transaction"),
+            self.layout.partition_by,
+            time.time_ns() // 1_000_000,
+        )
         changes = mark is not None
         actions = [
-            library.AddAction(file.name, file.size_bytes, _values(by, file.period), now, changes, _statistics(file))
-            for file in added
+            library.AddAction(
+                file.name, file.size_bytes, _values(partition_by, file.period), now, changes, _statistics(file)
+            )
+            for file in added_files
         ]
         actions += [
             library.RemoveAction(
-                gone.name, changes, now, size=gone.size_bytes, partition_values=_values(by, gone.period)
+                file.name, changes, now, size=file.size_bytes, partition_values=_values(partition_by, file.period)
             )
-            for gone in removed
+            for file in removed_files
         ]
         identifiers = [] if mark is None else [library.Transaction(_NUMBER, mark.number)]
-        about = {}
+        commit_info = {}
         if mark is not None:
             identifiers += [library.Transaction(_PARTITION.format(name), end) for name, end in mark.ends.items()]
             if mark.quarantined:
                 identifiers.append(library.Transaction(_QUARANTINED_NUMBER, mark.number))
-                about[_QUARANTINED] = json.dumps(list(mark.quarantined))
+                commit_info[_QUARANTINED] = json.dumps(list(mark.quarantined))
         try:
             self._table.create_write_transaction(
                 actions,
                 "append",
                 self._table.schema(),
-                list(_partition_fields(by)),
-                commit_properties=library.CommitProperties(custom_metadata=about, app_transactions=identifiers),
+                list(_partition_fields(partition_by)),
+                commit_properties=library.CommitProperties(custom_metadata=commit_info, app_transactions=identifiers),
             )
         except import_module("deltalake.exceptions").CommitFailedError as error:
             raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
         self._table.update_incremental()
 
     def _version(self, application: str) -> int | None:
-        found: int | None = self._table.transaction_version(application)
-        return found
+        version: int | None = self._table.transaction_version(application)
+        return version
 
 
 def _partition_fields(partition_by: str) -> dict[str, Any]:
     day, hour, bucket = pa.field(DATE, pa.date32()), pa.field(HOUR, pa.int32()), pa.field(BUCKET, pa.int32())
     fields: dict[str, list[Any]] = {"none": [], "day": [day], "hour": [day, hour], BUCKETS: [bucket]}
-    return {each.name: each for each in fields[partition_by]}
+    return {column.name: column for column in fields[partition_by]}
 
 
 def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
@@ -285,23 +295,24 @@ def _statistics(file: NewFile) -> str:
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
     for number in range(footer.num_columns):
         chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
-        name, found = chunks[0].path_in_schema, [chunk.statistics for chunk in chunks]
-        if "." in name or any(each is None or not each.has_null_count for each in found):
+        name, statistics = chunks[0].path_in_schema, [chunk.statistics for chunk in chunks]
+        if "." in name or any(item is None or not item.has_null_count for item in statistics):
             continue
-        nulls[name] = sum(each.null_count for each in found)
-        known = [each for each in found if each.has_min_max]
+        nulls[name] = sum(item.null_count for item in statistics)
+        bounded = [item for item in statistics if item.has_min_max]
         if (
-            len(known) == sum(each.null_count < chunk.num_values for each, chunk in zip(found, chunks, strict=True))
-            and known
+            len(bounded)
+            == sum(item.null_count < chunk.num_values for item, chunk in zip(statistics, chunks, strict=True))
+            and bounded
         ):
-            for made, value in ((low, min(each.min for each in known)), (high, max(each.max for each in known))):
-                shown = _shown(value)
-                if shown is not None:
-                    made[name] = shown
+            for bounds, value in ((low, min(item.min for item in bounded)), (high, max(item.max for item in bounded))):
+                bound = _encode_bound(value)
+                if bound is not None:
+                    bounds[name] = bound
     return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
-def _shown(value: Any) -> object:
+def _encode_bound(value: Any) -> object:
     """Return a minimum or maximum as Delta stores it; None unless it is an integer or a date.
 
     Minima and maxima of strings may be truncated or large, and Delta stores those of timestamps only in milliseconds.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog_spark.lake.columns import BUCKET, TIMESTAMP, stored_schema
+from stratalog_spark.lake.columns import BUCKET, TIMESTAMP, storable_schema
 from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
 
 _MARK: Final = "stratalog.mark"
@@ -95,7 +95,7 @@ class IcebergLakeTable:
     @property
     def columns(self) -> Any:
         """``pyarrow.Schema`` of the columns without field ids."""
-        return stored_schema(self.file_schema)
+        return storable_schema(self.file_schema)
 
     @property
     def number(self) -> int:
@@ -125,8 +125,12 @@ class IcebergLakeTable:
                         if layout.partition_by == BUCKETS:
                             spec.add_field(BUCKET, transforms.IdentityTransform(), f"{BUCKET}_identity")
                         else:
-                            made = {"hour": transforms.HourTransform, "day": transforms.DayTransform}
-                            spec.add_field(TIMESTAMP, made[layout.partition_by](), f"{TIMESTAMP}_{layout.partition_by}")
+                            transforms_by_period = {"hour": transforms.HourTransform, "day": transforms.DayTransform}
+                            spec.add_field(
+                                TIMESTAMP,
+                                transforms_by_period[layout.partition_by](),
+                                f"{TIMESTAMP}_{layout.partition_by}",
+                            )
         except import_module("pyiceberg.exceptions").TableAlreadyExistsError as error:
             raise TableConflictError(f"{self.name} was created by another program") from error
         self._table, self.exists = self._catalog.load_table(self._identifier), True
@@ -143,30 +147,30 @@ class IcebergLakeTable:
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
-        known = self._mark().ends
-        return {partition: known[partition] for partition in partitions if partition in known}
+        stored_ends = self._mark().ends
+        return {partition: stored_ends[partition] for partition in partitions if partition in stored_ends}
 
-    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the last commit that had bad records, and their files, as ``LakeTable.quarantined``."""
-        found = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
-        return (found[0], found[1]) if found[0] > after else (0, ())
+    def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+        """Return the last commit that had bad records, and their files, as ``LakeTable.find_quarantined``."""
+        entry = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
+        return (entry[0], entry[1]) if entry[0] > after else (0, ())
 
-    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+    def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
         """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
-        wanted = set(periods)
-        if not wanted or self._table.current_snapshot() is None:
+        requested = set(periods)
+        if not requested or self._table.current_snapshot() is None:
             return []
-        scan, store = self._table.scan(row_filter=self._filter(wanted)), self._table.location() + "/data/"
-        found = []
+        scan, store = self._table.scan(row_filter=self._filter(requested)), self._table.location() + "/data/"
+        files = []
         for task in scan.plan_files():
             values = list(task.file.partition)
             period = _number(values[0]) if values else 0
-            if period in wanted:
+            if period in requested:
                 name = task.file.file_path.removeprefix(store)
-                found.append(LiveFile(name, task.file.file_size_in_bytes, period, task.file))
-        return found
+                files.append(LiveFile(name, task.file.file_size_in_bytes, period, task.file))
+        return files
 
-    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Commit one snapshot that adds and removes the files, and stores the mark as properties of the table.
 
         ``mark`` is None if the rows of the table do not change.
@@ -181,28 +185,28 @@ class IcebergLakeTable:
                 if mark is not None:
                     transaction.set_properties(self._mark_properties(mark))
                 update = transaction.update_snapshot(snapshot_properties=summary)
-                with update.overwrite() if removed else update.merge_append() as snapshot:
-                    for file in self._data_files(added):
+                with update.overwrite() if removed_files else update.merge_append() as snapshot:
+                    for file in self._data_files(added_files):
                         snapshot.append_data_file(file)
-                    for gone in removed:
-                        snapshot.delete_data_file(gone.handle)
+                    for file in removed_files:
+                        snapshot.delete_data_file(file.handle)
         except (errors.CommitFailedException, errors.ValidationException) as error:
             raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
 
     def _mark(self) -> Mark:
-        found = json.loads(self._table.properties.get(_MARK, '{"number": 0, "ends": {}}'))
-        return Mark(found["number"], {int(partition): end for partition, end in found["ends"].items()})
+        fields = json.loads(self._table.properties.get(_MARK, '{"number": 0, "ends": {}}'))
+        return Mark(fields["number"], {int(partition): end for partition, end in fields["ends"].items()})
 
     def _mark_properties(self, mark: Mark) -> dict[str, str]:
         ends = {**self._mark().ends, **mark.ends}
-        made = {
+        properties = {
             _MARK: json.dumps({"number": mark.number, "ends": {str(name): end for name, end in sorted(ends.items())}})
         }
         if mark.quarantined:
-            made[_QUARANTINED] = json.dumps([mark.number, list(mark.quarantined)])
-        return made
+            properties[_QUARANTINED] = json.dumps([mark.number, list(mark.quarantined)])
+        return properties
 
-    def _data_files(self, added: Sequence[NewFile]) -> list[Any]:
+    def _data_files(self, added_files: Sequence[NewFile]) -> list[Any]:
         """Return the manifest entries of new files, with the statistics of their footers."""
         arrow, manifest = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.manifest")
         record = import_module("pyiceberg.typedef").Record
@@ -224,27 +228,27 @@ class IcebergLakeTable:
                     parquet_metadata=file.metadata(), stats_columns=plan, parquet_column_mapping=ids
                 ).to_serialized_dict(),
             )
-            for file in added
+            for file in added_files
         ]
 
-    def _filter(self, wanted: set[int | None]) -> Any:
-        """Return a pyiceberg predicate for the rows of the partitions ``wanted``, and of periods between them."""
-        made, by = import_module("pyiceberg.expressions"), self.layout.partition_by
-        if by == "none":
-            return made.AlwaysTrue()
-        found = [made.IsNull(TIMESTAMP)] if None in wanted else []
-        numbers = sorted(number for number in wanted if number is not None)
-        if by == BUCKETS:
-            found.append(made.In(BUCKET, numbers))
+    def _filter(self, periods: set[int | None]) -> Any:
+        """Return a pyiceberg predicate for the rows of the partitions ``periods``, and of periods between them."""
+        expressions, partition_by = import_module("pyiceberg.expressions"), self.layout.partition_by
+        if partition_by == "none":
+            return expressions.AlwaysTrue()
+        predicates = [expressions.IsNull(TIMESTAMP)] if None in periods else []
+        numbers = sorted(number for number in periods if number is not None)
+        if partition_by == BUCKETS:
+            predicates.append(expressions.In(BUCKET, numbers))
         elif numbers:
-            length = _PERIODS[by]
+            length = _PERIODS[partition_by]
             start, last = _EPOCH + numbers[0] * length, _EPOCH + (numbers[-1] * length + length - _MICROSECOND)
-            later = made.GreaterThanOrEqual(TIMESTAMP, start.isoformat())
-            found.append(made.And(later, made.LessThanOrEqual(TIMESTAMP, last.isoformat())))
-        return found[0] if len(found) == 1 else made.Or(*found)
+            lower_bound = expressions.GreaterThanOrEqual(TIMESTAMP, start.isoformat())
+            predicates.append(expressions.And(lower_bound, expressions.LessThanOrEqual(TIMESTAMP, last.isoformat())))
+        return predicates[0] if len(predicates) == 1 else expressions.Or(*predicates)
 
 
 def _number(value: Any) -> int | None:
     """Return the value of a partition, which may be a date, as a number."""
-    found: int | None = (value - _EPOCH.date()).days if hasattr(value, "toordinal") else value
-    return found
+    number: int | None = (value - _EPOCH.date()).days if hasattr(value, "toordinal") else value
+    return number

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stratalog.errors import ConfigError
 
-_PLAIN: Final[dict[str, Any]] = {
+_PRIMITIVES: Final[dict[str, Any]] = {
     "integer": pa.int64(),
     "number": pa.float64(),
     "boolean": pa.bool_(),
@@ -39,7 +39,7 @@ def _type(schema: Any, root: Any, references: tuple[str, ...], path: str) -> Any
         reference = str(schema["$ref"])
         if reference in references:
             raise ConfigError(f"{path} cannot be a column, because its JSON Schema contains itself")
-        return _type(_resolved(reference, root, path), root, (*references, reference), path)
+        return _type(_resolve_reference(reference, root, path), root, (*references, reference), path)
     for name in ("oneOf", "anyOf"):
         if name in schema:
             arms = [arm for arm in schema[name] if not (isinstance(arm, Mapping) and arm.get("type") == "null")]
@@ -57,32 +57,35 @@ def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tu
         if not fields:
             raise ConfigError(f"{path} cannot be a column, because its JSON Schema lists no properties")
         return pa.struct(
-            [pa.field(name, _type(found, root, references, f"{path}.{name}")) for name, found in fields.items()]
+            [
+                pa.field(name, _type(property_schema, root, references, f"{path}.{name}"))
+                for name, property_schema in fields.items()
+            ]
         )
     if kind == "string" and schema.get("format") == "date-time":
         return pa.timestamp("us", tz="UTC")
-    if kind not in _PLAIN:
+    if kind not in _PRIMITIVES:
         raise ConfigError(f"{path} has the type {kind!r} in its JSON Schema, which cannot be a column")
-    return _PLAIN[kind]
+    return _PRIMITIVES[kind]
 
 
 def _single(schema: Mapping[str, Any], path: str) -> str:
     """Return the only type of a schema besides null. Raise ConfigError if there are several or none."""
-    found = schema.get("type")
-    if found is None and "properties" in schema:
+    declared = schema.get("type")
+    if declared is None and "properties" in schema:
         return "object"
-    if found is None and all(isinstance(value, str) for value in schema.get("enum", [None])):
+    if declared is None and all(isinstance(value, str) for value in schema.get("enum", [None])):
         return "string"
-    kinds = [kind for kind in ([found] if isinstance(found, str) else found or []) if kind != "null"]
+    kinds = [kind for kind in ([declared] if isinstance(declared, str) else declared or []) if kind != "null"]
     if len(kinds) != 1:
         raise ConfigError(f"{path} cannot be a column, because it has {len(kinds)} types in its JSON Schema")
     return str(kinds[0])
 
 
-def _resolved(reference: str, root: Any, path: str) -> Any:
-    found = root
+def _resolve_reference(reference: str, root: Any, path: str) -> Any:
+    target = root
     for name in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(target, Mapping) or name not in target:
             raise ConfigError(f"{path} refers to {reference!r}, which is not in its JSON Schema")
-        found = found[name]
-    return found
+        target = target[name]
+    return target

@@ -20,7 +20,7 @@ _WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-_PLAIN: Final[dict[str, Any]] = {  # by the names of FieldDescriptor.TYPE_
+_PRIMITIVES: Final[dict[str, Any]] = {  # by the names of FieldDescriptor.TYPE_
     "DOUBLE": pa.float64(),
     "FLOAT": pa.float32(),
     "INT64": pa.int64(),
@@ -39,7 +39,7 @@ _PLAIN: Final[dict[str, Any]] = {  # by the names of FieldDescriptor.TYPE_
 _UNSIGNED: Final = frozenset({"UINT64", "FIXED64"})
 
 
-def compiled(text: str) -> bytes:
+def compile_proto(text: str) -> bytes:
     """Compile the text of a ``.proto`` file. Return a serialized ``FileDescriptorSet`` that includes its imports.
 
     Raises:
@@ -52,17 +52,23 @@ def compiled(text: str) -> bytes:
     package = Path(str(protoc.__file__)).parent
     with tempfile.TemporaryDirectory(prefix="stratalog-proto-") as folder:
         (Path(folder) / "value.proto").write_text(text, encoding="utf-8")
-        out = Path(folder) / "value.pb"
+        output = Path(folder) / "value.pb"
         include = [f"-I{folder}", f"-I{package / '_proto'}"]
-        failed = protoc.main(
-            ["protoc", *include, "--include_imports", f"--descriptor_set_out={out}", str(Path(folder) / "value.proto")]
+        exit_code = protoc.main(
+            [
+                "protoc",
+                *include,
+                "--include_imports",
+                f"--descriptor_set_out={output}",
+                str(Path(folder) / "value.proto"),
+            ]
         )
-        if failed:
+        if exit_code:
             raise ConfigError(
                 "protoc cannot compile the .proto schema; its messages are on the standard error. Pass a schema that "
                 "imports others as a serialized FileDescriptorSet"
             )
-        return out.read_bytes()
+        return output.read_bytes()
 
 
 class ProtobufValues:
@@ -95,17 +101,17 @@ class ProtobufValues:
         for file in files:
             pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
         package = f"{files[-1].package}." if files[-1].package else ""
-        found = pool.FindMessageTypeByName(package + files[-1].message_type[0].name)
+        descriptor = pool.FindMessageTypeByName(package + files[-1].message_type[0].name)
         self._indexed = indexed
-        self._new: Callable[[], Any] = import_module("google.protobuf.message_factory").GetMessageClass(found)
-        self._broken = import_module("google.protobuf.message").DecodeError
-        self.type, self._convert = self._struct(found, ())
+        self._new: Callable[[], Any] = import_module("google.protobuf.message_factory").GetMessageClass(descriptor)
+        self._decode_error = import_module("google.protobuf.message").DecodeError
+        self.type, self._convert = self._struct(descriptor, ())
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
-        return parse_rows(values, self._one, self.type)
+        return parse_rows(values, self._parse_value, self.type)
 
-    def _one(self, value: bytes) -> object:
+    def _parse_value(self, value: bytes) -> object:
         start = 0
         if self._indexed:
             if value[:1] == b"\0":  # the first message of the file; the usual case has a short form
@@ -118,52 +124,52 @@ class ProtobufValues:
         try:
             message.ParseFromString(value[start:])
             return self._convert(message)
-        except (self._broken, OverflowError, ValueError):
+        except (self._decode_error, OverflowError, ValueError):
             return None
 
-    def _struct(self, descriptor: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    def _struct(self, descriptor: Any, parents: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
         """Return the Arrow type of a message type, and the function that converts a message to a dict."""
-        if descriptor.full_name in above:
+        if descriptor.full_name in parents:
             raise ConfigError(f"Protobuf message {descriptor.full_name} cannot be a column, because it contains itself")
-        made = [(field, *self._field(field, (*above, descriptor.full_name))) for field in descriptor.fields]
-        converters = [(field.name, field.has_presence, convert) for field, _, convert in made]
+        fields = [(field, *self._field(field, (*parents, descriptor.full_name))) for field in descriptor.fields]
+        converters = [(field.name, field.has_presence, convert) for field, _, convert in fields]
 
-        def converted(message: Any) -> dict[str, Any]:
+        def convert_message(message: Any) -> dict[str, Any]:
             return {
                 name: None if presence and not message.HasField(name) else convert(getattr(message, name))
                 for name, presence, convert in converters
             }
 
-        return pa.struct([pa.field(field.name, kind) for field, kind, _ in made]), converted
+        return pa.struct([pa.field(field.name, kind) for field, kind, _ in fields]), convert_message
 
-    def _field(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    def _field(self, field: Any, parents: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             (key, to_key), (item, to_item) = (
-                self._single(entry.fields_by_name[name], above) for name in ("key", "value")
+                self._single(entry.fields_by_name[name], parents) for name in ("key", "value")
             )
-            return pa.map_(key, item), lambda found: [(to_key(name), to_item(found[name])) for name in found]
-        kind, convert = self._single(field, above)
+            return pa.map_(key, item), lambda entries: [(to_key(name), to_item(entries[name])) for name in entries]
+        kind, convert = self._single(field, parents)
         if field.is_repeated:
-            return pa.list_(kind), lambda found: [convert(each) for each in found]
+            return pa.list_(kind), lambda values: [convert(value) for value in values]
         return kind, convert
 
-    def _single(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    def _single(self, field: Any, parents: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
         message = field.message_type
         if message is not None and message.full_name == _TIMESTAMP:
-            return pa.timestamp("us", tz="UTC"), lambda found: found.seconds * 1_000_000 + found.nanos // 1_000
+            return pa.timestamp("us", tz="UTC"), lambda value: value.seconds * 1_000_000 + value.nanos // 1_000
         if message is not None and message.full_name in _WRAPPERS:
-            kind, convert = self._single(message.fields_by_name["value"], above)
-            return kind, lambda found: convert(found.value)
+            kind, convert = self._single(message.fields_by_name["value"], parents)
+            return kind, lambda value: convert(value.value)
         if message is not None:
-            return self._struct(message, above)
+            return self._struct(message, parents)
         if field.enum_type is not None:
             names = {value.number: value.name for value in field.enum_type.values}
-            return pa.string(), lambda found: names.get(found, str(found))
+            return pa.string(), lambda value: names.get(value, str(value))
         name = _type_name(field)
         if name in _UNSIGNED:
             return pa.decimal128(20, 0), Decimal
-        return _PLAIN[name], lambda found: found
+        return _PRIMITIVES[name], lambda value: value
 
 
 def _type_name(field: Any) -> str:

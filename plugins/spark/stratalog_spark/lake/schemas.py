@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from stratalog.errors import ConfigError
 from stratalog_spark.lake.json_schema import json_schema_fields
-from stratalog_spark.lake.protobuf import ProtobufValues, compiled
+from stratalog_spark.lake.protobuf import ProtobufValues, compile_proto
 from stratalog_spark.parquet.values import CONFLUENT_BYTES, AvroValues, JsonValues
 
 KINDS: Final = ("raw", "json", "avro", "protobuf")
@@ -44,22 +44,24 @@ class SchemaSet:
         if (kind == "raw") != (schemas is None):
             raise ConfigError("schema='raw' takes no schemas" if kind == "raw" else f"schema={kind!r} needs schemas")
         self.kind = kind
-        self._ask: Callable[[int], object] | None = None
-        self._known: dict[int | None, object] = {}
+        self._lookup: Callable[[int], object] | None = None
+        self._schemas_by_id: dict[int | None, object] = {}
         if callable(schemas):
-            self._ask = schemas
+            self._lookup = schemas
         elif isinstance(schemas, Mapping):
             if None in schemas and len(schemas) > 1:
                 raise ConfigError("schemas contains None, for values without prefix: it must be the only schema then")
             if not schemas:
                 raise ConfigError("schemas is empty")
-            self._known = {number: self._usable(schema, f"schema {number}") for number, schema in schemas.items()}
+            self._schemas_by_id = {
+                number: self._parse_schema(schema, f"schema {number}") for number, schema in schemas.items()
+            }
         elif schemas is not None:
-            self._ask = self._of_folder(Path(schemas))
+            self._lookup = self._read_folder(Path(schemas))
 
-    def known(self) -> dict[int | None, object]:
+    def loaded_schemas(self) -> dict[int | None, object]:
         """Return the schemas that were found so far, by id, in the form for ``parser_of``."""
-        return dict(self._known)
+        return dict(self._schemas_by_id)
 
     def find(self, ids: Iterable[int]) -> dict[int | None, object]:
         """Return the schemas of these ids, in the form for ``parser_of``. An id without a schema is left out.
@@ -68,19 +70,19 @@ class SchemaSet:
             ConfigError: a schema is not valid.
             PluginImportError: the library for the schemas is not installed.
         """
-        found: dict[int | None, object] = {}
+        schemas: dict[int | None, object] = {}
         for number in sorted(ids):
-            if number not in self._known and self._ask is not None:
+            if number not in self._schemas_by_id and self._lookup is not None:
                 try:
-                    schema = self._ask(number)
+                    schema = self._lookup(number)
                 except LookupError:
                     continue
-                self._known[number] = self._usable(schema, f"schema {number}")
-            if number in self._known:
-                found[number] = self._known[number]
-        return found
+                self._schemas_by_id[number] = self._parse_schema(schema, f"schema {number}")
+            if number in self._schemas_by_id:
+                schemas[number] = self._schemas_by_id[number]
+        return schemas
 
-    def _of_folder(self, folder: Path) -> Callable[[int], object]:
+    def _read_folder(self, folder: Path) -> Callable[[int], object]:
         if not folder.is_dir():
             raise ConfigError(f"the folder of schemas {folder} does not exist")
 
@@ -93,22 +95,22 @@ class SchemaSet:
 
         names = {file.stem for file in folder.iterdir() if file.suffix in _SUFFIXES[self.kind]}
         for number in sorted(int(name) for name in names if name.isdecimal()):
-            self._known[number] = self._usable(read(number), f"schema {number} in {folder}")
+            self._schemas_by_id[number] = self._parse_schema(read(number), f"schema {number} in {folder}")
         return read  # for files that appear later
 
-    def _usable(self, schema: object, name: str) -> object:
+    def _parse_schema(self, schema: object, name: str) -> object:
         """Return a schema as tasks get it: parsed JSON, or descriptors of Protobuf."""
         try:
             if self.kind == "protobuf":
-                made: object = compiled(schema) if isinstance(schema, str) else schema
+                parsed: object = compile_proto(schema) if isinstance(schema, str) else schema
             else:
-                made = json.loads(schema) if isinstance(schema, str | bytes) else schema
-            parser_of(self.kind, made, prefixed=False)
+                parsed = json.loads(schema) if isinstance(schema, str | bytes) else schema
+            parser_of(self.kind, parsed, prefixed=False)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
         except ValueError as error:
             raise ConfigError(f"{name} is not valid JSON: {error}") from None
-        return made
+        return parsed
 
 
 def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:

@@ -45,5 +45,5 @@ class SplitStreamReader(stream_reader_class()):  # type: ignore[misc]  # depends
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         assert isinstance(partition, SplitPartition)  # from ``partitions``
-        made: Any = pa.RecordBatch.from_pydict({"split": [partition.value]})
-        yield made
+        batch: Any = pa.RecordBatch.from_pydict({"split": [partition.value]})
+        yield batch

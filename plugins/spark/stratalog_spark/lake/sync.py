@@ -18,7 +18,7 @@ from stratalog_spark.lake.table import BUCKETS, PERIODS, Layout, TableTarget
 from stratalog_spark.options.read_options import EARLIEST, Options
 from stratalog_spark.tasks.messages import SPLIT
 
-_OWN: Final = ("path", "subscribe", "subscribepattern", "assign", "columns", "includeheaders")
+_RESERVED: Final = ("path", "subscribe", "subscribepattern", "assign", "columns", "includeheaders")
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -87,45 +87,45 @@ def sync(
         raise ConfigError(f"partition_by={partition_by!r} is not one of {', '.join(PERIODS)}")
     if buckets < 1:
         raise ConfigError("buckets must be 1 or more")
-    given = {"isolation": "read_committed", "startingoffsets": "earliest"}
-    given |= {name.lower(): value for name, value in (options or {}).items()}
-    reserved = sorted(set(given).intersection(_OWN)) + (
-        ["corruptBatches"] if given.get("corruptbatches") == "columns" else []
+    source_options = {"isolation": "read_committed", "startingoffsets": "earliest"}
+    source_options |= {name.lower(): value for name, value in (options or {}).items()}
+    reserved = sorted(set(source_options).intersection(_RESERVED)) + (
+        ["corruptBatches"] if source_options.get("corruptbatches") == "columns" else []
     )
     if reserved:
         raise ConfigError(f"option {reserved[0]} is set by sync: leave it out")
-    given |= {"path": path, "subscribe": topic}
-    read = Options(given, streaming=True)
-    with read.source.open(peek=True) as reader:
+    source_options |= {"path": path, "subscribe": topic}
+    read_options = Options(source_options, streaming=True)
+    with read_options.source.open(peek=True) as reader:
         names = sorted(name for name in reader.partitions() if name.topic == topic)
         if not names:
             raise UnknownTopicError(f"topic {topic} does not exist in {reader.location}")
         topic_id = topic_id_text(reader.log(*names[0]).topic_id)
-    by, count = (BUCKETS, buckets) if upsert else (partition_by, 0)
+    partitioning, count = (BUCKETS, buckets) if upsert else (partition_by, 0)
     syncer = Syncer(
-        read,
+        read_options,
         table,
         quarantine or table.quarantine(),
-        Layout(topic, topic_id, schema, by, count),
+        Layout(topic, topic_id, schema, partitioning, count),
         SchemaSet(schema, schemas),
         maintenance or Maintenance(),
     )
     ends = syncer.prepare(name.partition for name in names)
     if ends:
-        given = {name: value for name, value in given.items() if name not in _STARTS}
-        given["startingoffsets"] = _starts(names, ends)
-    return _started(spark, given, syncer, checkpoint, trigger or {"availableNow": True})
+        source_options = {name: value for name, value in source_options.items() if name not in _STARTS}
+        source_options["startingoffsets"] = _starts(names, ends)
+    return _start_query(spark, source_options, syncer, checkpoint, trigger or {"availableNow": True})
 
 
-def _started(
-    spark: SparkSession, given: Mapping[str, str], syncer: Syncer, checkpoint: str, trigger: Mapping[str, Any]
+def _start_query(
+    spark: SparkSession, source_options: Mapping[str, str], syncer: Syncer, checkpoint: str, trigger: Mapping[str, Any]
 ) -> StreamingQuery:
     def write(frame: DataFrame, _: int) -> None:
         texts = frame.toArrow()["split"].to_pylist()
         syncer.apply(frame.sparkSession, [SPLIT.unpack(str(text)) for text in texts])
 
     spark.dataSource.register(SplitSource)
-    rows = spark.readStream.format(SplitSource.name()).options(**given).load()
+    rows = spark.readStream.format(SplitSource.name()).options(**source_options).load()
     return (
         rows.writeStream.foreachBatch(write)
         .option("checkpointLocation", checkpoint)

@@ -12,7 +12,13 @@ from pyspark.sql import SparkSession
 
 from stratalog.errors import ConfigError
 from stratalog.reading import Piece, Split
-from stratalog_spark.lake.columns import quarantine_columns, raw_columns, record_columns, value_columns, with_added
+from stratalog_spark.lake.columns import (
+    add_missing_columns,
+    quarantine_columns,
+    raw_columns,
+    record_columns,
+    value_columns,
+)
 from stratalog_spark.lake.schemas import SchemaSet, parser_of
 from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, NewFile, TableConflictError, TableTarget
 from stratalog_spark.lake.tasks import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
@@ -39,7 +45,7 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _BatchFiles:
     """Files of one micro-batch before their commit. ``temporary`` names files that are deleted after the commit.
 
     ``files`` are new data files, which replace ``replaced``. ``bad`` are new files for the quarantine. ``rows`` is the
@@ -88,14 +94,16 @@ class Syncer:
         """
         table, quarantine = self.target.open_table(), self.quarantine.open_table()
         if not table.exists:
-            known = self._columns(record_columns(bucketed=bool(self.layout.buckets)), self.schemas.known())
-            table.create(self.layout, known)
+            columns = self._add_schema_columns(
+                record_columns(bucketed=bool(self.layout.buckets)), self.schemas.loaded_schemas()
+            )
+            table.create(self.layout, columns)
         self._check(table, self.layout)
-        self._fit(table, self.schemas.known())
-        wanted = Layout(self.layout.topic, self.layout.topic_id, "quarantine", "none")
+        self._fit(table, self.schemas.loaded_schemas())
+        quarantine_layout = Layout(self.layout.topic, self.layout.topic_id, "quarantine", "none")
         if not quarantine.exists:
-            quarantine.create(wanted, quarantine_columns())
-        self._check(quarantine, wanted)
+            quarantine.create(quarantine_layout, quarantine_columns())
+        self._check(quarantine, quarantine_layout)
         return table.ends(partitions)
 
     def apply(self, spark: SparkSession, splits: Sequence[Split]) -> int:
@@ -112,57 +120,58 @@ class Syncer:
         """
         table = self.target.open_table()
         self._add_quarantined(table)
-        wanted = self._missing(table, splits)
-        if not wanted:
+        missing_splits = self._find_missing(table, splits)
+        if not missing_splits:
             return 0
-        written = self._write(spark, table, wanted)
+        batch_files = self._write(spark, table, missing_splits)
         ends: dict[int, int] = {}
-        for piece in _pieces(wanted):
+        for piece in _pieces(missing_splits):
             ends[piece.log.partition] = max(ends.get(piece.log.partition, 0), piece.end)
-        mark = Mark(table.number + 1, ends, [file.name for file in written.bad])
-        table.commit(written.files, written.replaced, mark)
-        self._add_quarantined(table, written.bad)
-        table.files.remove(written.temporary)
-        self._maintain(spark, table, {file.period for file in written.files})
-        return written.rows
+        mark = Mark(table.number + 1, ends, [file.name for file in batch_files.bad])
+        table.commit(batch_files.files, batch_files.replaced, mark)
+        self._add_quarantined(table, batch_files.bad)
+        table.files.remove(batch_files.temporary)
+        self._maintain(spark, table, {file.period for file in batch_files.files})
+        return batch_files.rows
 
-    def _check(self, table: LakeTable, wanted: Layout) -> None:
-        found = table.layout
-        if found.topic == wanted.topic and found.topic_id != wanted.topic_id:
+    def _check(self, table: LakeTable, layout: Layout) -> None:
+        existing = table.layout
+        if existing.topic == layout.topic and existing.topic_id != layout.topic_id:
             raise ConfigError(
-                f"topic {found.topic} was deleted and created again after {table.name} was created: name another table"
+                f"topic {existing.topic} was deleted and created again after {table.name} was created: name another "
+                "table"
             )
         for name in ("topic", "schema", "partition_by", "buckets"):
-            if getattr(found, name) != getattr(wanted, name):
+            if getattr(existing, name) != getattr(layout, name):
                 raise ConfigError(
-                    f"{table.name} was created with {name}={getattr(found, name)!r}, not {getattr(wanted, name)!r}: use "
-                    "the same value, or name another table"
+                    f"{table.name} was created with {name}={getattr(existing, name)!r}, not {getattr(layout, name)!r}: "
+                    "use the same value, or name another table"
                 )
 
-    def _columns(self, columns: Any, schemas: Mapping[int | None, object]) -> Any:
+    def _add_schema_columns(self, columns: Any, schemas: Mapping[int | None, object]) -> Any:
         """Return ``columns`` with the missing columns of the schemas added, in the order of the schemas' ids."""
         if self.layout.schema == "raw":
-            return with_added(columns, raw_columns(), "the column 'value'")
+            return add_missing_columns(columns, raw_columns(), "the column 'value'")
         for number in sorted(schemas, key=lambda number: -1 if number is None else number):
             kind = parser_of(self.layout.schema, schemas[number], prefixed=number is not None).type
             name = "the schema" if number is None else f"the schema with the id {number}"
-            columns = with_added(columns, value_columns(kind), name)
+            columns = add_missing_columns(columns, value_columns(kind), name)
         return columns
 
     def _fit(self, table: LakeTable, schemas: Mapping[int | None, object]) -> None:
         """Add the columns that the schemas need and the table does not have."""
-        held = table.columns
-        wanted = self._columns(held, schemas)
-        if wanted != held:
-            table.add_columns(wanted)
+        current = table.columns
+        needed = self._add_schema_columns(current, schemas)
+        if needed != current:
+            table.add_columns(needed)
 
-    def _missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
+    def _find_missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
         """Return the splits without the table's offsets.
 
         Raise ConfigError if the topic was created again, and CorruptBatchError if a log is damaged at its end.
         """
         ends = table.ends({piece.log.partition for piece in _pieces(splits)})
-        found = []
+        missing = []
         for split in splits:
             pieces = []
             for piece in split.pieces:
@@ -177,12 +186,12 @@ class Syncer:
                 if start < piece.end:
                     pieces.append(piece._replace(start=start))
             if pieces:
-                found.append(replace(split, pieces=tuple(pieces)))
-        return found
+                missing.append(replace(split, pieces=tuple(pieces)))
+        return missing
 
-    def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _Written:
+    def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _BatchFiles:
         """Run the tasks, and return the files that they wrote. Run them again if they find ids of unknown schemas."""
-        schemas, missing = self.schemas.known(), set[int]()
+        schemas, missing = self.schemas.loaded_schemas(), set[int]()
         parts: list[Sorted] | None = None
         while True:
             self._fit(table, schemas)
@@ -190,22 +199,26 @@ class Syncer:
             if self.layout.buckets:
                 if parts is None:
                     parts = run_tasks(spark, splits, work.sort, task=SPLIT, result=SORTED)
-                live = {file.name: file for file in table.live({number for part in parts for number in part.buckets})}
-                done = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=BUCKET_TASK, result=DONE)
+                live = {
+                    file.name: file for file in table.live_files({number for part in parts for number in part.buckets})
+                }
+                results = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=BUCKET_TASK, result=DONE)
             else:
-                done = run_tasks(spark, splits, work.append, task=SPLIT, result=DONE)
-            files, bad = ([file for each in done for file in getattr(each, name)] for name in ("files", "bad"))
-            unknown = {number for each in done for number in each.unknown}
+                results = run_tasks(spark, splits, work.append, task=SPLIT, result=DONE)
+            files, bad_files = (
+                [file for result in results for file in getattr(result, name)] for name in ("files", "bad")
+            )
+            unknown = {number for result in results for number in result.unknown}
             if not unknown:
-                replaced = [live[name] for each in done for name in each.removed]
-                bad += [file for part in parts or () for file in part.bad]
+                replaced = [live[name] for result in results for name in result.removed]
+                bad_files += [file for part in parts or () for file in part.bad]
                 temporary = [part.name for part in parts or () if part.name]
-                return _Written(files, replaced, bad, temporary, sum(each.rows for each in done))
+                return _BatchFiles(files, replaced, bad_files, temporary, sum(result.rows for result in results))
             table.files.remove(file.name for file in files)
-            work.bad_files.remove(file.name for file in bad)
-            found = self.schemas.find(unknown)
-            schemas = {**schemas, **found}
-            missing |= unknown - set(found)
+            work.bad_files.remove(file.name for file in bad_files)
+            new_schemas = self.schemas.find(unknown)
+            schemas = {**schemas, **new_schemas}
+            missing |= unknown - set(new_schemas)
 
     def _work(self, table: LakeTable, schemas: Mapping[int | None, object], missing: frozenset[int]) -> Work:
         quarantine, records = self.quarantine.open_table(), set(record_columns(bucketed=True).names)
@@ -232,40 +245,42 @@ class Syncer:
         if files is not None and not files:
             return
         quarantine = self.quarantine.open_table()
-        number, names = table.quarantined(quarantine.number)
+        number, names = table.find_quarantined(quarantine.number)
         if number:
-            found = files or [NewFile.stored(quarantine.files, name) for name in names]
-            quarantine.commit(found, (), Mark(number, {}))
+            new_files = files or [NewFile.read_stored(quarantine.files, name) for name in names]
+            quarantine.commit(new_files, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
         """Rewrite small files of some partitions of the table, within the limits of ``Maintenance``.
 
         If a task or the commit fails, a warning is logged, the table is unchanged, and a later micro-batch retries.
         """
-        limits, room = self.maintenance, self.maintenance.max_bytes
+        limits, remaining_bytes = self.maintenance, self.maintenance.max_bytes
         if not limits.small_files:
             return
-        small = [file for file in table.live(periods) if 2 * file.size_bytes < limits.file_bytes]
-        tasks, gone = list[Rewrite](), list[LiveFile]()
-        for period, files in groupby(sorted(small, key=_place), key=lambda file: file.period):
-            found = list(files)
-            if len(found) < max(limits.small_files, 2):
+        small = [file for file in table.live_files(periods) if 2 * file.size_bytes < limits.file_bytes]
+        tasks, old_files = list[Rewrite](), list[LiveFile]()
+        for period, files in groupby(sorted(small, key=_sort_key), key=lambda file: file.period):
+            period_files = list(files)
+            if len(period_files) < max(limits.small_files, 2):
                 continue
-            for group in group_by_size(found, lambda file: file.size_bytes, limits.file_bytes):
+            for group in group_by_size(period_files, lambda file: file.size_bytes, limits.file_bytes):
                 size = sum(file.size_bytes for file in group)
-                if len(group) > 1 and size <= room:
-                    room -= size
+                if len(group) > 1 and size <= remaining_bytes:
+                    remaining_bytes -= size
                     tasks.append(Rewrite(period, [file.name for file in group]))
-                    gone += group
+                    old_files += group
         if not tasks:
             return
         try:
-            done = run_tasks(spark, tasks, self._work(table, {}, frozenset()).rewrite, task=REWRITE_TASK, result=DONE)
-            made = [file for each in done for file in each.files]
+            results = run_tasks(
+                spark, tasks, self._work(table, {}, frozenset()).rewrite, task=REWRITE_TASK, result=DONE
+            )
+            new_files = [file for result in results for file in result.files]
             try:
-                table.commit(made, gone, None)
+                table.commit(new_files, old_files, None)
             except TableConflictError:
-                table.files.remove(file.name for file in made)
+                table.files.remove(file.name for file in new_files)
                 raise
         except (TableConflictError, SparkJobError) as error:
             _LOGGER.warning("small files of %s are not rewritten: %s", table.name, error)
@@ -277,17 +292,20 @@ def _pieces(splits: Iterable[Split]) -> Iterable[Piece]:
 
 def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
     """Return one task for each bucket with new records, which merges these records and the live files of the bucket."""
-    places: dict[int, list[tuple[str, int]]] = {}
+    parts_by_bucket: dict[int, list[tuple[str, int]]] = {}
     for part in parts:
         for number, bucket in enumerate(part.buckets):
-            places.setdefault(bucket, []).append((part.name, number))
-    files: dict[int | None, list[str]] = {}
+            parts_by_bucket.setdefault(bucket, []).append((part.name, number))
+    files_by_bucket: dict[int | None, list[str]] = {}
     for file in live:
-        files.setdefault(file.period, []).append(file.name)
-    return [Bucket(number, found, files.get(number, [])) for number, found in sorted(places.items())]
+        files_by_bucket.setdefault(file.period, []).append(file.name)
+    return [
+        Bucket(number, bucket_parts, files_by_bucket.get(number, []))
+        for number, bucket_parts in sorted(parts_by_bucket.items())
+    ]
 
 
-def _place(file: LiveFile) -> tuple[int, str]:
+def _sort_key(file: LiveFile) -> tuple[int, str]:
     return (-1 if file.period is None else file.period, file.name)
 
 

@@ -79,19 +79,19 @@ class NewFile:
     footer: bytes
 
     @classmethod
-    def of(cls, written: WrittenFile, period: int | None) -> NewFile:
+    def from_written(cls, file: WrittenFile, period: int | None) -> NewFile:
         """Return the description of a file that this task wrote."""
         body = io.BytesIO()
-        written.footer.write_metadata_file(body)
-        return cls(written.name, written.rows, written.size_bytes, period, body.getvalue())
+        file.footer.write_metadata_file(body)
+        return cls(file.name, file.rows, file.size_bytes, period, body.getvalue())
 
     @classmethod
-    def stored(cls, files: FileStore, name: str) -> NewFile:
+    def read_stored(cls, files: FileStore, name: str) -> NewFile:
         """Return the description of a file that an earlier run wrote for a table without partitions."""
-        with files.open(name) as opened:
-            size_bytes = opened.seek(0, io.SEEK_END) or opened.tell()
-            footer = pq.read_metadata(opened)
-        return cls.of(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
+        with files.open(name) as stream:
+            size_bytes = stream.seek(0, io.SEEK_END) or stream.tell()
+            footer = pq.read_metadata(stream)
+        return cls.from_written(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
 
     def metadata(self) -> Any:
         """Return the footer as a ``pyarrow.parquet.FileMetaData``."""
@@ -187,21 +187,21 @@ class LakeTable(Protocol):
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
 
-    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+    def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
         """Return the number of the last commit that had bad records, and the names of the files with these records.
 
         Return (0, ()) if there is no such commit after the commit ``after``.
         """
 
-    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+    def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
         """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
 
-    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Add and remove files by one commit, which also stores the mark.
 
         Args:
-            added: files to add.
-            removed: files to remove.
+            added_files: files to add.
+            removed_files: files to remove.
             mark: new position of the stream; None if the commit does not change the rows of the table.
 
         Raises:

@@ -127,43 +127,46 @@ class Work:
     def append(self, split: Split) -> Done:
         """Write the records of a split to data files, and records that cannot be parsed to files of the quarantine."""
         decoder, unknown = self._decoder(), set[int]()
-        with self._good(_FOLDER[self.layout.partition_by]) as good, self._bad() as bad:
+        with (
+            self._open_data_files(_FOLDER[self.layout.partition_by]) as data_files,
+            self._open_bad_files() as bad_files,
+        ):
             for batch in self._read(split):
                 decoded = decoder.decode(clear_invalid_times(batch))
                 unknown.update(decoded.unknown)
-                bad.add(decoded.bad)
-                good.add(decoded.rows)
-            return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows)
+                bad_files.add(decoded.bad)
+                data_files.add(decoded.rows)
+            return Done(data_files.finish(), bad_files.finish(), [], sorted(unknown), data_files.rows)
 
     def sort(self, split: Split) -> Sorted:
         """Write the latest record of each key and partition of a split to a temporary file for ``merge``.
 
         The file has one record batch per bucket. Records without a key are written to files of the quarantine.
         """
-        decoder, held, size = self._decoder(), list[Any](), 0
-        with self._bad() as bad:
+        decoder, tables, size = self._decoder(), list[Any](), 0
+        with self._open_bad_files() as bad_files:
             for batch in self._read(split):
                 keyless = clear_invalid_times(batch.filter(batch.column("key").is_null()))
-                bad.add(decoder.refused(keyless, [NO_KEY] * keyless.num_rows))
-                held.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
-                size += held[-1].nbytes
+                bad_files.add(decoder.quarantine_rows(keyless, [NO_KEY] * keyless.num_rows))
+                tables.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
+                size += tables[-1].nbytes
                 if size > _HELD_BYTES:
-                    held = [latest(pa.concat_tables(held), each_partition=True)]
-                    size = held[0].nbytes
-            refused = bad.finish()
-        rows = latest(pa.concat_tables(held), each_partition=True) if held else None
+                    tables = [latest(pa.concat_tables(tables), each_partition=True)]
+                    size = tables[0].nbytes
+            quarantined = bad_files.finish()
+        rows = latest(pa.concat_tables(tables), each_partition=True) if tables else None
         if rows is None or not rows.num_rows:
-            return Sorted("", [], refused)
+            return Sorted("", [], quarantined)
         rows = rows.append_column(BUCKET, buckets_of(rows["key"], self.layout.buckets))
         numbers = sorted(pc.unique(rows[BUCKET]).to_pylist())
         name = f"{TEMPORARY}/{uuid4().hex}.arrow"
         with tempfile.TemporaryDirectory(prefix="stratalog-sync-") as folder:
             local = str(Path(folder) / "sorted.arrow")
-            with pa.OSFile(local, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
+            with pa.OSFile(local, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
                 for number in numbers:
-                    out.write_batch(_one_batch(rows.filter(pc.equal(rows[BUCKET], number))))
+                    writer.write_batch(_combine_batches(rows.filter(pc.equal(rows[BUCKET], number))))
             self.files.put(local, name)
-        return Sorted(name, numbers, refused)
+        return Sorted(name, numbers, quarantined)
 
     def merge(self, bucket: Bucket) -> Done:
         """Add the latest record of each key to a bucket, and rewrite the data files that contain earlier records.
@@ -172,33 +175,33 @@ class Work:
         """
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
-        decoded = self._decoder().decode(clear_invalid_times(_one_batch(rows)))
+        decoded = self._decoder().decode(clear_invalid_times(_combine_batches(rows)))
         if decoded.unknown:
             return Done([], [], [], sorted(decoded.unknown), 0)
-        replaced = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
+        changed_keys = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
         tombstones = rows.filter(rows["value"].is_null())["key"].combine_chunks()
-        present = decoded.rows.filter(pc.invert(pc.is_in(decoded.rows[KEY], value_set=tombstones)))
+        new_rows = decoded.rows.filter(pc.invert(pc.is_in(decoded.rows[KEY], value_set=tombstones)))
         removed = list[str]()
-        with self._good("none", bucket.number) as good, self._bad() as bad:
-            bad.add(decoded.bad)
+        with self._open_data_files("none", bucket.number) as data_files, self._open_bad_files() as bad_files:
+            bad_files.add(decoded.bad)
             for name in bucket.data:
-                with self.files.open(name) as opened:
-                    file = pq.ParquetFile(opened)
-                    if pc.any(pc.is_in(file.read(columns=[KEY])[KEY], value_set=replaced)).as_py():
+                with self.files.open(name) as stream:
+                    file = pq.ParquetFile(stream)
+                    if pc.any(pc.is_in(file.read(columns=[KEY])[KEY], value_set=changed_keys)).as_py():
                         removed.append(name)
                         for batch in file.iter_batches():
-                            good.add(batch.filter(pc.invert(pc.is_in(batch.column(KEY), value_set=replaced))))
-            good.add(present)
-            return Done(good.finish(), bad.finish(), removed, [], present.num_rows)
+                            data_files.add(batch.filter(pc.invert(pc.is_in(batch.column(KEY), value_set=changed_keys))))
+            data_files.add(new_rows)
+            return Done(data_files.finish(), bad_files.finish(), removed, [], new_rows.num_rows)
 
     def rewrite(self, small: Rewrite) -> Done:
         """Write the rows of several small data files to one new file, which replaces them after its commit."""
-        with self._good("none", small.period) as good:
+        with self._open_data_files("none", small.period) as data_files:
             for name in small.names:
-                with self.files.open(name) as opened:
-                    for batch in pq.ParquetFile(opened).iter_batches():
-                        good.add(batch)
-            return Done(good.finish(), [], list(small.names), [], 0)
+                with self.files.open(name) as stream:
+                    for batch in pq.ParquetFile(stream).iter_batches():
+                        data_files.add(batch)
+            return Done(data_files.finish(), [], list(small.names), [], 0)
 
     def _read(self, split: Split) -> Iterator[Any]:
         batches = read_split(self.options, READ, split)
@@ -208,24 +211,26 @@ class Work:
         layout = self.layout
         return Decoder(layout.topic, layout.schema, self.schemas, self.missing, self.columns)
 
-    def _good(self, partition_by: str, period: int | None = 0) -> _Files:
+    def _open_data_files(self, partition_by: str, period: int | None = 0) -> _Files:
         """Return a writer of data files: one file for each ``date`` or ``hour`` of the rows.
 
         If ``partition_by`` is ``none``, the writer creates one file for the table's partition ``period``.
         """
-        by = _FOLDER[self.layout.partition_by]
+        folder_period = _FOLDER[self.layout.partition_by]
 
-        def place(found: int | None) -> int | None:
-            return period if partition_by == "none" else found
+        def table_period(file_period: int | None) -> int | None:
+            return period if partition_by == "none" else file_period
 
-        def name(found: int | None) -> str:
-            folders = [f"{PREFIX}{key}={value}" for key, value in period_folders(place(found), by)]
+        def name(file_period: int | None) -> str:
+            folders = [
+                f"{PREFIX}{key}={value}" for key, value in period_folders(table_period(file_period), folder_period)
+            ]
             return "/".join([*folders, uuid4().hex])
 
         writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET)
-        return _Files(writer, self.file_schema, {BUCKET: period}, place)
+        return _Files(writer, self.file_schema, {BUCKET: period}, table_period)
 
-    def _bad(self) -> _Files:
+    def _open_bad_files(self) -> _Files:
         writer = PeriodWriter(
             self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
         )
@@ -275,7 +280,7 @@ class _Files:
 
     def finish(self) -> list[NewFile]:
         """Complete the files, and return their descriptions."""
-        return [NewFile.of(file, self._period(file.period)) for file in self._writer.finish()]
+        return [NewFile.from_written(file, self._period(file.period)) for file in self._writer.finish()]
 
 
 def latest(rows: Any, *, each_partition: bool) -> Any:
@@ -291,9 +296,9 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
         keys, order = ["key", "partition"], np.lexsort((rows["offset"].to_numpy(), partitions))
     else:
         keys, order = ["key"], np.lexsort((partitions, rows["timestamp"].cast("int64").fill_null(_NO_TIME).to_numpy()))
-    found = rows.take(pa.array(order))
-    numbered = found.select(keys).append_column("row", pa.array(range(found.num_rows), pa.int64()))
-    return found.take(numbered.group_by(keys).aggregate([("row", "max")])["row_max"])
+    ordered = rows.take(pa.array(order))
+    numbered = ordered.select(keys).append_column("row", pa.array(range(ordered.num_rows), pa.int64()))
+    return ordered.take(numbered.group_by(keys).aggregate([("row", "max")])["row_max"])
 
 
 def buckets_of(keys: Any, buckets: int) -> Any:
@@ -301,11 +306,11 @@ def buckets_of(keys: Any, buckets: int) -> Any:
     return pa.array((murmur2(keys.combine_chunks()) & 0x7FFFFFFF) % buckets, pa.int32())
 
 
-def _one_batch(rows: Any) -> Any:
+def _combine_batches(rows: Any) -> Any:
     """Return a table as one ``pyarrow.RecordBatch``."""
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
 
 
 def _batch_of(files: FileStore, name: str, number: int) -> Any:
-    with files.open(name) as opened:
-        return pa.ipc.open_file(opened).get_batch(number)
+    with files.open(name) as stream:
+        return pa.ipc.open_file(stream).get_batch(number)

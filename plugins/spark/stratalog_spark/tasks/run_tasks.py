@@ -116,8 +116,8 @@ def run_tasks(
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        SparkJobError: a task failed permanently.
-        MessageError: a task or a result is not of the type of its message kind.
+        SparkJobError: a task failed permanently, for example because its result is not of the type of ``result``.
+        MessageError: an item of ``tasks`` is not of the type of ``task``.
     """
     if not tasks:
         return []
