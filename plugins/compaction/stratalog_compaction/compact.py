@@ -90,8 +90,8 @@ class CompactPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that drops a record if the dirty range has a later record with its key."""
-        drawn = self._chance.randbytes(SECRET_BYTES)
-        return LatestWins(job, job.secret or drawn)
+        random_secret = self._chance.randbytes(SECRET_BYTES)
+        return LatestWins(job, job.secret or random_secret)
 
 
 class LatestWins(RecordFilter):
@@ -101,10 +101,10 @@ class LatestWins(RecordFilter):
 
     def __init__(self, job: RewriteJob, secret: bytes) -> None:
         self._usable = int(job.memory_bytes // SLOT_BYTES * job.load_factor)
-        marked = _marked(job, self._usable)
-        allowed = (job.memory_bytes - mark_bytes(marked)) // SLOT_BYTES
-        wanted = int((job.end - job.dirty_start) / job.load_factor) + 2  # for at most one key per dirty offset
-        slots = max(min(allowed, wanted), 2)
+        marked = _choose_marked_offsets(job, self._usable)
+        max_slots = (job.memory_bytes - mark_bytes(marked)) // SLOT_BYTES
+        needed_slots = int((job.end - job.dirty_start) / job.load_factor) + 2  # for at most one key per dirty offset
+        slots = max(min(max_slots, needed_slots), 2)
         usable = min(max(self._usable, 1), slots - 1)
         self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret), marked=marked)
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
@@ -137,7 +137,7 @@ class LatestWins(RecordFilter):
         return len(self._map) / self._usable if self._usable else 1.0
 
 
-def _marked(job: RewriteJob, usable: int) -> range:
+def _choose_marked_offsets(job: RewriteJob, usable: int) -> range:
     """Return the offsets for which the key map keeps a bit; empty if the bits would use memory that slots need."""
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)
@@ -155,22 +155,24 @@ def plan_compaction(log: LogSummary, rules: Sequence[Rule], config: TopicConfig,
     """
     actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
     start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
-    left = [segment for segment in log.segments if segment.base_offset >= start]
-    return [*actions, *_plan_left(log, left, config, now_ms)]
+    remaining = [segment for segment in log.segments if segment.base_offset >= start]
+    return [*actions, *_plan_segments(log, remaining, config, now_ms)]
 
 
-def _plan_left(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
-    """Yield a Rewrite or Keep for each range of ``left``, the segments that are not deleted."""
-    if not left or left[-1].end_offset == left[0].base_offset:
+def _plan_segments(
+    log: LogSummary, segments: Sequence[SegmentSummary], config: TopicConfig, now_ms: int
+) -> Iterator[Action]:
+    """Yield a Rewrite or Keep for each range of ``segments``, which the plan does not delete."""
+    if not segments or segments[-1].end_offset == segments[0].base_offset:
         return
-    tiered = [segment for segment in left if segment.is_remote]
+    tiered = [segment for segment in segments if segment.is_remote]
     if tiered:
         end = Limit(tiered[-1].end_offset, "the end of the tier")
-        yield from _plan_part(log, tiered, end, checked(log, log.tier_dirty_start), config, now_ms)
-    own = [segment for segment in left if not segment.is_remote]
-    if own and own[-1].end_offset > own[0].base_offset:
-        active = Limit(own[-1].base_offset, "the active segment")
-        yield from _plan_part(log, own, active, checked(log, log.dirty_start), config, now_ms)
+        yield from _plan_part(log, tiered, end, check_checkpoint(log, log.tier_dirty_start), config, now_ms)
+    local = [segment for segment in segments if not segment.is_remote]
+    if local and local[-1].end_offset > local[0].base_offset:
+        active = Limit(local[-1].base_offset, "the active segment")
+        yield from _plan_part(log, local, active, check_checkpoint(log, log.dirty_start), config, now_ms)
 
 
 def _plan_part(
@@ -217,16 +219,16 @@ def find_dirty_range(
     compacted yet.
     """
     dirty_start = max(checkpoint, part[0].base_offset)
-    whole = [segment for segment in part if not segment.is_active]
-    dirty = [segment for segment in whole if segment.end_offset > dirty_start]
+    closed_segments = [segment for segment in part if not segment.is_active]
+    dirty = [segment for segment in closed_segments if segment.end_offset > dirty_start]
     bounds = [closed, Limit(log.offsets.last_stable, f"above the last stable offset {log.offsets.last_stable}")]
     lag_ms = config.min_compaction_lag_ms
-    young = next((found for found in dirty if lag_ms > 0 and found.age_from_ms > now_ms - lag_ms), None)
+    young = next((segment for segment in dirty if lag_ms > 0 and segment.age_from_ms > now_ms - lag_ms), None)
     if young is not None:
         bounds.append(Limit(young.base_offset, f"younger than min.compaction.lag.ms={lag_ms}"))
     first = min(bounds, key=lambda bound: bound.offset)
     limit = max(first.offset, dirty_start)
-    end = next((found.base_offset for found in whole if found.end_offset > limit), closed.offset)
+    end = next((segment.base_offset for segment in closed_segments if segment.end_offset > limit), closed.offset)
     latest_ms = now_ms - config.max_compaction_lag_ms
     return DirtyRange(
         start=part[0].base_offset,
@@ -239,7 +241,11 @@ def find_dirty_range(
     )
 
 
-def checked(log: LogSummary, found: int | None) -> int:
-    """Return a checkpoint's offset ``found``; the log start if it is None or not in [log start, log end]."""
+def check_checkpoint(log: LogSummary, checkpoint: int | None) -> int:
+    """Return the offset ``checkpoint``; the log start if it is None or not in [log start, log end]."""
     offsets = log.offsets
-    return found if found is not None and offsets.log_start <= found <= offsets.log_end else offsets.log_start
+    return (
+        checkpoint
+        if checkpoint is not None and offsets.log_start <= checkpoint <= offsets.log_end
+        else offsets.log_start
+    )

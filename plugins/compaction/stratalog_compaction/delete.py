@@ -11,12 +11,12 @@ from typing import Final
 
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary, TopicConfig
 
-Why = Callable[[SegmentSummary], str]
+ReasonFunction = Callable[[SegmentSummary], str]
 """Function that returns the reason to delete a segment, or "" to keep it. It is called for the oldest segment first, up to
 the first segment that it keeps.
 """
 
-Rule = Callable[[Sequence[SegmentSummary]], Why]
+Rule = Callable[[Sequence[SegmentSummary]], ReasonFunction]
 """Function that receives the segments that earlier rules kept, oldest first, and returns the function that decides for
 each of them."""
 
@@ -67,22 +67,22 @@ def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
     """
     if not log.segments:
         return ()
-    left, reasons = list(log.segments), list[str]()
+    remaining, reasons = list(log.segments), list[str]()
     for rule in rules:
-        why = rule(left)
-        gone = list(itertools.takewhile(bool, map(why, _deletable(log, left))))
-        left = left[len(gone) :]
-        reasons += gone
+        find_reason = rule(remaining)
+        new_reasons = list(itertools.takewhile(bool, map(find_reason, _deletable(log, remaining))))
+        remaining = remaining[len(new_reasons) :]
+        reasons += new_reasons
     start, end = log.segments[0].base_offset, log.segments[-1].end_offset
     if not reasons:
         return (Keep(start, end, KEPT),) if end > start else ()
-    middle = left[0].base_offset if left else end
+    middle = remaining[0].base_offset if remaining else end
     deletion = DeletePrefix(start, middle, "; ".join(dict.fromkeys(reasons)))
     return (deletion, Keep(middle, end, KEPT)) if end > middle else (deletion,)
 
 
-def _deletable(log: LogSummary, left: Sequence[SegmentSummary]) -> Iterator[SegmentSummary]:
-    for segment in left:
+def _deletable(log: LogSummary, segments: Sequence[SegmentSummary]) -> Iterator[SegmentSummary]:
+    for segment in segments:
         if log.offsets.high_watermark < segment.end_offset or (segment.is_active and not segment.size_bytes):
             return
         yield segment
@@ -91,31 +91,31 @@ def _deletable(log: LogSummary, left: Sequence[SegmentSummary]) -> Iterator[Segm
 def below_log_start(log: LogSummary) -> Rule:
     """Return the rule that deletes segments that end at or below the log start offset, except the last segment."""
 
-    def rule(left: Sequence[SegmentSummary]) -> Why:
-        last = left[-1] if left else None
+    def rule(segments: Sequence[SegmentSummary]) -> ReasonFunction:
+        last = segments[-1] if segments else None
 
-        def why(segment: SegmentSummary) -> str:
-            gone = segment is not last and segment.end_offset <= log.offsets.log_start
-            return f"below the log start offset {log.offsets.log_start}" if gone else ""
+        def find_reason(segment: SegmentSummary) -> str:
+            is_below = segment is not last and segment.end_offset <= log.offsets.log_start
+            return f"below the log start offset {log.offsets.log_start}" if is_below else ""
 
-        return why
+        return find_reason
 
     return rule
 
 
 def _too_large(limit_bytes: int, name: str) -> Rule:
-    def rule(left: Sequence[SegmentSummary]) -> Why:
-        total = sum(segment.size_bytes for segment in left)
+    def rule(segments: Sequence[SegmentSummary]) -> ReasonFunction:
+        total = sum(segment.size_bytes for segment in segments)
         excess = total - limit_bytes
 
-        def why(segment: SegmentSummary) -> str:
+        def find_reason(segment: SegmentSummary) -> str:
             nonlocal excess
             if limit_bytes < 0 or excess < segment.size_bytes:
                 return ""
             excess -= segment.size_bytes
             return f"the log has {total} bytes, above {name}={limit_bytes}"
 
-        return why
+        return find_reason
 
     return rule
 
@@ -123,8 +123,8 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
 def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
     """Return the rule that deletes segments whose newest record is older than ``limit_ms``; none if it is negative."""
 
-    def why(segment: SegmentSummary) -> str:
+    def find_reason(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms
         return f"its newest record is older than {name}={limit_ms}" if 0 <= limit_ms < age_ms else ""
 
-    return lambda _: why
+    return lambda _: find_reason

@@ -30,15 +30,15 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
     twin = None if _REPLACEMENT in name else extension(EXTENSIONS[0])
     if twin is None:
         return memoryview(array("q", python_numbers(records, name, encoding, missing)))
-    found: memoryview = twin.header_numbers(records, name.encode(), encoding == INT64, missing)
-    return found
+    numbers: memoryview = twin.header_numbers(records, name.encode(), encoding == INT64, missing)
+    return numbers
 
 
 def python_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> Iterator[int]:
     """Yield the numbers that ``header_numbers`` returns, in pure Python."""
     for headers in records.headers():
-        found = _number(headers, name, encoding)
-        yield missing if found is None else found
+        number = _number(headers, name, encoding)
+        yield missing if number is None else number
 
 
 def _number(headers: Headers, name: str, encoding: str) -> int | None:
@@ -50,5 +50,5 @@ def _number(headers: Headers, name: str, encoding: str) -> int | None:
     digits = value[1:] if value[:1] == b"-" else value
     if not digits.isdigit() or len(value) > _LONGEST_TEXT:
         return None
-    found = int(value)
-    return found if -_BOUND <= found < _BOUND else None
+    number = int(value)
+    return number if -_BOUND <= number < _BOUND else None

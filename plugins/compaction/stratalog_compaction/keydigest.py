@@ -32,10 +32,10 @@ def bucket_bits(count: int) -> int:
 
 def section_of(hashes: Iterable[int]) -> bytes:
     """Return the encoded section that contains the hashes (unsigned, 64 bits)."""
-    ordered = sorted(hashes)
-    count, bits = len(ordered), bucket_bits(len(ordered))
-    starts = [bisect_left(ordered, bucket << (_HASH_BITS - bits)) for bucket in range(1 << bits)]
-    rests = [found >> (_REST_BITS - bits) & _REST_MASK for found in ordered]
+    sorted_hashes = sorted(hashes)
+    count, bits = len(sorted_hashes), bucket_bits(len(sorted_hashes))
+    starts = [bisect_left(sorted_hashes, bucket << (_HASH_BITS - bits)) for bucket in range(1 << bits)]
+    rests = [hashed >> (_REST_BITS - bits) & _REST_MASK for hashed in sorted_hashes]
     return HEAD.pack(count, bits) + _words([*starts, count]) + _words(rests)
 
 
@@ -50,9 +50,9 @@ def holds_any(section: memoryview, hashes: Iterable[int]) -> bool:
     starts, rests = list(_numbers(section[HEAD.size : first])), list(_numbers(section[first:]))
     if starts[0] or starts[-1] != count or starts != sorted(starts):
         return True
-    for found in hashes:
-        bucket = found >> (_HASH_BITS - bits)
-        if found >> (_REST_BITS - bits) & _REST_MASK in rests[starts[bucket] : starts[bucket + 1]]:
+    for hashed in hashes:
+        bucket = hashed >> (_HASH_BITS - bits)
+        if hashed >> (_REST_BITS - bits) & _REST_MASK in rests[starts[bucket] : starts[bucket + 1]]:
             return True
     return False
 
@@ -62,20 +62,20 @@ def _words(numbers: list[int]) -> bytes:
 
 
 def _numbers(data: memoryview) -> Iterator[int]:
-    return (found for (found,) in Struct("<I").iter_unpack(data))
+    return (number for (number,) in Struct("<I").iter_unpack(data))
 
 
 class HashBuffer:
     """Buffer for the hashes of kept keys. Each ``SECTION_KEYS`` hashes become a digest section."""
 
     def __init__(self) -> None:
-        self._hashes, self._done = array("Q"), list[bytes]()
+        self._hashes, self._sections = array("Q"), list[bytes]()
 
-    def add(self, found: int) -> None:
+    def add(self, hashed: int) -> None:
         """Add the 64-bit hash of one key."""
-        self._hashes.append(found)
+        self._hashes.append(hashed)
         if len(self._hashes) == SECTION_KEYS:
-            self._done.append(section_of(self._hashes))
+            self._sections.append(section_of(self._hashes))
             self._hashes = array("Q")
 
     def take(self, *, end: bool) -> list[bytes]:
@@ -83,8 +83,8 @@ class HashBuffer:
 
         At the end, the result has at least one section, which may be without hashes.
         """
-        if end and (self._hashes or not self._done):
-            self._done.append(section_of(self._hashes))
+        if end and (self._hashes or not self._sections):
+            self._sections.append(section_of(self._hashes))
             self._hashes = array("Q")
-        taken, self._done = self._done, []
-        return taken
+        sections, self._sections = self._sections, []
+        return sections

@@ -69,11 +69,11 @@ class KeyMap:
                 continue
             if self._count >= self._usable:
                 return row
-            at, high, low = self._find(key)
-            if not (words[at] or words[at + 1]):
-                words[at], words[at + 1] = high, low
+            index, high, low = self._find(key)
+            if not (words[index] or words[index + 1]):
+                words[index], words[index + 1] = high, low
                 self._count += 1
-            words[at + 2] = offset
+            words[index + 2] = offset
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -81,18 +81,18 @@ class KeyMap:
 
         A tombstone that is not dropped gets DROP_AT_HORIZON.
         """
-        made = [
+        codes = [
             self._verdict(key, offset, size)
             for key, offset, size in zip(records.keys(), records.offset, records.value_size, strict=True)
         ]
-        verdicts[: records.count] = b"".join(made)
+        verdicts[: records.count] = b"".join(codes)
 
     def _verdict(self, key: bytes | None, offset: int, value_size: int) -> bytes:
         if key is None:
             return _DROP
-        at, high, _ = self._find(key)
+        index, high, _ = self._find(key)
         words = self._words
-        if (words[at] or words[at + 1]) and words[at + 2] > offset:
+        if (words[index] or words[index + 1]) and words[index + 2] > offset:
             return _DROP
         if self._kept is not None:
             self._kept.add(high)
@@ -108,7 +108,9 @@ class KeyMap:
     def holds_any_of(self, section: memoryview) -> bool:
         """Return True if the map may contain a key of the digest section, or if the section is malformed."""
         words = self._words
-        return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
+        return holds_any(
+            section, (words[index] for index in range(0, len(words), _WORDS) if words[index] or words[index + 1])
+        )
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
         """Return the index of the key's slot, or of a free slot, in ``_words``, and the two words of its hash."""
@@ -116,9 +118,9 @@ class KeyMap:
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         words, slot = self._words, high % self._slots
         while True:
-            at = slot * _WORDS
-            if (words[at] == high and words[at + 1] == low) or not (words[at] or words[at + 1]):
-                return at, high, low
+            index = slot * _WORDS
+            if (words[index] == high and words[index + 1] == low) or not (words[index] or words[index + 1]):
+                return index, high, low
             slot = (slot + 1) % self._slots
 
 
@@ -157,5 +159,5 @@ def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = Fals
     twin = extension(EXTENSIONS[0])
     if twin is None:
         return KeyMap(slots, usable, secret, sums_up=sums_up)
-    made: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up, marked=marked)
-    return made
+    key_map: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up, marked=marked)
+    return key_map

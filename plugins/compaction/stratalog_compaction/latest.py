@@ -52,8 +52,8 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that keeps, of each key, the record with the greatest number in ``latest_by_header.name``."""
-        found = job.config.sections.get(BY_HEADER)
-        section = found if isinstance(found, HeaderSection) else HeaderSection()
+        settings = job.config.sections.get(BY_HEADER)
+        section = settings if isinstance(settings, HeaderSection) else HeaderSection()
         return GreatestHeaderWins(job, self._chance.randbytes(SECRET_BYTES), section)
 
 
@@ -68,9 +68,9 @@ class GreatestWins(RecordFilter):
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP
 
     def __init__(self, job: RewriteJob, secret: bytes) -> None:
-        allowed = job.memory_bytes // SLOT_BYTES
-        self._usable = int(allowed * job.load_factor)
-        slots = max(min(allowed, int((job.end - job.dirty_start) / job.load_factor) + 2), 2)
+        max_slots = job.memory_bytes // SLOT_BYTES
+        self._usable = int(max_slots * job.load_factor)
+        slots = max(min(max_slots, int((job.end - job.dirty_start) / job.load_factor) + 2), 2)
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:

@@ -63,8 +63,8 @@ class TtlPolicy(CleanupPolicy):
 
 def section_of(config: TopicConfig) -> TtlSection:
     """Return the ``ttl.*`` settings of a topic, or their defaults if the topic sets none."""
-    found = config.sections.get(NAME)
-    return found if isinstance(found, TtlSection) else TtlSection()
+    section = config.sections.get(NAME)
+    return section if isinstance(section, TtlSection) else TtlSection()
 
 
 class Expiry(RecordFilter):
@@ -88,9 +88,12 @@ class Expiry(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one verdict per record: DROP if it is older than ``ttl.ms`` at the job's ``now_ms``, otherwise KEEP."""
-        last_ms, stamps = self._last_ms, records.timestamp_ms
-        verdicts[: records.count] = bytes(Verdict.DROP if 0 <= at < last_ms else Verdict.KEEP for at in stamps)
-        self._oldest_ms = min(self._oldest_ms, min((at for at in stamps if at >= max(last_ms, 0)), default=_NEVER_MS))
+        last_ms, timestamps_ms = self._last_ms, records.timestamp_ms
+        verdicts[: records.count] = bytes(
+            Verdict.DROP if 0 <= time_ms < last_ms else Verdict.KEEP for time_ms in timestamps_ms
+        )
+        kept_ms = (time_ms for time_ms in timestamps_ms if time_ms >= max(last_ms, 0))
+        self._oldest_ms = min(self._oldest_ms, min(kept_ms, default=_NEVER_MS))
 
     @property
     def _last_ms(self) -> int:
@@ -101,9 +104,9 @@ class Expiry(RecordFilter):
         """Return one digest section at the ``end`` of a segment, and none before."""
         if not end:
             return ()
-        said = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
+        section = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
         self._oldest_ms = self._soonest_ms = _NEVER_MS
-        return (said,)
+        return (section,)
 
     def spares(self, section: memoryview) -> bool:
         """Return True if no kept record of the segment is expired at the job's ``now_ms``; False if in doubt."""
@@ -122,8 +125,8 @@ class HeaderExpiry(Expiry):
         """Write one verdict per record: DROP if it is older than ``ttl.ms``, or past the time in its header."""
         super().judge(records, verdicts)
         expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
-        for row, at_ms in enumerate(expiries):
-            if at_ms <= self._now_ms:
+        for row, expiry_ms in enumerate(expiries):
+            if expiry_ms <= self._now_ms:
                 verdicts[row] = Verdict.DROP
             else:
-                self._soonest_ms = min(self._soonest_ms, at_ms)
+                self._soonest_ms = min(self._soonest_ms, expiry_ms)

@@ -69,24 +69,24 @@ class VersionMap:
     def _verdict(self, key: bytes | None, number: int, offset: int, value_size: int) -> int:
         if key is None:
             return Verdict.DROP
-        at, _, _ = self._find(key)
-        if self._hashes[at + 1]:
-            if (self._versions[at], self._versions[at + 1]) > (number, offset):
+        index, _, _ = self._find(key)
+        if self._hashes[index + 1]:
+            if (self._versions[index], self._versions[index + 1]) > (number, offset):
                 return Verdict.DROP
-            self._versions[at], self._versions[at + 1] = number, offset
+            self._versions[index], self._versions[index + 1] = number, offset
         return Verdict.KEEP if value_size >= 0 else Verdict.DROP_AT_HORIZON
 
     def _raise_to(self, key: bytes, version: tuple[int, int]) -> bool:
         """Store a version unless the map has a greater one. Return False if the map is full and lacks the key."""
-        at, high, low = self._find(key)
-        if not self._hashes[at + 1]:
+        index, high, low = self._find(key)
+        if not self._hashes[index + 1]:
             if self._count >= self._usable:
                 return False
             self._count += 1
-            self._hashes[at], self._hashes[at + 1] = high, low
-        elif version <= (self._versions[at], self._versions[at + 1]):
+            self._hashes[index], self._hashes[index + 1] = high, low
+        elif version <= (self._versions[index], self._versions[index + 1]):
             return True
-        self._versions[at], self._versions[at + 1] = version
+        self._versions[index], self._versions[index + 1] = version
         return True
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
@@ -95,9 +95,9 @@ class VersionMap:
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         hashes, slot = self._hashes, high % self._slots
         while True:
-            at = slot * 2
-            if not hashes[at + 1] or (hashes[at] == high and hashes[at + 1] == low):
-                return at, high, low
+            index = slot * 2
+            if not hashes[index + 1] or (hashes[index] == high and hashes[index + 1] == low):
+                return index, high, low
             slot = (slot + 1) % self._slots
 
 
@@ -106,5 +106,5 @@ def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
     twin = extension(EXTENSIONS[0])
     if twin is None:
         return VersionMap(slots, usable, secret)
-    made: VersionMap = twin.CompiledVersionMap(slots, usable, secret)
-    return made
+    version_map: VersionMap = twin.CompiledVersionMap(slots, usable, secret)
+    return version_map
