@@ -40,7 +40,7 @@ class Disk:
             raise ReadOnlyError("opened for reading", path)
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Return ``name`` if it is a valid name of a file or folder in a log directory.
 
     Raises:

@@ -6,7 +6,7 @@ import contextlib
 
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.spi import IndexFile, LogFiles, SegmentFile
-from stratalog_local.disk import Disk, checked_name
+from stratalog_local.disk import Disk, check_name
 from stratalog_local.folder import Folder
 from stratalog_local.index_file import MappedIndex, PlainIndex
 from stratalog_local.segment_file import LocalSegmentFile
@@ -28,20 +28,20 @@ class LocalLogFiles(Folder, LogFiles):
             ReadOnlyError: ``create`` is True, and the store was opened for reading.
             LogDirError: the file cannot be created, or its attributes cannot be read.
         """
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         if create:
             self._disk.check_writable(path)
             return LocalSegmentFile.create(self._disk, path, preallocate_bytes)
-        found = self.stat(name)
-        if found is None:
+        attributes = self.stat(name)
+        if attributes is None:
             raise SegmentGoneError("the file does not exist", path)
         return LocalSegmentFile(
             self._disk,
             path,
-            size_bytes=found.size_bytes,
-            modified_ms=found.modified_ms,
+            size_bytes=attributes.size_bytes,
+            modified_ms=attributes.modified_ms,
             writable=not self._disk.read_only,
-            file_id=found.file_id if self._disk.read_only else None,
+            file_id=attributes.file_id if self._disk.read_only else None,
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
@@ -55,13 +55,13 @@ class LocalLogFiles(Folder, LogFiles):
             ReadOnlyError: ``writable`` is True, and the store was opened for reading.
             LogDirError: the file cannot be created, or its attributes cannot be read.
         """
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         if writable:
             self._disk.check_writable(path)
             with contextlib.suppress(FileExistsError):
                 LocalSegmentFile.create(self._disk, path, 0).close()
-        found = self.stat(name)
-        size_bytes, modified_ms = (0, 0) if found is None else (found.size_bytes, found.modified_ms)
+        attributes = self.stat(name)
+        size_bytes, modified_ms = (0, 0) if attributes is None else (attributes.size_bytes, attributes.modified_ms)
         if writable and reserve:
             return MappedIndex(self._disk, path, size_bytes=size_bytes, max_bytes=max_bytes)
         if size_bytes > max_bytes and not writable:
@@ -72,7 +72,7 @@ class LocalLogFiles(Folder, LogFiles):
             size_bytes=size_bytes,
             modified_ms=modified_ms,
             writable=writable,
-            file_id=found.file_id if found is not None and self._disk.read_only else None,
+            file_id=attributes.file_id if attributes is not None and self._disk.read_only else None,
         )
         return PlainIndex(file, path, max_bytes)
 

@@ -17,7 +17,7 @@ from stratalog.errors import (
     log_dir_error,
 )
 from stratalog.spi import Buffer, FileStat
-from stratalog_local.disk import Disk, checked_name
+from stratalog_local.disk import Disk, check_name
 
 _NEW: Final = ".tmp"
 # Errors that only opening a folder returns, never a sync.
@@ -45,7 +45,7 @@ class Folder:
 
     def path(self, name: str = "") -> str:
         """Return the path of the entry ``name``, or of the folder if ``name`` is empty."""
-        return f"{self._path}/{checked_name(name)}" if name else self._path
+        return f"{self._path}/{check_name(name)}" if name else self._path
 
     def list(self) -> list[FileStat]:
         """Return the entries of the folder, sorted by name. A symbolic link is not followed."""
@@ -57,12 +57,12 @@ class Folder:
 
     def stat(self, name: str) -> FileStat | None:
         """Return the attributes of an entry, or None if the entry does not exist. A symbolic link is followed."""
-        return self._stat(self.path(checked_name(name)))
+        return self._stat(self.path(check_name(name)))
 
     def exists(self) -> bool:
         """Return True if the path names a folder, also through a symbolic link."""
-        found = self._stat(self._path)
-        return found is not None and found.is_folder
+        attributes = self._stat(self._path)
+        return attributes is not None and attributes.is_folder
 
     def read_small(self, name: str) -> bytes | None:
         """Return the contents of a small file, or None if the file is missing.
@@ -70,7 +70,7 @@ class Folder:
         Raises:
             CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
         """
-        path, files = self.path(checked_name(name)), self._disk.files
+        path, files = self.path(check_name(name)), self._disk.files
         self._disk.check_open(path)
         try:
             descriptor = self._disk.handles.with_room(lambda: files.open(path))
@@ -90,7 +90,7 @@ class Folder:
 
     def replace_small(self, name: str, data: Buffer) -> None:
         """Replace or create a small file atomically. The new file is durable on return."""
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         self._disk.check_writable(path)
         with self._replacing:
             replace_file(self._disk, path, data, sync=True)
@@ -101,7 +101,7 @@ class Folder:
 
         The new name is durable only after ``sync``.
         """
-        old_path, new_path = self.path(checked_name(old)), self.path(checked_name(new))
+        old_path, new_path = self.path(check_name(old)), self.path(check_name(new))
         self._disk.check_writable(old_path)
         try:
             self._disk.files.rename(old_path, new_path)
@@ -116,7 +116,7 @@ class Folder:
 
     def remove_existing(self, name: str) -> bool:
         """Delete a file. Return False if the file does not exist. The deletion is durable only after ``sync``."""
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         self._disk.check_writable(path)
         try:
             self._disk.files.remove(path)
@@ -128,7 +128,7 @@ class Folder:
 
     def set_modified(self, name: str, modified_ms: int) -> None:
         """Set a file's modification time (ms since 1970). Raise LogDirNotFoundError if the file is missing."""
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         self._disk.check_writable(path)
         try:
             self._disk.files.set_modified(path, modified_ms)
@@ -140,26 +140,26 @@ class Folder:
 
         If ``name`` is a symbolic link to a folder, delete only the link. Do nothing if ``name`` is missing or is a file.
         """
-        path = self.path(checked_name(name))
+        path = self.path(check_name(name))
         self._disk.check_writable(path)
-        if self._removed_without_contents(name):
+        if self._remove_empty(name):
             return
-        inside = Folder(self._disk, path)
+        folder = Folder(self._disk, path)
         try:
-            entries = inside.list()
+            entries = folder.list()
         except LogDirNotFoundError:
             return
         for entry in entries:
             if entry.is_folder:
-                inside.remove_tree(entry.name)
+                folder.remove_tree(entry.name)
             else:
-                inside.remove_existing(entry.name)
+                folder.remove_existing(entry.name)
         try:
             self._disk.files.remove_folder(path)
         except OSError as error:
             raise log_dir_error(error, path) from error
 
-    def _removed_without_contents(self, name: str) -> bool:
+    def _remove_empty(self, name: str) -> bool:
         """Delete ``name`` if it is an empty folder or a link to a folder. Return False if it is a folder with entries."""
         path = self.path(name)
         try:
@@ -169,8 +169,9 @@ class Folder:
                 return False
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise log_dir_error(error, path) from error
-            found = self._stat(path)
-            if found is not None and found.is_folder:  # a link, because its target is a folder, and it is none
+            attributes = self._stat(path)
+            # the system refuses to remove a symbolic link as a folder; its attributes are those of its target
+            if attributes is not None and attributes.is_folder:
                 self.remove_existing(name)
         return True
 
@@ -181,13 +182,13 @@ class Folder:
             FileExistsError: the folder, or another entry at its path, exists.
         """
         self._disk.check_writable(self._path)
-        files, above = self._disk.files, _parent(self._path)
+        files, parent = self._disk.files, _parent(self._path)
         try:
-            if files.stat(above) is None:
+            if files.stat(parent) is None:
                 with contextlib.suppress(FileExistsError):  # another thread or process created it in between
-                    Folder(self._disk, above).make()
+                    Folder(self._disk, parent).make()
             files.make_folder(self._path)
-            self._disk.handles.with_room(lambda: files.sync_folder(above))
+            self._disk.handles.with_room(lambda: files.sync_folder(parent))
         except FileExistsError:
             raise
         except OSError as error:
@@ -206,11 +207,11 @@ class Folder:
         try:
             self._disk.handles.with_room(lambda: self._disk.files.sync_folder(self._path))
         except OSError as error:
-            found = log_dir_error(error, self._path)
+            typed_error = log_dir_error(error, self._path)
             if error.errno in _NOT_OPENED:
-                raise found from error
+                raise typed_error from error
             self._failed = True
-            raise LogDirOfflineError(found.reason, self._path) from error
+            raise LogDirOfflineError(typed_error.reason, self._path) from error
 
     def _stat(self, path: str) -> FileStat | None:
         self._disk.check_open(path)
@@ -262,5 +263,5 @@ def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
 
 def _parent(path: str) -> str:
-    above, mark, _ = path.rstrip("/").rpartition("/")
-    return above or (mark or ".")
+    parent, slash, _ = path.rstrip("/").rpartition("/")
+    return parent or (slash or ".")

@@ -139,7 +139,7 @@ class MappedIndex(PooledFile, IndexFile):
             with self._changing:
                 if end > self._allocated_bytes:
                     self._grow(end)
-                mapped = self._mapped()
+                mapped = self._map_file()
         mapped[start:end] = data
         self._size_bytes = end
 
@@ -150,10 +150,7 @@ class MappedIndex(PooledFile, IndexFile):
             LogDirError: the file cannot be mapped.
         """
         # in this order: a map that is read after the size is never shorter than the size
-        mapped, size = (
-            self._map,
-            self._size_bytes,
-        )
+        mapped, size = self._map, self._size_bytes
         if mapped is None or len(mapped) < size:
             with self._changing:
                 size = self._size_bytes
@@ -161,7 +158,7 @@ class MappedIndex(PooledFile, IndexFile):
                     return memoryview(b"")
                 if self._copy is not None:
                     return memoryview(self._copy)
-                mapped = self._mapped()
+                mapped = self._map_file()
         return memoryview(mapped)[:size].toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
@@ -175,11 +172,11 @@ class MappedIndex(PooledFile, IndexFile):
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
         with self._changing:
-            before, self._size_bytes = self._size_bytes, size_bytes
+            old_size, self._size_bytes = self._size_bytes, size_bytes
             try:
-                self._cut(views_see_more=size_bytes < before)
+                self._cut(views_see_more=size_bytes < old_size)
             except StorageError:
-                self._size_bytes = before  # otherwise an append would change bytes that an older view shows
+                self._size_bytes = old_size  # otherwise an append would change bytes that an older view shows
                 raise
 
     def trim(self) -> None:
@@ -221,7 +218,7 @@ class MappedIndex(PooledFile, IndexFile):
         self._capacity = self._allocated_bytes = capacity
         self._map = None
 
-    def _mapped(self) -> mmap.mmap:
+    def _map_file(self) -> mmap.mmap:
         mapped = self._map
         if mapped is not None and len(mapped) == self._capacity:
             return mapped
@@ -235,7 +232,7 @@ class MappedIndex(PooledFile, IndexFile):
             raise log_dir_error(error, self.path) from error
         finally:
             self.unpin(descriptor)
-        self._maps = (*(known for known in self._maps if known() is not None), weakref.ref(mapped))
+        self._maps = (*(reference for reference in self._maps if reference() is not None), weakref.ref(mapped))
         self._map = mapped
         self._disk.handles.keep((self, "map"), self._release_map)
         return mapped
@@ -248,13 +245,13 @@ class MappedIndex(PooledFile, IndexFile):
         self._map = None
         changing = self._changing
         if changing.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
-            if not self._is_seen():
+            if not self._has_views():
                 self._maps = ()
             changing.release()
 
-    def _is_seen(self) -> bool:
+    def _has_views(self) -> bool:
         """Return True if a view may still use a map of the file."""
-        return any(known() is not None for known in self._maps)
+        return any(reference() is not None for reference in self._maps)
 
     def _cut(self, *, views_see_more: bool) -> None:
         """Truncate the file to its entries.
@@ -264,7 +261,7 @@ class MappedIndex(PooledFile, IndexFile):
         """
         self._disk.handles.drop((self, "map"))
         self._map = None
-        if views_see_more and self._is_seen():
+        if views_see_more and self._has_views():
             replace_file(self._disk, self.path, self._entries(), sync=False)
             self._disk.handles.drop(self)
         elif self._capacity > self._size_bytes:

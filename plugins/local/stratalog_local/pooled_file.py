@@ -44,17 +44,17 @@ class PooledFile:
             LogDirError: the file cannot be opened.
         """
         if self._is_gone:
-            raise self._gone()
+            raise self._gone_error()
         try:
             descriptor = self._disk.handles.pin(self, self._open)
         except FileNotFoundError as error:
-            raise self._gone() from error
+            raise self._gone_error() from error
         except OSError as error:
             raise log_dir_error(error, self.path) from error
         if self._was_released():  # another thread closed the file in between, before the descriptor was in the pool
             self.unpin(descriptor)
             self._disk.handles.drop(self)
-            raise self._gone()
+            raise self._gone_error()
         return descriptor
 
     def pin_for_change(self) -> int:
@@ -96,13 +96,13 @@ class PooledFile:
         self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
 
-    def refused(self, error: OSError) -> StorageError:
+    def handle_error(self, error: OSError) -> StorageError:
         """Return the LogDirError to raise after the system refused a change of the file.
 
         Unless the result is an OutOfResourcesError, the object refuses all further changes of the file.
         """
-        found = log_dir_error(error, self.path)
-        return found if isinstance(found, OutOfResourcesError) else self.fail(error)
+        typed_error = log_dir_error(error, self.path)
+        return typed_error if isinstance(typed_error, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
         """Set the size of the file on disk.
@@ -115,7 +115,7 @@ class PooledFile:
         try:
             self._disk.files.truncate(descriptor, size_bytes)
         except OSError as error:
-            raise self.refused(error) from error
+            raise self.handle_error(error) from error
         finally:
             self.unpin(descriptor)
 
@@ -130,7 +130,7 @@ class PooledFile:
         try:
             self._disk.files.allocate(descriptor, size_bytes)
         except OSError as error:
-            raise self.refused(error) from error
+            raise self.handle_error(error) from error
         finally:
             self.unpin(descriptor)
 
@@ -201,7 +201,7 @@ class PooledFile:
     def _was_released(self) -> bool:
         return self._is_gone
 
-    def _gone(self) -> StorageError:
+    def _gone_error(self) -> StorageError:
         if self._disk.closed:
             return ClosedError(f"the log directory is closed path={self.path}")
         return SegmentGoneError("the file is closed or deleted", self.path)

@@ -81,12 +81,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                 raise
             finally:
                 files.close(descriptor)
-            found = files.stat(path)
+            attributes = files.stat(path)
         except FileExistsError:
             raise
         except OSError as error:
             raise log_dir_error(error, path) from error
-        modified_ms = 0 if found is None else found.modified_ms
+        modified_ms = 0 if attributes is None else attributes.modified_ms
         return cls(disk, path, size_bytes=0, modified_ms=modified_ms, writable=True, reserved=bool(preallocate_bytes))
 
     @property
@@ -98,9 +98,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def modified_ms(self) -> int:
         """Modification time of the file (ms since 1970); the last known time if the file cannot be read."""
         with contextlib.suppress(OSError):
-            found: FileStat | None = self._disk.files.stat(self.path)
-            if found is not None:
-                self._modified_ms = found.modified_ms
+            attributes: FileStat | None = self._disk.files.stat(self.path)
+            if attributes is not None:
+                self._modified_ms = attributes.modified_ms
         return self._modified_ms
 
     def append(self, data: Buffer) -> int:
@@ -125,12 +125,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         if descriptor is None:
             descriptor = self._pin_reopened()
         try:
-            written = disk.files.write(descriptor, start, data)
-            if written < size:
+            written_bytes = disk.files.write(descriptor, start, data)
+            if written_bytes < size:
                 self._cut_back(descriptor)
-                raise DiskFullError(f"{size} bytes do not fit, {written} did", self.path)
+                raise DiskFullError(f"{size} bytes do not fit, {written_bytes} did", self.path)
         except OSError as error:
-            raise self._not_written(descriptor, error) from error
+            raise self._undo_write(descriptor, error) from error
         finally:
             disk.handles.unpin(self, descriptor)
         self._size_bytes = start + size
@@ -142,14 +142,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         Raises:
             SegmentGoneError: the file is closed, or it was deleted and has no open descriptor.
         """
-        wanted, disk = min(size_bytes, self._size_bytes - position), self._disk
-        if wanted <= 0:
+        available_bytes, disk = min(size_bytes, self._size_bytes - position), self._disk
+        if available_bytes <= 0:
             return memoryview(b"")
         descriptor = disk.handles.pin_open(self)
         if descriptor is None:
             descriptor = self.pin()
         try:
-            return memoryview(disk.files.read(descriptor, position, wanted))
+            return memoryview(disk.files.read(descriptor, position, available_bytes))
         except OSError as error:
             raise log_dir_error(error, self.path) from error
         finally:
@@ -157,8 +157,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def read_into(self, position: int, into: memoryview) -> int:
         """Read until ``into`` is full or the file ends. Return the number of bytes. Errors are those of ``read``."""
-        wanted = min(len(into), self._size_bytes - position)
-        return super().read_into(position, into[:wanted]) if wanted > 0 else 0
+        available_bytes = min(len(into), self._size_bytes - position)
+        return super().read_into(position, into[:available_bytes]) if available_bytes > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``, or fewer at the end of the file.
@@ -184,11 +184,11 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
-        before, self._size_bytes = self._size_bytes, size_bytes
+        old_size, self._size_bytes = self._size_bytes, size_bytes
         try:
             self._cut()
         except OutOfResourcesError:
-            self._size_bytes = before
+            self._size_bytes = old_size
             raise
 
     def trim(self) -> bool:
@@ -197,9 +197,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         The new size is durable only after ``sync``. Raise LogDirError if the file cannot be truncated.
         """
         self.check_writable()
-        grew = self._reserved
-        self._give_back()
-        return grew
+        had_space = self._reserved
+        self._release_space()
+        return had_space
 
     def sync(self) -> None:
         """Make the bytes durable, and check that the path still names the same file.
@@ -210,11 +210,11 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             LogDirError: this sync failed, an earlier write or sync failed, or the attributes of the path cannot be read.
         """
         super().sync()
-        if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
-            reason = self._lost_bytes()
+        if self._find_loss():  # check twice: a truncation by this process may have happened in between
+            reason = self._find_loss()
             if reason:
                 if self._is_gone:  # this process closed the file during the sync, and then renamed or replaced it
-                    raise self._gone()
+                    raise self._gone_error()
                 raise FileReplacedError(reason, self.path)
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         try:
             if self.in_service:
                 with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to cut
-                    self._give_back()
+                    self._release_space()
         finally:
             self.release_descriptor()
 
@@ -242,17 +242,17 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def _is_named(self, descriptor: int) -> bool:
         """Return True if the file's path still names the opened file."""
-        found = self._disk.files.stat(self.path)
-        return found is not None and found.file_id == self._disk.files.file_id(descriptor)
+        attributes = self._disk.files.stat(self.path)
+        return attributes is not None and attributes.file_id == self._disk.files.file_id(descriptor)
 
     def _open(self) -> int:
         """Open the file. If its path now names another file, raise FileReplacedError, or SegmentGoneError for a reader."""
         descriptor = super()._open()
         if self._writable or self._file_id is not None:
-            found = self._disk.files.file_id(descriptor)
+            file_id = self._disk.files.file_id(descriptor)
             if self._file_id is None:
-                self._file_id = found
-            elif found != self._file_id:
+                self._file_id = file_id
+            elif file_id != self._file_id:
                 self._disk.files.close(descriptor)
                 kind = FileReplacedError if self._writable else SegmentGoneError
                 raise kind("another process replaced the file", self.path)
@@ -267,31 +267,30 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             raise FileReplacedError("another process replaced or truncated the file", self.path)
         return descriptor
 
-    def _lost_bytes(self) -> str:
+    def _find_loss(self) -> str:
         """Return the reason why bytes may be lost; "" if the path names this file with all its bytes.
 
         Raises LogDirError if the attributes of the path cannot be read.
         """
         size = self._size_bytes
         try:
-            found = self._disk.files.stat(self.path)
+            attributes = self._disk.files.stat(self.path)
         except OSError as error:
             raise log_dir_error(error, self.path) from error
-        if found is None:
+        if attributes is None:
             return "another process removed the file"
-        if found.file_id != self._file_id:
+        if attributes.file_id != self._file_id:
             return "another process replaced the file"
-        if found.size_bytes < min(size, self._size_bytes):
-            return f"another process truncated the file to {found.size_bytes} bytes; {size} were written"
+        if attributes.size_bytes < min(size, self._size_bytes):
+            return f"another process truncated the file to {attributes.size_bytes} bytes; {size} were written"
         return ""
 
     def _reserve(self, end: int) -> None:
         """Reserve space up to ``AHEAD_BYTES`` after ``end``. Ignore a full disk: the next write reports it."""
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self._disk.handles.pin_open(self)
-        if (
-            descriptor is None
-        ):  # not ``pin``: the append would find the file open, and skip the checks of a reopened file
+        if descriptor is None:
+            # not ``pin``: the append would find the file open, and skip the checks of a reopened file
             descriptor = self._pin_reopened()
         self._has_ahead = True  # set first: on a full disk a part of the space may have been reserved
         try:
@@ -303,7 +302,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         finally:
             self.unpin(descriptor)
 
-    def _give_back(self) -> None:
+    def _release_space(self) -> None:
         """Remove reserved space, and keep the modification time, which retention may use."""
         if self._reserved or self._has_ahead:
             modified_ms = self.modified_ms
@@ -313,21 +312,21 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def _cut(self) -> None:
         self.cut(self._size_bytes)
-        self._has_nothing_ahead()
+        self._clear_reservation()
 
-    def _not_written(self, descriptor: int, error: OSError) -> StorageError:
+    def _undo_write(self, descriptor: int, error: OSError) -> StorageError:
         """Remove the bytes of a failed write from the file, and return the error to raise."""
-        found = self.refused(error)
+        typed_error = self.handle_error(error)
         try:
             self._cut_back(descriptor)
-        except OSError as uncut:  # recovery truncates the file later
-            return self.fail(uncut) if isinstance(found, OutOfResourcesError) else found
-        return found
+        except OSError as truncate_error:  # recovery truncates the file later
+            return self.fail(truncate_error) if isinstance(typed_error, OutOfResourcesError) else typed_error
+        return typed_error
 
     def _cut_back(self, descriptor: int) -> None:
         self._disk.files.truncate(descriptor, self._size_bytes)
-        self._has_nothing_ahead()
+        self._clear_reservation()
 
-    def _has_nothing_ahead(self) -> None:
+    def _clear_reservation(self) -> None:
         self._reserved = self._has_ahead = False
         self._room_bytes = LARGE_BYTES

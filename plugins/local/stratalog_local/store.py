@@ -18,7 +18,7 @@ from stratalog.errors import (
     log_dir_error,
 )
 from stratalog.spi import LogFiles, OpenContext, SegmentStore
-from stratalog_local.disk import Disk, checked_name
+from stratalog_local.disk import Disk, check_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
 
@@ -45,7 +45,7 @@ class LocalStore(Folder, SegmentStore):
             read_only=context.read_only,
             small_limit_bytes=context.limits.checkpoint_bytes,
         )
-        super().__init__(disk, _plain_path(context.location))
+        super().__init__(disk, _strip_scheme(context.location))
         self._lock: int | None = None  # descriptor that holds the lock
 
     def acquire(self) -> None:
@@ -66,10 +66,12 @@ class LocalStore(Folder, SegmentStore):
                     self.make()
             self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
-            found = log_dir_error(error, path)
-            if isinstance(found, NotAFileError) or (isinstance(found, LogDirPermissionError) and self._has_lock_file()):
-                found = log_dir_error(error, self.path(LOCK_FILE))
-            raise found from error
+            typed_error = log_dir_error(error, path)
+            if isinstance(typed_error, NotAFileError) or (
+                isinstance(typed_error, LogDirPermissionError) and self._has_lock_file()
+            ):
+                typed_error = log_dir_error(error, self.path(LOCK_FILE))
+            raise typed_error from error
         if self._lock is None:
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
 
@@ -106,7 +108,7 @@ class LocalStore(Folder, SegmentStore):
             FileExistsError: the folder exists, and ``create`` is True.
             ReadOnlyError: ``create`` is True, and the store was opened for reading.
         """
-        folder = LocalLogFiles(self._disk, self.path(checked_name(name)), name)
+        folder = LocalLogFiles(self._disk, self.path(check_name(name)), name)
         if create:
             if not self.exists():
                 raise LogDirNotFoundError("the directory does not exist", self.path())
@@ -144,7 +146,7 @@ class LocalStore(Folder, SegmentStore):
             self._disk.files.close(lock)
 
 
-def _plain_path(location: str) -> str:
+def _strip_scheme(location: str) -> str:
     path = location.removeprefix("file://")
     if not path:  # the path of the current folder is "."
         raise ConfigError(f"{location!r} is not a log directory: use a path or file:///PATH")
