@@ -41,9 +41,9 @@ class EngineCollector(Collector):
             for sample in samples:
                 family.add_metric(sample.labels, sample.value)
             yield family
-        for metric, found in groupby(self._engine.latencies(), key=lambda sample: sample.metric):
+        for metric, latencies in groupby(self._engine.latencies(), key=lambda sample: sample.metric):
             histogram = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
-            for latency in found:
+            for latency in latencies:
                 buckets = [("+Inf" if isinf(bound) else str(bound), float(count)) for bound, count in latency.buckets]
                 histogram.add_metric(latency.labels, buckets, latency.sum)
             yield histogram

@@ -52,9 +52,9 @@ class Otel(Service):
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.trace(None)
-        own, self._own = self._own, None
-        if own is not None:
-            own.shutdown()
+        provider, self._own = self._own, None
+        if provider is not None:
+            provider.shutdown()
 
 
 def _begin(tracer: Tracer, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object]:
