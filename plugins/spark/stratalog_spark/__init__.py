@@ -52,7 +52,7 @@ __all__ = [
     "verify",
 ]
 
-_WHERE: Final = {
+_MODULES: Final = {
     "DeltaTable": "lake.delta_table",
     "IcebergTable": "exporting.iceberg",
     "Maintenance": "lake.syncer",
@@ -81,10 +81,10 @@ def __getattr__(name: str) -> object:
         AttributeError: there is no public object of this name.
         PluginImportError: a library that the object needs is not installed.
     """
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f"{__name__}.{_WHERE[name]}")
+        module = import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         raise PluginImportError(f"{name} needs {error.name}", "spark", "stratalog[spark]") from error
     public_object: object = getattr(module, name)

@@ -194,9 +194,9 @@ class _Run:
         progress: Progress | None,
     ) -> None:
         self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
-        self._fail_on_loss, self._count = fail_on_loss, ByteCount(progress)
+        self._fail_on_loss, self._byte_count = fail_on_loss, ByteCount(progress)
         self._files: list[_File] = []
-        self._malformed = self._lost = self._number = 0
+        self._malformed = self._lost_offsets = self._number = 0
 
     def next_plan(
         self,
@@ -219,7 +219,7 @@ class _Run:
             if first < offsets.log_start:
                 if self._fail_on_loss:
                     raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
-                self._lost += offsets.log_start - first
+                self._lost_offsets += offsets.log_start - first
                 first = offsets.log_start
             if first < end:
                 ranges.append(OffsetRange(name, first, end))
@@ -246,16 +246,18 @@ class _Run:
             return [_write(source, target, log_range, style, allow_loss=allow_loss) for log_range in ranges]
 
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
-        self._lost += _check_available(plan, reader, allow_loss=allow_loss)
+        self._lost_offsets += _check_available(plan, reader, allow_loss=allow_loss)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
-        with self._count.count_tasks(sum(log_range.size_bytes for log_range in task) for task in tasks) as progress:
+        with self._byte_count.count_tasks(
+            sum(log_range.size_bytes for log_range in task) for task in tasks
+        ) as progress:
             parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_EXPORTED, progress=progress)
         exported_ranges = [exported for part in parts for exported in part]
         files = [file for exported in exported_ranges for file in exported.files]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files
         self._malformed += sum(exported.malformed for exported in exported_ranges)
-        self._lost += sum(exported.lost for exported in exported_ranges)
+        self._lost_offsets += sum(exported.lost for exported in exported_ranges)
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
@@ -267,7 +269,7 @@ class _Run:
             size_bytes=sum(size for _, _, size in self._files),
             files=tuple(sorted(name for name, _, _ in self._files)),
             malformed=self._malformed,
-            lost=self._lost,
+            lost=self._lost_offsets,
             ends={} if plan is None else dict(plan.ends),
         )
 

@@ -113,7 +113,7 @@ def sync(
     ends = syncer.prepare(name.partition for name in names)
     if ends:
         source_options = {name: value for name, value in source_options.items() if name not in _STARTS}
-        source_options["startingoffsets"] = _starts(names, ends)
+        source_options["startingoffsets"] = _starting_offsets(names, ends)
     return _start_query(spark, source_options, syncer, checkpoint, trigger or {"availableNow": True})
 
 
@@ -135,6 +135,6 @@ def _start_query(
     )
 
 
-def _starts(names: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
+def _starting_offsets(names: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
     """Return the value of option ``startingOffsets``: the table's end offset, or earliest for a new partition."""
     return json.dumps({names[0].topic: {str(name.partition): ends.get(name.partition, EARLIEST) for name in names}})

@@ -161,14 +161,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
-        self._options, self._of_table = options, has_table_options(schema) or bool(options.catalog)
+        self._options, self._is_of_table = options, has_table_options(schema) or bool(options.catalog)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task, and return its message for the driver."""
         from stratalog_spark.columns.row_columns import check_assigned_columns  # noqa: PLC0415 - imports pyarrow
         from stratalog_spark.write.stage import stage  # noqa: PLC0415 - the same
 
-        batches = map(check_assigned_columns, iterator) if self._of_table else iterator
+        batches = map(check_assigned_columns, iterator) if self._is_of_table else iterator
         return Written(stage(self._options, batches), self._options.mark)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
