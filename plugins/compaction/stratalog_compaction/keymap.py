@@ -49,7 +49,7 @@ class KeyMap:
 
     def __init__(self, slots: int, usable: int, secret: bytes, *, sums_up: bool = False) -> None:
         check_sizes(slots, usable, secret)
-        self._kept = HashBuffer() if sums_up else None
+        self._kept_hashes = HashBuffer() if sums_up else None
         self._slots, self._usable, self._secret = slots, usable, secret
         self._words, self._count = array("Q", bytes(slots * SLOT_BYTES)), 0
 
@@ -94,8 +94,8 @@ class KeyMap:
         words = self._words
         if (words[index] or words[index + 1]) and words[index + 2] > offset:
             return _DROP
-        if self._kept is not None:
-            self._kept.add(high)
+        if self._kept_hashes is not None:
+            self._kept_hashes.add(high)
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
 
     def digest(self, *, end: bool) -> list[bytes]:
@@ -103,7 +103,7 @@ class KeyMap:
 
         At the ``end`` of a segment, add the incomplete section. Without ``sums_up``, the result is [].
         """
-        return [] if self._kept is None else self._kept.take(end=end)
+        return [] if self._kept_hashes is None else self._kept_hashes.take(end=end)
 
     def holds_any_of(self, section: memoryview) -> bool:
         """Return True if the map may contain a key of the digest section, or if the section is malformed."""

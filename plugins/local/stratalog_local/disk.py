@@ -17,8 +17,8 @@ class Disk:
     """Access of one store to the file system.
 
     ``small_limit_bytes`` is the setting ``limits.checkpoint.bytes``. ``closed`` is True after the store was closed.
-    ``changing`` contains the locks for changes of memory-mapped index files. Several files share one lock, because a
-    lock for each file would use too much memory.
+    ``change_locks`` contains the locks for changes of memory-mapped index files. Several files share one lock, because
+    a lock for each file would use too much memory.
     """
 
     files: Vfs
@@ -26,7 +26,9 @@ class Disk:
     read_only: bool
     small_limit_bytes: int
     closed: bool = False
-    changing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
+    change_locks: tuple[threading.Lock, ...] = field(
+        default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS))
+    )
 
     def check_open(self, path: str) -> None:
         """Raise ClosedError, with ``path`` in its text, if the store is closed."""

@@ -40,8 +40,8 @@ class Folder:
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk, self._path = disk, path
-        self._failed = False  # A sync of the folder failed: names may be lost, and a second sync would not report that.
-        self._replacing = threading.Lock()  # two writers of one small file would share its temporary name
+        self._has_failed = False  # True after a failed sync: names may be lost, and a second sync would not report that
+        self._replace_lock = threading.Lock()  # two writers of one small file would share its temporary name
 
     def path(self, name: str = "") -> str:
         """Return the path of the entry ``name``, or of the folder if ``name`` is empty."""
@@ -92,7 +92,7 @@ class Folder:
         """Replace or create a small file atomically. The new file is durable on return."""
         path = self.path(check_name(name))
         self._disk.check_writable(path)
-        with self._replacing:
+        with self._replace_lock:
             replace_file(self._disk, path, data, sync=True)
             self.sync()
 
@@ -202,7 +202,7 @@ class Folder:
             LogDirError: the folder cannot be opened. The call may be repeated.
         """
         self._disk.check_writable(self._path)
-        if self._failed:
+        if self._has_failed:
             raise LogDirOfflineError("an earlier sync of the folder failed", self._path)
         try:
             self._disk.handles.with_room(lambda: self._disk.files.sync_folder(self._path))
@@ -210,7 +210,7 @@ class Folder:
             typed_error = log_dir_error(error, self._path)
             if error.errno in _NOT_OPENED:
                 raise typed_error from error
-            self._failed = True
+            self._has_failed = True
             raise LogDirOfflineError(typed_error.reason, self._path) from error
 
     def _stat(self, path: str) -> FileStat | None:

@@ -39,12 +39,12 @@ class PlainIndex(IndexFile):
         max_bytes: largest size to which appends may extend the file.
     """
 
-    __slots__ = ("_file", "_max_bytes", "_path", "_read")
+    __slots__ = ("_content", "_file", "_max_bytes", "_path")
 
     def __init__(self, file: LocalSegmentFile, path: str, max_bytes: int) -> None:
         self._file, self._path = file, path
         self._max_bytes = max(max_bytes, file.size_bytes)
-        self._read = memoryview(b"")  # content at the last view; between truncations the file only grows
+        self._content = memoryview(b"")  # content at the last view; between truncations the file only grows
 
     @property
     def size_bytes(self) -> int:
@@ -61,15 +61,15 @@ class PlainIndex(IndexFile):
 
     def view(self) -> memoryview:
         """Return the bytes of all entries. Raise LogDirError if the file cannot be read."""
-        size, read = self.size_bytes, self._read
-        if len(read) < size:
-            self._read = read = self._file.read(0, size)
-        return read[:size]
+        size, content = self.size_bytes, self._content
+        if len(content) < size:
+            self._content = content = self._file.read(0, size)
+        return content[:size]
 
     def truncate(self, size_bytes: int) -> None:
         """Keep the first ``size_bytes`` bytes. Raise ValueError if there are fewer, LogDirError if truncation fails."""
         self._file.truncate(size_bytes)
-        self._read = memoryview(b"")
+        self._content = memoryview(b"")
 
     def trim(self) -> None:
         """Do nothing: the file contains only entries."""
@@ -107,14 +107,14 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = self._capacity = size_bytes
         self._max_bytes = max(max_bytes, size_bytes)
         self._allocated_bytes = 0  # bytes that may be written through a map; an existing file may have holes
-        self._map: mmap.mmap | None = None  # replaced under _changing; the pool may set it to None at any time
+        self._map: mmap.mmap | None = None  # replaced under _change_lock; the pool may set it to None at any time
         self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # maps that a view may still use
         self._copy: bytes | None = None  # content that readers see after close
 
     @property
-    def _changing(self) -> threading.Lock:
+    def _change_lock(self) -> threading.Lock:
         """Lock for changes of the map and the file. Other indexes share it: hold only one such lock at a time."""
-        return self._disk.changing[hash(self.path) % len(self._disk.changing)]
+        return self._disk.change_locks[hash(self.path) % len(self._disk.change_locks)]
 
     @property
     def size_bytes(self) -> int:
@@ -131,12 +131,12 @@ class MappedIndex(PooledFile, IndexFile):
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, mapped = self._size_bytes, self._map
         end = start + len(data)
-        if mapped is None or end > self._allocated_bytes or self._failed is not None or self._disk.closed:
+        if mapped is None or end > self._allocated_bytes or self._failure is not None or self._disk.closed:
             self.check_writable()  # a mapped file is open, and open for writing
             if not data:
                 return
             check_fits(end, self._max_bytes, self.path)
-            with self._changing:
+            with self._change_lock:
                 if end > self._allocated_bytes:
                     self._grow(end)
                 mapped = self._map_file()
@@ -152,7 +152,7 @@ class MappedIndex(PooledFile, IndexFile):
         # in this order: a map that is read after the size is never shorter than the size
         mapped, size = self._map, self._size_bytes
         if mapped is None or len(mapped) < size:
-            with self._changing:
+            with self._change_lock:
                 size = self._size_bytes
                 if not size:
                     return memoryview(b"")
@@ -171,7 +171,7 @@ class MappedIndex(PooledFile, IndexFile):
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
-        with self._changing:
+        with self._change_lock:
             old_size, self._size_bytes = self._size_bytes, size_bytes
             try:
                 self._cut(views_see_more=size_bytes < old_size)
@@ -182,7 +182,7 @@ class MappedIndex(PooledFile, IndexFile):
     def trim(self) -> None:
         """Remove the reserved space after the entries from the file. Raise LogDirError if the truncation fails."""
         self.check_writable()
-        with self._changing:
+        with self._change_lock:
             self._cut(views_see_more=False)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class MappedIndex(PooledFile, IndexFile):
 
         The reserved space remains if a write or sync failed before, or if the store is closed.
         """
-        with self._changing:
+        with self._change_lock:
             if self._copy is not None:
                 return
             self._copy = b""
@@ -204,7 +204,7 @@ class MappedIndex(PooledFile, IndexFile):
                 self._disk.handles.drop((self, "map"))
                 self.release_descriptor()
 
-    # --- internal: the caller holds _changing -----------------------------------------------------------------------
+    # --- internal: the caller holds _change_lock --------------------------------------------------------------------
 
     def _grow(self, at_least: int) -> None:
         capacity = max(self._capacity, min(FIRST_BYTES, self._max_bytes))
@@ -243,11 +243,11 @@ class MappedIndex(PooledFile, IndexFile):
     def _release_map(self) -> None:
         """Release the map. The pool calls this on any thread when it needs the map's descriptor."""
         self._map = None
-        changing = self._changing
-        if changing.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
+        lock = self._change_lock
+        if lock.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
             if not self._has_views():
                 self._maps = ()
-            changing.release()
+            lock.release()
 
     def _has_views(self) -> bool:
         """Return True if a view may still use a map of the file."""

@@ -27,12 +27,12 @@ class PooledFile:
         writable: True to open the file for writing.
     """
 
-    __slots__ = ("_disk", "_failed", "_is_gone", "_writable", "path")
+    __slots__ = ("_disk", "_failure", "_is_gone", "_writable", "path")
 
     def __init__(self, disk: Disk, path: str, *, writable: bool) -> None:
         self.path = path
         self._disk, self._writable = disk, writable
-        self._failed: LogDirOfflineError | None = None
+        self._failure: LogDirOfflineError | None = None
         self._is_gone = False
 
     def pin(self) -> int:
@@ -77,7 +77,7 @@ class PooledFile:
     @property
     def in_service(self) -> bool:
         """True if the file was opened for writing, no earlier write or sync failed, and the store is open."""
-        return self._writable and self._failed is None and not self._disk.closed
+        return self._writable and self._failure is None and not self._disk.closed
 
     def check_writable(self) -> None:
         """Raise an error if the file may not be changed.
@@ -88,13 +88,13 @@ class PooledFile:
             LogDirOfflineError: an earlier write or sync failed.
         """
         disk = self._disk
-        if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
+        if self._is_gone or not self._writable or self._failure is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
         """Refuse all further changes of the file after ``error``. Return the LogDirOfflineError to raise."""
-        self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
-        return self._failed
+        self._failure = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
+        return self._failure
 
     def handle_error(self, error: OSError) -> StorageError:
         """Return the LogDirError to raise after the system refused a change of the file.
@@ -194,8 +194,8 @@ class PooledFile:
         self._check_in_service()
 
     def _check_in_service(self) -> None:
-        if self._failed is not None:
-            reason = f"out of service, because a write or sync failed ({self._failed.reason})"
+        if self._failure is not None:
+            reason = f"out of service, because a write or sync failed ({self._failure.reason})"
             raise LogDirOfflineError(reason, self.path)
 
     def _was_released(self) -> bool:

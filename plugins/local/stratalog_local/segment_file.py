@@ -116,7 +116,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             ReadOnlyError: the file was opened for reading.
         """
         disk, start = self._disk, self._size_bytes
-        if self._is_gone or not self._writable or self._failed is not None or disk.closed:
+        if self._is_gone or not self._writable or self._failure is not None or disk.closed:
             self.check_writable()
         size = len(data) if type(data) is bytearray else memoryview(data).nbytes
         if start + size > self._room_bytes:

@@ -29,15 +29,15 @@ class Otel(Service):
     """
 
     def __init__(self, provider: AnyTracerProvider | None = None) -> None:
-        self._given = provider
-        self._own: TracerProvider | None = None
+        self._provider = provider
+        self._own_provider: TracerProvider | None = None
         self._engine: Engine | None = None
 
     def start(self, engine: Engine) -> None:
         """Start to send spans of the engine to the tracer provider."""
-        provider = self._given or get_tracer_provider()
+        provider = self._provider or get_tracer_provider()
         if isinstance(provider, ProxyTracerProvider):  # the program has not set a global provider
-            provider = self._own = _otlp_provider()
+            provider = self._own_provider = _otlp_provider()
         tracer = provider.get_tracer(_SCOPE)
         self._engine = engine
 
@@ -52,7 +52,7 @@ class Otel(Service):
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.trace(None)
-        provider, self._own = self._own, None
+        provider, self._own_provider = self._own_provider, None
         if provider is not None:
             provider.shutdown()
 
