@@ -23,7 +23,7 @@ from error_situations import (
 )
 
 from stratalog import Log, ProducerId, Record, TopicId, TopicPartition, open_engine, open_reader
-from stratalog.client.transaction_states import check_producer, ended, initialized, with_partitions
+from stratalog.client.transaction_states import add_partitions, check_producer, initialize, prepare_end
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
 from stratalog.env import SystemClock
@@ -160,9 +160,9 @@ def _unknown_transactional_id(folder: Path) -> None:
 @example("ConcurrentTransactionsError")
 def _second_end(folder: Path) -> None:
     del folder
-    state = initialized(None, 60_000, 0, None, lambda: 7, rotates=False)
-    state = with_partitions(state, state.producer, [TopicPartition("orders", 0)], 0)
-    check_producer(ended(state, state.producer, 0, commit=True), state.producer)
+    state = initialize(None, 60_000, 0, None, lambda: 7, rotates=False)
+    state = add_partitions(state, state.producer, [TopicPartition("orders", 0)], 0)
+    check_producer(prepare_end(state, state.producer, 0, commit=True), state.producer)
 
 
 @example("NoOffsetError")

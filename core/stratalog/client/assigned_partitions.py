@@ -73,19 +73,19 @@ class AssignedPartitions:
             names: Iterable[TopicPartition] = self._matching(topics)
         else:
             names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
-        self.cursors |= self._positioned(names)
+        self.cursors |= self._open_cursors(names)
 
     def replace(self, names: Iterable[TopicPartition]) -> None:
         """Keep only these partitions and their cursors, and add those that are missing. Forget the regular expression.
 
         If an error is raised, nothing has changed; the errors are those of the constructor.
         """
-        wanted = [TopicPartition(*name) for name in names]
-        for name in wanted:
+        partitions = [TopicPartition(*name) for name in names]
+        for name in partitions:
             self._logs.log(*name)
-        added, kept = self._positioned(wanted), self.cursors
+        new_cursors, old_cursors = self._open_cursors(partitions), self.cursors
         self._pattern = None
-        self.cursors = {name: kept[name] for name in wanted if name in kept} | added
+        self.cursors = {name: old_cursors[name] for name in partitions if name in old_cursors} | new_cursors
 
     def refresh(self) -> None:
         """Add the partitions of topics that match the regular expression now, and remove those of deleted topics."""
@@ -93,18 +93,18 @@ class AssignedPartitions:
             names = self._matching(self._pattern)
             for name in self.cursors.keys() - set(names):
                 del self.cursors[name]
-            self.cursors |= self._positioned(names)
+            self.cursors |= self._open_cursors(names)
 
     def cursor(self, name: TopicPartition) -> Cursor:
         """Return the cursor of a partition; raise UnknownTopicError if the partition is not assigned."""
-        found = self.cursors.get(name)
-        if found is None:
+        cursor = self.cursors.get(name)
+        if cursor is None:
             raise UnknownTopicError(
                 f"{name} is not one of the consumer's partitions: {', '.join(map(str, self.cursors))}"
             )
-        return found
+        return cursor
 
-    def chosen(self, names: Iterable[TopicPartition]) -> list[Cursor]:
+    def select_cursors(self, names: Iterable[TopicPartition]) -> list[Cursor]:
         """Return the cursors of these partitions; without names, all cursors. Errors are those of ``cursor``."""
         return [self.cursor(name) for name in names] or list(self.cursors.values())
 
@@ -114,14 +114,14 @@ class AssignedPartitions:
         Raises:
             NoOffsetError, OffsetOutOfRangeError: ``reset`` is NONE.
         """
-        if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
-            cursor.seek(cursor.cut_at)
-        if cursor.cut_at is None and cursor.is_in_range():
+        if cursor.truncation_offset is not None and self._reset is not OffsetReset.NONE:
+            cursor.seek(cursor.truncation_offset)
+        if cursor.truncation_offset is None and cursor.is_in_range():
             return
         if self._reset is OffsetReset.NONE:
             if cursor.position is None:
                 raise NoOffsetError(f"group {self._group} has committed no offset of {cursor.name}")
-            end = cursor.last() if cursor.cut_at is None else cursor.cut_at
+            end = cursor.last() if cursor.truncation_offset is None else cursor.truncation_offset
             raise OffsetOutOfRangeError(str(cursor.name), cursor.position, cursor.first(), end)
         self._reset_position(cursor)
 
@@ -133,17 +133,17 @@ class AssignedPartitions:
             if name.topic not in INTERNAL_TOPICS and pattern.fullmatch(name.topic)
         ]
 
-    def _positioned(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
+    def _open_cursors(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
         """Return a cursor for each partition that has none yet, at its start position."""
-        added = {name: self._open_cursor(name) for name in names if name not in self.cursors}
-        committed = self._offsets.committed(self._group) if self._group is not None and added else {}
-        for cursor in added.values():
-            found = committed.get(cursor.name)
-            if found is not None:
-                cursor.seek_behind(found.offset, found.leader_epoch)
+        new_cursors = {name: self._open_cursor(name) for name in names if name not in self.cursors}
+        committed = self._offsets.committed(self._group) if self._group is not None and new_cursors else {}
+        for cursor in new_cursors.values():
+            offset = committed.get(cursor.name)
+            if offset is not None:
+                cursor.seek_after(offset.offset, offset.leader_epoch)
             elif self._reset is not OffsetReset.NONE:
                 self._reset_position(cursor)
-        return added
+        return new_cursors
 
     def _reset_position(self, cursor: Cursor) -> None:
         cursor.seek(cursor.first() if self._reset is OffsetReset.EARLIEST else cursor.end())

@@ -62,44 +62,44 @@ class Clients:
         self._lock = threading.Lock()
         self._producers: set[Producer] = set()
         self._closed = False
-        chosen = settings or EngineConfig()
-        self.offsets = GroupOffsets(logs, components.env.clock, compact, chosen.offsets_partitions)
+        config = settings or EngineConfig()
+        self.offsets = GroupOffsets(logs, components.env.clock, compact, config.offsets_partitions)
         self.coordinator = TransactionCoordinator(
             logs,
             components.env,
             self.offsets,
             compact,
-            chosen.transactional_id_expiration_ms,
-            chosen.transactions_partitions,
+            config.transactional_id_expiration_ms,
+            config.transactions_partitions,
         )
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """Create a producer, as ``Engine.producer``; raise ClosedError if the engine is closed."""
-        chosen = ProducerOptions(**options)
-        chosen.codec(self._components)
+        producer_options = ProducerOptions(**options)
+        producer_options.codec(self._components)
         transaction = None
         if transactional_id is not None:
-            _check_transactional(transactional_id, chosen)
+            _check_transactional(transactional_id, producer_options)
             transaction = Transaction(
                 self.coordinator,
                 transactional_id,
-                chosen.transaction_timeout_ms,
-                chosen.durability,
+                producer_options.transaction_timeout_ms,
+                producer_options.durability,
                 self._components.env.chance,
             )
         with self._lock:
             if self._closed:
                 raise ClosedError("the engine is closed")
-            made = Producer(
+            producer = Producer(
                 self._logs,
                 self._components,
-                chosen,
+                producer_options,
                 offsets=self.offsets,
                 transaction=transaction,
                 closed=self._producers.discard,
             )
-            self._producers.add(made)
-            return made
+            self._producers.add(producer)
+            return producer
 
     def consumer(
         self,

@@ -83,12 +83,12 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         if group == "":
             raise ConfigError("group must not be empty: use None for a consumer without a group")
         self._clock, self._offsets, self._group = clock, offsets, group
-        reset, seen = OffsetReset.of(auto_offset_reset), Isolation.of(isolation)
+        reset, level = OffsetReset.of(auto_offset_reset), Isolation.of(isolation)
         self._next_cursor = 0
         self._closed = False
         ends_with_fork(self)
         self._assigned = AssignedPartitions(
-            logs, lambda name: Cursor(logs, name, seen, deserializers), offsets, group, reset, topics
+            logs, lambda name: Cursor(logs, name, level, deserializers), offsets, group, reset, topics
         )
 
     def __repr__(self) -> str:
@@ -140,43 +140,43 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """
         self._check_open()
         self._assigned.refresh()
-        found = self._take(max_records)
-        return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
+        records = self._read_or_rewind(max_records)
+        return records if records or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
     def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[RecordType]]:
         """Wait until a partition has records, and return them; return {} after ``timeout_ms``."""
         end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
-        moved = threading.Event()
-        with contextlib.ExitStack() as subscribed:
+        event = threading.Event()
+        with contextlib.ExitStack() as subscriptions:
             for cursor in list(self._assigned.cursors.values()):
                 if not cursor.paused:
-                    subscribed.callback(cursor.subscribe(moved.set))
-            while not (found := self._take(max_records)):
-                left_ns = end_ns - self._clock.monotonic_ns()
-                if left_ns <= 0:
+                    subscriptions.callback(cursor.subscribe(event.set))
+            while not (records := self._read_or_rewind(max_records)):
+                remaining_ns = end_ns - self._clock.monotonic_ns()
+                if remaining_ns <= 0:
                     break
-                self._clock.wait(moved, min(LOOK_AGAIN_MS, -(-left_ns // NS_IN_MS)))
-                moved.clear()
-        return found
+                self._clock.wait(event, min(LOOK_AGAIN_MS, -(-remaining_ns // NS_IN_MS)))
+                event.clear()
+        return records
 
-    def _take(self, max_records: int) -> dict[TopicPartition, list[RecordType]]:
-        before: list[tuple[Cursor, int | None, int]] = []
+    def _read_or_rewind(self, max_records: int) -> dict[TopicPartition, list[RecordType]]:
+        positions: list[tuple[Cursor, int | None, int]] = []
         try:
-            return self._read(max_records, before)
+            return self._read(max_records, positions)
         except StorageError:
             raise
         except BaseException:  # Ctrl-C for instance: the next call returns the records that were read
-            for cursor, position, leader_epoch in before:
+            for cursor, position, leader_epoch in positions:
                 cursor.rewind(position, leader_epoch)
             raise
 
     def _read(
-        self, max_records: int, before: list[tuple[Cursor, int | None, int]]
+        self, max_records: int, positions: list[tuple[Cursor, int | None, int]]
     ) -> dict[TopicPartition, list[RecordType]]:
-        """Read from the cursors in turn. Add each cursor, with its position and leader epoch, to ``before`` first."""
-        found: dict[TopicPartition, list[RecordType]] = {}
+        """Read from the cursors in turn. First add each cursor, its position and its leader epoch to ``positions``."""
+        records_by_partition: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._assigned.cursors.values())
-        first, left = self._next_cursor, max_records
+        first, remaining = self._next_cursor, max_records
         for number in range(len(cursors)):
             self._next_cursor = (first + number) % len(cursors)
             cursor = cursors[self._next_cursor]
@@ -184,28 +184,28 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 continue
             try:
                 self._assigned.settle(cursor)
-                before.append((cursor, cursor.position, cursor.leader_epoch))
-                records = cursor.read(left)
+                positions.append((cursor, cursor.position, cursor.leader_epoch))
+                records = cursor.read(remaining)
             except StorageError:
-                if not found:
+                if not records_by_partition:
                     raise
                 break  # the next call begins with this partition, and raises the error
             if records:
-                found[cursor.name] = records
-                left -= len(records)
-            if not left:
+                records_by_partition[cursor.name] = records
+                remaining -= len(records)
+            if not remaining:
                 self._next_cursor = (self._next_cursor + 1) % len(cursors)
                 break
-        return found
+        return records_by_partition
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over all available records, each with its partition; end when ``poll`` would return {}.
 
         After each record, the position of its partition is the offset after the record. Errors are those of ``poll``.
         """
-        found, assigned = True, self._assigned
-        while found:
-            found = False
+        has_records, assigned = True, self._assigned
+        while has_records:
+            has_records = False
             assigned.refresh()
             for cursor in list(assigned.cursors.values()):
                 while not cursor.paused and assigned.cursors.get(cursor.name) is cursor:  # the caller may assign others
@@ -214,7 +214,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                     records = cursor.read(1)
                     if not records:
                         break
-                    found = True
+                    has_records = True
                     yield cursor.name, records[0]
 
     def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
@@ -225,10 +225,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """
         while True:
             yield from self
-            found = self.poll(1, timeout_ms)
-            if not found:
+            records_by_partition = self.poll(1, timeout_ms)
+            if not records_by_partition:
                 return
-            for name, records in found.items():
+            for name, records in records_by_partition.items():
                 yield name, records[0]
 
     # --- positions ---------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
         """Set the positions of these partitions to their log starts; without arguments, those of all partitions."""
-        for cursor in self._assigned.chosen(names):
+        for cursor in self._assigned.select_cursors(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
@@ -256,19 +256,19 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
         ``end_offsets`` defines the end offset.
         """
-        for cursor in self._assigned.chosen(names):
+        for cursor in self._assigned.select_cursors(names):
             cursor.seek(cursor.end())
 
     def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
         """Return the log start offsets of these partitions; without arguments, of all partitions."""
-        return {cursor.name: cursor.first() for cursor in self._assigned.chosen(names)}
+        return {cursor.name: cursor.first() for cursor in self._assigned.select_cursors(names)}
 
     def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
         """Return the end offsets of these partitions; without arguments, of all partitions.
 
         The end offset is the last stable offset for ``read_committed``, otherwise the high watermark.
         """
-        return {cursor.name: cursor.end() for cursor in self._assigned.chosen(names)}
+        return {cursor.name: cursor.end() for cursor in self._assigned.select_cursors(names)}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return for each partition the offset of the first record with the given timestamp or a later one.
@@ -289,12 +289,12 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     def pause(self, *names: TopicPartition) -> None:
         """Stop reading these partitions until ``resume``; without arguments, all partitions."""
-        for cursor in self._assigned.chosen(names):
+        for cursor in self._assigned.select_cursors(names):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
         """Resume reading these partitions after ``pause``; without arguments, all partitions."""
-        for cursor in self._assigned.chosen(names):
+        for cursor in self._assigned.select_cursors(names):
             cursor.paused = False
 
     @property
@@ -320,7 +320,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             ClosedError: after ``close``.
         """
         self._check_open()
-        self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)
+        self._offsets.commit(self._require_group(), self.positions() if offsets is None else offsets, durability)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the current positions with their leader epochs, as an argument of ``Producer.send_offsets``.
@@ -340,8 +340,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             ConfigError: the consumer has no group.
             StorageError: the committed offsets cannot be read.
         """
-        found = self._offsets.committed(self._named_group())
-        return {name: offset for name, offset in found.items() if name in self._assigned.cursors}
+        offsets = self._offsets.committed(self._require_group())
+        return {name: offset for name, offset in offsets.items() if name in self._assigned.cursors}
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         if self._closed:
             raise ClosedError("the consumer is closed")
 
-    def _named_group(self) -> str:
+    def _require_group(self) -> str:
         if self._group is None:
             raise ConfigError("the consumer has no group: create it with group=NAME")
         return self._group

@@ -24,14 +24,14 @@ from stratalog.client.transaction_states import (
     COMPLETED,
     EPOCH_RAISING,
     UNFINISHED,
-    Known,
+    ProducerState,
+    add_partitions,
     check_contains,
     check_expected,
-    ended,
-    ended_with_next_epoch,
-    fenced,
-    initialized,
-    with_partitions,
+    initialize,
+    prepare_end,
+    prepare_end_with_next_epoch,
+    prepare_fence,
 )
 from stratalog.env import Env
 from stratalog.errors import (
@@ -97,10 +97,10 @@ class TransactionCoordinator:
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             StorageError: the state of the producer cannot be read.
         """
-        known = self._required(transactional_id)
-        if known.producer != producer:
+        current = self._require_state(transactional_id)
+        if current.producer != producer:
             raise ProducerFencedError(f"another producer has taken over transactional_id={transactional_id}")
-        return known.status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
+        return current.status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
 
     # --- for all producers -------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class TransactionCoordinator:
         The call creates ``__consumer_offsets`` if the topic does not exist. Errors are those of ``add_partitions``, and
         those of ``Engine.create_topic``.
         """
-        self.add_partitions(transactional_id, producer, [self._offsets.place(group)])
+        self.add_partitions(transactional_id, producer, [self._offsets.partition_of(group)])
 
     def check_partitions(self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition]) -> None:
         """Raise an error unless the producer's open transaction contains all of these partitions.
@@ -162,7 +162,7 @@ class TransactionCoordinator:
             StorageError: the state of the producer cannot be read.
         """
         with self._ends.changing(transactional_id):
-            check_contains(self._required(transactional_id), producer, names)
+            check_contains(self._require_state(transactional_id), producer, names)
 
     @contextlib.contextmanager
     def writing(
@@ -179,7 +179,7 @@ class TransactionCoordinator:
             if version >= EPOCH_RAISING:
                 self._add(transactional_id, producer, [name], version)
             else:
-                check_contains(self._required(transactional_id), producer, [name])
+                check_contains(self._require_state(transactional_id), producer, [name])
             yield
 
     def commit_offsets(
@@ -263,8 +263,8 @@ class TransactionCoordinator:
 
     def state(self, transactional_id: str) -> TransactionState | None:
         """Return the state of a producer; None if the id is unknown. Raise StorageError if the state cannot be read."""
-        known = self._log.known(transactional_id)
-        return None if known is None else known.state
+        current = self._log.find(transactional_id)
+        return None if current is None else current.state
 
     def states(self) -> dict[str, TransactionState]:
         """Return the state of each transactional producer, by transactional id; errors as for ``state``."""
@@ -300,28 +300,28 @@ class TransactionCoordinator:
 
     def _decide(
         self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int, durability: str | None = None
-    ) -> Known:
+    ) -> ProducerState:
         """Store the outcome of a transaction. Return the prepared state; for a repeated call, the present state."""
         with self._ends.changing(transactional_id):
-            known, now_ms = self._required(transactional_id), self._env.clock.now_ms()
+            current, now_ms = self._require_state(transactional_id), self._env.clock.now_ms()
             if version >= EPOCH_RAISING:
-                after = ended_with_next_epoch(known, producer, now_ms, self._external_id, commit=commit)
+                after = prepare_end_with_next_epoch(current, producer, now_ms, self._external_id, commit=commit)
             else:
-                after = ended(known, producer, now_ms, commit=commit)
-            if after is not known:
+                after = prepare_end(current, producer, now_ms, commit=commit)
+            if after is not current:
                 self._log.store(transactional_id, after, durability)
         return after
 
-    def _complete(self, transactional_id: str, decided: Known, durability: str | None = None) -> None:
+    def _complete(self, transactional_id: str, decided: ProducerState, durability: str | None = None) -> None:
         if decided.status not in COMPLETED:
             with self._ends.ending(transactional_id):
                 self._ends.complete(transactional_id, durability)
 
-    def _required(self, transactional_id: str) -> Known:
-        known = self._log.known(transactional_id)
-        if known is None:
+    def _require_state(self, transactional_id: str) -> ProducerState:
+        current = self._log.find(transactional_id)
+        if current is None:
             raise InvalidProducerIdMappingError(f"there is no producer with transactional_id={transactional_id}")
-        return known
+        return current
 
     def _open(
         self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, external: bool
@@ -330,28 +330,28 @@ class TransactionCoordinator:
         with self._ends.ending(transactional_id, waits=not external):
             while True:
                 with self._ends.changing(transactional_id):
-                    known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
-                    if known is None or known.status not in UNFINISHED:
-                        rotates = known is not None and (is_internal if external else is_external)(
-                            known.state.producer_id
+                    current, now_ms = self._log.find(transactional_id), self._env.clock.now_ms()
+                    if current is None or current.status not in UNFINISHED:
+                        rotates = current is not None and (is_internal if external else is_external)(
+                            current.state.producer_id
                         )
                         new_id = self._external_id if external else self._internal_id
-                        opened = initialized(known, timeout_ms, now_ms, expected, new_id, rotates=rotates)
-                        self._log.store(transactional_id, opened)
-                        return opened.producer
-                    check_expected(known, expected)
-                    if known.status == TransactionStatus.ONGOING:
+                        new = initialize(current, timeout_ms, now_ms, expected, new_id, rotates=rotates)
+                        self._log.store(transactional_id, new)
+                        return new.producer
+                    check_expected(current, expected)
+                    if current.status == TransactionStatus.ONGOING:
                         # A repeated request may have the previous epoch, but not after its response was used.
-                        if expected is not None and expected != known.producer:
-                            raise ProducerFencedError(f"a transaction of epoch {known.producer.epoch} is open")
-                        self._log.store(transactional_id, fenced(known, now_ms))
+                        if expected is not None and expected != current.producer:
+                            raise ProducerFencedError(f"a transaction of epoch {current.producer.epoch} is open")
+                        self._log.store(transactional_id, prepare_fence(current, now_ms))
                         expected = None  # the abort raises the epoch
                 self._ends.complete(transactional_id)
 
     def _add(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], version: int
     ) -> None:
-        known = self._required(transactional_id)
-        after = with_partitions(known, producer, names, self._env.clock.now_ms(), version)
-        if after is not known:
+        current = self._require_state(transactional_id)
+        after = add_partitions(current, producer, names, self._env.clock.now_ms(), version)
+        if after is not current:
             self._log.store(transactional_id, after)

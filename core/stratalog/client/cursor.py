@@ -31,8 +31,8 @@ class Cursor:
         name: name of the partition.
         position: offset of the next record; None if no position was set.
         leader_epoch: leader epoch of the record before the position; -1 if unknown.
-        cut_at: offset to which the log was truncated, if the log is known to lack the record before the position;
-            otherwise None.
+        truncation_offset: offset to which the log was truncated, if the log is known to lack the record before the
+            position; otherwise None.
         paused: True if polls skip the partition.
     """
 
@@ -42,7 +42,7 @@ class Cursor:
         self.name = name
         self.position: int | None = None
         self.leader_epoch, self.paused = NO_EPOCH, False
-        self.cut_at: int | None = None
+        self.truncation_offset: int | None = None
         self._logs, self._isolation = logs, isolation
         self._deserializers = deserializers
         self._records: Iterator[Any] | None = None  # records, deserialized if there are deserializers
@@ -55,10 +55,10 @@ class Cursor:
 
     def seek(self, position: int | None) -> None:
         """Continue at another position; None for no position."""
-        self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
+        self.position, self.leader_epoch, self.truncation_offset, self._records = position, NO_EPOCH, None, None
 
-    def seek_behind(self, position: int, leader_epoch: int) -> None:
-        """Continue at ``position``, and set ``cut_at`` if the log no longer has the record before the position.
+    def seek_after(self, position: int, leader_epoch: int) -> None:
+        """Continue at ``position``, and set ``truncation_offset`` if the log has lost the record before the position.
 
         ``leader_epoch`` is the leader epoch of the record before the position; -1 if unknown. A log that was attached
         from its tier, or was truncated by an unclean leader, may have other records at the same offsets, in another
@@ -67,7 +67,7 @@ class Cursor:
         self.seek(position)
         self.leader_epoch = leader_epoch
         end = self._log.end_offset_for_epoch(leader_epoch).end_offset
-        self.cut_at = end if 0 <= end < position else None
+        self.truncation_offset = end if 0 <= end < position else None
 
     def rewind(self, position: int | None, leader_epoch: int) -> None:
         """Continue at an earlier position, whose preceding record has ``leader_epoch``; -1 if unknown."""
@@ -114,23 +114,23 @@ class Cursor:
                 self._records = log.records(self.position, self._end, self._isolation)
                 if self._deserializers is not None:
                     self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
-            found: list[Any] = []
+            records: list[Any] = []
             # Ctrl-C may end the iterator, or leave it after records that no call has returned.
-            records, self._records = self._records, None
+            iterator, self._records = self._records, None
             try:
-                found.extend(islice(records, limit))
+                records.extend(islice(iterator, limit))
             except StorageError:
-                if not found:
+                if not records:
                     raise
-                self._pass(found)
-                return found
-            self._pass(found)
-            if len(found) < limit:  # the rest up to the end has no visible records, only markers for instance
+                self._advance(records)
+                return records
+            self._advance(records)
+            if len(records) < limit:  # the rest up to the end has no visible records, only markers for instance
                 self.position = max(self.position, self._end)
             else:
-                self._records = records
-            if found:
-                return found
+                self._records = iterator
+            if records:
+                return records
 
     def _check_damage(self) -> None:
         """Raise the error of the log's damage if the log is damaged at its end and the position is there."""
@@ -138,9 +138,9 @@ class Cursor:
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)
 
-    def _pass(self, found: list[Any]) -> None:
-        if found:
-            self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
+    def _advance(self, records: list[Any]) -> None:
+        if records:
+            self.position, self.leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """Return the offset of the first record with this timestamp or a later one; None if there is none."""

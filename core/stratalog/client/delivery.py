@@ -47,7 +47,7 @@ class Delivery:
         logs: logs of the engine.
         components: formats, and the clock.
         sequences: sequence numbers; None for a producer that is not idempotent.
-        failed: called with each error of an append, and with True if the records may have been appended nevertheless.
+        on_error: called with each error of an append, and with True if the records may have been appended nevertheless.
         codec: codec of the batches; None for no compression.
         durability: ``written`` or ``durable``; None is the engine's setting.
         timeout_ms: how long an append that failed with a retriable error is retried.
@@ -59,7 +59,7 @@ class Delivery:
         logs: Logs,
         components: Components,
         sequences: Sequences | None,
-        failed: Callable[[BaseException, bool], None],
+        on_error: Callable[[BaseException, bool], None],
         *,
         codec: Codec | None,
         durability: str | None,
@@ -70,7 +70,7 @@ class Delivery:
         self._codec, self._durability, self._timeout_ms = codec, durability, timeout_ms
         self._transactional = transactional
         self._formats, self._format = components.formats, components.formats.of(MAGIC, "", 0)
-        self._sequences, self._failed = sequences, failed
+        self._sequences, self._on_error = sequences, on_error
 
     def __call__(self, batch: PendingBatch) -> None:
         """Append a batch, and set the result or the error of each of its futures. Raises nothing."""
@@ -81,7 +81,7 @@ class Delivery:
 
     def _deliver(self, name: TopicPartition, records: Sequence[Record], futures: Futures) -> None:
         try:
-            result, own_times = self._append(name, records)
+            result, has_own_times = self._append(name, records)
         except (RecordTooLargeError, RecordBatchTooLargeError) as error:
             if len(records) == 1:
                 self._fail(name, futures, error)
@@ -90,12 +90,12 @@ class Delivery:
             self._deliver(name, records[:middle], futures[:middle])
             self._deliver(name, records[middle:], futures[middle:])
         except InvalidRecordError as error:
-            self._without_bad(name, records, futures, error)
+            self._deliver_valid(name, records, futures, error)
         except StorageError as error:
             self._fail(name, futures, error)
         else:
             for index, (record, future) in enumerate(zip(records, futures, strict=True)):
-                stamp = record.timestamp_ms if own_times else result.append_time_ms
+                stamp = record.timestamp_ms if has_own_times else result.append_time_ms
                 _settle(future.set_result, RecordMetadata(*name, result.base_offset + index, stamp))
 
     def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
@@ -108,7 +108,7 @@ class Delivery:
         sequences = self._sequences
         if self._formats.chosen(log.config.record_version).magic < MAGIC and not self._transactional:
             sequences = None  # older formats have no field for producer ids; Kafka refuses such batches
-        data = self._encoded(name, records, sequences)
+        data = self._encode(name, records, sequences)
         end_ns = self._clock.monotonic_ns() + self._timeout_ms * NS_IN_MS
         while True:
             try:
@@ -124,10 +124,10 @@ class Delivery:
                     sequences.advance(name, len(records))
                 return result, log.config.message_timestamp_type == "CreateTime"
 
-    def _encoded(self, name: TopicPartition, records: Sequence[Record], sequences: Sequences | None) -> bytearray:
+    def _encode(self, name: TopicPartition, records: Sequence[Record], sequences: Sequences | None) -> bytearray:
         header = BatchHeader()
         if sequences is not None:
-            (producer_id, epoch), sequence = sequences.of(name)
+            (producer_id, epoch), sequence = sequences.next_sequence(name)
             header = BatchHeader(
                 producer_id=producer_id,
                 producer_epoch=epoch,
@@ -136,25 +136,25 @@ class Delivery:
             )
         return self._format.encode(records, header, self._codec, None)
 
-    def _without_bad(
+    def _deliver_valid(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
     ) -> None:
         """Fail the invalid records that ``error`` lists, and deliver the other records. Kafka's producer fails all."""
-        bad = dict(error.record_errors)
-        if not bad:
+        errors_by_index = dict(error.record_errors)
+        if not errors_by_index:
             self._fail(name, futures, error)
             return
-        for index, message in bad.items():
+        for index, message in errors_by_index.items():
             self._fail(name, futures[index : index + 1], type(error)(message))
-        good = [index for index in range(len(records)) if index not in bad]
-        if good:
-            self._deliver(name, [records[index] for index in good], [futures[index] for index in good])
+        valid = [index for index in range(len(records)) if index not in errors_by_index]
+        if valid:
+            self._deliver(name, [records[index] for index in valid], [futures[index] for index in valid])
 
     def _fail(self, name: TopicPartition, futures: Futures, error: BaseException) -> None:
         unsure = _may_be_written(error)
         if unsure and self._sequences is not None and not self._transactional:
             self._sequences.restart(name)
-        self._failed(error, unsure)
+        self._on_error(error, unsure)
         for future in futures:
             _settle(future.set_exception, error)
 

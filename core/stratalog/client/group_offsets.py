@@ -66,7 +66,7 @@ class CommittedOffset(NamedTuple):
 Committable = Mapping[TopicPartition, int | CommittedOffset]
 
 
-class _Found(NamedTuple):
+class _StoredOffset(NamedTuple):
     position: int  # offset in the offsets topic
     committed: CommittedOffset
     commit_ms: int
@@ -111,7 +111,7 @@ class CommittedOffsets(CheckedArguments):
         """
         with self._lock:
             self._topic.refresh_for(group)
-            return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
+            return {name: stored.committed for name, stored in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that have committed offsets, sorted.
@@ -188,18 +188,18 @@ class GroupOffsets(CommittedOffsets):
             StorageError: the records could not be appended.
         """
         now = self._clock.now_ms()
-        made = [
+        batch = [
             Record(
                 timestamp_ms=now,
-                key=offsets_key(found.kind, found.key),
-                value=found.value
-                if found.value is None or isinstance(found.value, bytes)
-                else offsets_value(found.kind, found.value, found.value_version or 0),
+                key=offsets_key(state.kind, state.key),
+                value=state.value
+                if state.value is None or isinstance(state.value, bytes)
+                else offsets_value(state.kind, state.value, state.value_version or 0),
             )
-            for found in records
+            for state in records
         ]
-        if made:
-            self._logs.log(*self.place(group)).append(made, durability)
+        if batch:
+            self._logs.log(*self.partition_of(group)).append(batch, durability)
 
     def delete(self, group: str, durability: str | None = None) -> bool:
         """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
@@ -228,18 +228,18 @@ class GroupOffsets(CommittedOffsets):
         """
         states, now = self.states(group), self._clock.now_ms()
         since_ms = max(
-            (found.value.state_timestamp_ms for found in states if isinstance(found.value, GroupMetadata)), default=-1
+            (state.value.state_timestamp_ms for state in states if isinstance(state.value, GroupMetadata)), default=-1
         )
         with self._lock:
             offsets = dict(self._topic.groups.get(group, {}))
-            kept = {name for pending, name in self._topic.pending_names() if pending == group}
-        gone = [
+            pending = {name for pending_group, name in self._topic.pending_names() if pending_group == group}
+        expired = [
             name
-            for name, found in offsets.items()
-            if name not in kept and found.is_expired(since_ms, retention_ms, now)
+            for name, stored in offsets.items()
+            if name not in pending and stored.is_expired(since_ms, retention_ms, now)
         ]
-        self.commit(group, dict.fromkeys(gone))
-        if len(gone) < len(offsets) or kept:
+        self.commit(group, dict.fromkeys(expired))
+        if len(expired) < len(offsets) or pending:
             return False
         self.store_states(group, _tombstones(states))
         return True
@@ -257,15 +257,15 @@ class GroupOffsets(CommittedOffsets):
         """
         with self._lock:
             self._topic.refresh_readable()
-            gone = {
+            deletions = {
                 group: dict.fromkeys(name for name in offsets if name.topic == topic)
                 for group, offsets in self._topic.groups.items()
             }
             for group, name in self._topic.pending_names():
                 if name.topic == topic:  # an open transaction may commit this offset later
-                    gone.setdefault(group, {})[name] = None
-        failed: StorageError | None = None
-        for group, offsets in gone.items():
+                    deletions.setdefault(group, {})[name] = None
+        first_error: StorageError | None = None
+        for group, offsets in deletions.items():
             try:
                 self.commit(group, offsets, "durable")
             except NotLeaderOrFollowerError:  # the engine with the leader deletes them
@@ -273,9 +273,9 @@ class GroupOffsets(CommittedOffsets):
                     "committed offsets of a deleted topic remain in a follower group=%s topic=%s", group, topic
                 )
             except StorageError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def records(
         self,
@@ -288,22 +288,22 @@ class GroupOffsets(CommittedOffsets):
 
         The topic is created if it does not exist. Arguments and errors are those of ``commit``, but nothing is stored.
         """
-        for wanted, given in offsets.items():
-            if given is not None and must_exist:
-                self._check_here(TopicPartition(*wanted))
-        place, now = self.place(group), self._clock.now_ms()
-        return place, [commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()]
+        for name, offset in offsets.items():
+            if offset is not None and must_exist:
+                self._check_exists(TopicPartition(*name))
+        partition, now = self.partition_of(group), self._clock.now_ms()
+        return partition, [commit_record(group, TopicPartition(*name), offset, now) for name, offset in offsets.items()]
 
-    def append_in_transaction(self, place: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
+    def append_in_transaction(self, partition: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
         """Append the result of ``records`` as a transactional batch, which, as in Kafka, has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has already written.
             StorageError: the offsets could not be appended.
         """
-        log = self._logs.log(*place)
+        log = self._logs.log(*partition)
         header = BatchHeader(producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
-        data = log.components.formats.of(_MAGIC, str(place), 0).encode(records, header, None, None)
+        data = log.components.formats.of(_MAGIC, str(partition), 0).encode(records, header, None, None)
         log.append_as_leader(data, origin="coordinator")
 
     def pending(self, group: str) -> frozenset[TopicPartition]:
@@ -313,9 +313,9 @@ class GroupOffsets(CommittedOffsets):
         """
         with self._lock:
             self._topic.refresh_for(group)
-            return frozenset(name for found, name in self._topic.pending_names() if found == group)
+            return frozenset(name for pending_group, name in self._topic.pending_names() if pending_group == group)
 
-    def place(self, group: str) -> TopicPartition:
+    def partition_of(self, group: str) -> TopicPartition:
         """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist.
 
         Errors are those of ``Engine.create_topic``.
@@ -323,10 +323,10 @@ class GroupOffsets(CommittedOffsets):
         while True:
             with self._lock:  # not held while the topic is created: the engine's lock must be taken first
                 if self._topic.exists():
-                    return self._topic.name(self._topic.place_of(group))
+                    return self._topic.name(self._topic.partition_number(group))
             create_state_topic(self._logs, OFFSETS_TOPIC, self._partitions)
 
-    def _check_here(self, name: TopicPartition) -> None:
+    def _check_exists(self, name: TopicPartition) -> None:
         """Raise UnknownTopicError if the log does not exist. Do nothing if the log exists but cannot be opened."""
         try:
             self._logs.log(*name)
@@ -338,27 +338,30 @@ class GroupOffsets(CommittedOffsets):
 
 def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
     """Return tombstones for a group's state, in the order that brokers require: members before the group."""
-    return [found.tombstone() for found in sorted(states, key=lambda found: -found.kind)]
+    return [state.tombstone() for state in sorted(states, key=lambda state: -state.kind)]
 
 
-def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
-    """Return the record that commits an offset of a group in partition ``name``; a tombstone if ``given`` is None.
+def commit_record(group: str, name: TopicPartition, offset: int | CommittedOffset | None, now_ms: int) -> Record:
+    """Return the record that commits an offset of a group in partition ``name``; a tombstone if ``offset`` is None.
 
     The partition need not exist.
 
     Raises:
-        ConfigError: ``given`` is a negative integer.
+        ConfigError: ``offset`` is a negative integer.
         InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
     """
     kind = OffsetsType.OFFSET_COMMIT
     key = offsets_key(kind, CommitKey(group=group, topic=name.topic, partition=name.partition))
-    if given is None:
+    if offset is None:
         return Record(timestamp_ms=now_ms, key=key)
-    found = CommittedOffset(given) if isinstance(given, int) else given
-    if isinstance(given, int) and given < 0:
-        raise ConfigError(f"a committed offset must be at least 0, not {given} group={group} partition={name}")
+    committed = CommittedOffset(offset) if isinstance(offset, int) else offset
+    if isinstance(offset, int) and offset < 0:
+        raise ConfigError(f"a committed offset must be at least 0, not {offset} group={group} partition={name}")
     value = OffsetCommit(
-        offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata, commit_timestamp_ms=now_ms
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp_ms=now_ms,
     )
     return Record(timestamp_ms=now_ms, key=key, value=offsets_value(kind, value, VALUE_VERSION))
 
@@ -366,16 +369,16 @@ def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset
 class _OffsetsTopic(StateTopic):
     def __init__(self, logs: ReadableLogs, compact: Compact | None) -> None:
         super().__init__(logs, OFFSETS_TOPIC, compact)
-        self.groups: dict[str, dict[TopicPartition, _Found]] = {}
+        self.groups: dict[str, dict[TopicPartition, _StoredOffset]] = {}
         self.states: dict[str, dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]] = {}
-        self._of_partition: dict[int, set[str]] = {}
+        self._groups_by_partition: dict[int, set[str]] = {}
 
     def apply(self, partition: int, record: Record) -> None:
         parsed = parse_offsets_record(record.key, record.value)
         if parsed is None:
             return
         group = parsed.key.group
-        self._of_partition.setdefault(partition, set()).add(group)
+        self._groups_by_partition.setdefault(partition, set()).add(group)
         if not isinstance(parsed.key, CommitKey):
             self._apply_state(group, parsed)
             return
@@ -385,20 +388,22 @@ class _OffsetsTopic(StateTopic):
         if before is not None and before.position > record.offset:
             return  # this record's transaction ended late; the offset that was committed after the record is newer
         if isinstance(parsed.value, OffsetCommit):
-            found = parsed.value
-            committed = CommittedOffset(found.offset, found.leader_epoch, found.metadata)
-            offsets[name] = _Found(record.offset, committed, found.commit_timestamp_ms, found.expire_timestamp_ms)
+            commit = parsed.value
+            committed = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata)
+            offsets[name] = _StoredOffset(
+                record.offset, committed, commit.commit_timestamp_ms, commit.expire_timestamp_ms
+            )
         else:
             offsets.pop(name, None)
         if not offsets:
             del self.groups[group]
 
-    def _apply_state(self, group: str, found: OffsetsRecord) -> None:
+    def _apply_state(self, group: str, state: OffsetsRecord) -> None:
         states = self.states.setdefault(group, {})
-        if found.value is None:
-            states.pop((found.kind, found.key), None)
+        if state.value is None:
+            states.pop((state.kind, state.key), None)
         else:
-            states[found.kind, found.key] = found
+            states[state.kind, state.key] = state
         if not states:
             del self.states[group]
 
@@ -411,6 +416,6 @@ class _OffsetsTopic(StateTopic):
                     yield parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
 
     def forget(self, partition: int) -> None:
-        for group in self._of_partition.pop(partition, ()):
+        for group in self._groups_by_partition.pop(partition, ()):
             self.groups.pop(group, None)
             self.states.pop(group, None)

@@ -40,7 +40,7 @@ def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:
     Raises:
         UnknownTopicError: the topic does not exist.
     """
-    found = tuple(name for name in logs.partitions() if name.topic == topic)
-    if not found:
+    names = tuple(name for name in logs.partitions() if name.topic == topic)
+    if not names:
         raise unknown_topic(topic, logs.partitions(), "this engine")
-    return found
+    return names

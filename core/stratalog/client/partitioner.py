@@ -20,16 +20,16 @@ _INT_MAX: Final = 0x7FFF_FFFF
 def murmur2(data: bytes) -> int:
     """Return Kafka's 32-bit murmur2 hash of a key, unsigned."""
     size = len(data)
-    found = _SEED ^ size
-    whole = size & ~3
-    for (word,) in _WORDS.iter_unpack(memoryview(data)[:whole]):
+    digest = _SEED ^ size
+    word_bytes = size & ~3
+    for (word,) in _WORDS.iter_unpack(memoryview(data)[:word_bytes]):
         mixed = word * _FACTOR & _MASK
         mixed ^= mixed >> _SHIFT
-        found = (found * _FACTOR & _MASK) ^ (mixed * _FACTOR & _MASK)
-    if whole < size:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
-    found = (found ^ found >> 13) * _FACTOR & _MASK
-    return found ^ found >> 15
+        digest = (digest * _FACTOR & _MASK) ^ (mixed * _FACTOR & _MASK)
+    if word_bytes < size:
+        digest = (digest ^ int.from_bytes(data[word_bytes:], "little")) * _FACTOR & _MASK
+    digest = (digest ^ digest >> 13) * _FACTOR & _MASK
+    return digest ^ digest >> 15
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -39,10 +39,10 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 def java_hash(text: str) -> int:
     """Return Java's ``String.hashCode`` of a text: a signed 32-bit number."""
-    found = 0
+    hash_code = 0
     for (unit,) in Struct("<H").iter_unpack(text.encode("utf-16-le", "surrogatepass")):
-        found = (found * 31 + unit) & _MASK
-    return found - (1 << 32) if found > _INT_MAX else found
+        hash_code = (hash_code * 31 + unit) & _MASK
+    return hash_code - (1 << 32) if hash_code > _INT_MAX else hash_code
 
 
 def partition_of_name(name: str, partitions: int) -> int:
@@ -50,8 +50,8 @@ def partition_of_name(name: str, partitions: int) -> int:
 
     ``name`` is the group or the transactional id. ``partitions`` is the number of partitions of the state topic.
     """
-    found = java_hash(name)
-    return (0 if found == -_INT_MAX - 1 else abs(found)) % partitions
+    hash_code = java_hash(name)
+    return (0 if hash_code == -_INT_MAX - 1 else abs(hash_code)) % partitions
 
 
 class StickyPartitioner:
@@ -70,8 +70,8 @@ class StickyPartitioner:
 
     def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
         """Return a partition from 0 to ``partitions`` - 1 for a record without a key, and count the record's size."""
-        partition, used = self._current.get(topic, (partitions, 0))
-        if partition >= partitions or used >= self._batch_size_bytes:
-            partition, used = self._chance.randrange(partitions), 0
-        self._current[topic] = partition, used + size_bytes
+        partition, sent_bytes = self._current.get(topic, (partitions, 0))
+        if partition >= partitions or sent_bytes >= self._batch_size_bytes:
+            partition, sent_bytes = self._chance.randrange(partitions), 0
+        self._current[topic] = partition, sent_bytes + size_bytes
         return partition

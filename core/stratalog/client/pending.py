@@ -59,7 +59,7 @@ class Accumulator:
         self._open: dict[TopicPartition, PendingBatch] = {}  # oldest first
         self._full: dict[TopicPartition, deque[PendingBatch]] = {}
         self._ready: deque[TopicPartition] = deque()  # partitions with a full batch, and no batch in delivery
-        self._out: dict[TopicPartition, PendingBatch] = {}
+        self._in_delivery: dict[TopicPartition, PendingBatch] = {}
         self.size_bytes = 0  # of all batches that are not finished
 
     def add(
@@ -91,7 +91,7 @@ class Accumulator:
     def _close(self, batch: PendingBatch) -> None:
         del self._open[batch.name]
         waiting = self._full.setdefault(batch.name, deque())
-        if not waiting and batch.name not in self._out:
+        if not waiting and batch.name not in self._in_delivery:
             self._ready.append(batch.name)
         waiting.append(batch)
 
@@ -112,7 +112,7 @@ class Accumulator:
             return None
         if self._open.get(batch.name) is batch:
             del self._open[batch.name]
-        self._out[batch.name] = batch
+        self._in_delivery[batch.name] = batch
         return batch
 
     def _next_open(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
@@ -124,7 +124,7 @@ class Accumulator:
         for name, batch in self._open.items():
             if not everything and now_ns - batch.created_ns < self._linger_ns:
                 break  # the remaining batches are younger
-            if name not in self._out and name not in self._full:
+            if name not in self._in_delivery and name not in self._full:
                 return batch
         return None
 
@@ -133,13 +133,13 @@ class Accumulator:
         if self._ready:
             return 0
         for name, batch in self._open.items():
-            if name not in self._out:
+            if name not in self._in_delivery:
                 return 0 if everything else max(batch.created_ns + self._linger_ns - now_ns, 0)
         return None
 
     def finish(self, batch: PendingBatch) -> None:
         """Mark a batch as finished after its delivery. ``take`` can then return the next batch of the partition."""
-        del self._out[batch.name]
+        del self._in_delivery[batch.name]
         self._forget(batch)
         if batch.name in self._full:
             self._ready.append(batch.name)
@@ -148,16 +148,16 @@ class Accumulator:
         batch.finished = True
         self.size_bytes -= batch.size_bytes
 
-    def unfinished(self) -> Iterator[PendingBatch]:
+    def unfinished_batches(self) -> Iterator[PendingBatch]:
         """Iterate over all batches that are not finished: in delivery, full, and being filled."""
-        yield from self._out.values()
+        yield from self._in_delivery.values()
         for waiting in self._full.values():
             yield from waiting
         yield from self._open.values()
 
     def drop_waiting(self) -> list[PendingBatch]:
         """Remove and return all batches that are not in delivery. The caller must set the results of their futures."""
-        dropped = [batch for batch in self.unfinished() if batch is not self._out.get(batch.name)]
+        dropped = [batch for batch in self.unfinished_batches() if batch is not self._in_delivery.get(batch.name)]
         self._open.clear()
         self._full.clear()
         self._ready.clear()

@@ -18,7 +18,7 @@ from stratalog.client.partitioner import StickyPartitioner, partition_of_key
 from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender
 from stratalog.client.sequences import Sequences, new_producer_id
-from stratalog.client.serializers import Serializer, serialized
+from stratalog.client.serializers import Serializer, serialize
 from stratalog.client.transaction import Transaction
 from stratalog.config.keys import INT_MAX
 from stratalog.env.closing import Closeable
@@ -83,7 +83,7 @@ class ProducerOptions:
         return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
-class _KnownTopics(NamedTuple):
+class _PartitionCache(NamedTuple):
     """Partitions of topics, by name. They are valid while ``Logs.topic_changes`` is ``changes``."""
 
     changes: int
@@ -120,7 +120,7 @@ class Producer(CheckedArguments, Closeable):
         chance = random.Random(components.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
         self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
         self._serializers = options.key_serializer, options.value_serializer
-        self._known = _KnownTopics(logs.topic_changes, {})
+        self._cache = _PartitionCache(logs.topic_changes, {})
         sequences = None
         if transaction is not None:
             sequences = transaction.sequences
@@ -130,7 +130,7 @@ class Producer(CheckedArguments, Closeable):
             logs,
             components,
             sequences,
-            self._failed,
+            self._note_failure,
             codec=options.codec(components),
             durability=options.durability,
             timeout_ms=options.delivery_timeout_ms,
@@ -148,7 +148,7 @@ class Producer(CheckedArguments, Closeable):
 
     def __repr__(self) -> str:
         name = None if self._transaction is None else self._transaction.transactional_id
-        return f"Producer(transactional_id={name!r}, partitions={sum(map(len, self._known.partitions.values()))})"
+        return f"Producer(transactional_id={name!r}, partitions={sum(map(len, self._cache.partitions.values()))})"
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -194,8 +194,8 @@ class Producer(CheckedArguments, Closeable):
         if partition is not None and type(partition) is not int:
             partition = integer("partition of send()", partition)
         if self._serializers != _NO_SERIALIZERS:
-            key = serialized(self._serializers[0], "key", key, topic)
-            value = serialized(self._serializers[1], "value", value, topic)
+            key = serialize(self._serializers[0], "key", key, topic)
+            value = serialize(self._serializers[1], "value", value, topic)
         stamp = self._clock.now_ms() if timestamp_ms == NO_TIMESTAMP else timestamp_ms
         record = Record(timestamp_ms=stamp, key=key, value=value, headers=headers)
         size_bytes = _size(record)
@@ -209,20 +209,20 @@ class Producer(CheckedArguments, Closeable):
             return self._sender.put(name, record, size_bytes)
 
     def _partition(self, topic: str, partition: int | None, key: bytes | None, size_bytes: int) -> TopicPartition:
-        topics = self._known
-        if topics.changes != self._logs.topic_changes:
-            topics = self._known = _KnownTopics(self._logs.topic_changes, {})
-        known = topics.partitions.get(topic)
-        if known is None:
-            known = topics.partitions[topic] = partitions_of(self._logs, topic)
+        cache = self._cache
+        if cache.changes != self._logs.topic_changes:
+            cache = self._cache = _PartitionCache(self._logs.topic_changes, {})
+        partitions = cache.partitions.get(topic)
+        if partitions is None:
+            partitions = cache.partitions[topic] = partitions_of(self._logs, topic)
         if partition is not None:
             name = TopicPartition(topic, partition)
-            if name not in known:
-                raise UnknownTopicError(f"there is no {name}, topic {topic} has {len(known)} partitions")
+            if name not in partitions:
+                raise UnknownTopicError(f"there is no {name}, topic {topic} has {len(partitions)} partitions")
             return name
         if key is not None:
-            return known[partition_of_key(key, len(known))]
-        return known[self._partitioner.choose(topic, len(known), size_bytes)]
+            return partitions[partition_of_key(key, len(partitions))]
+        return partitions[self._partitioner.choose(topic, len(partitions), size_bytes)]
 
     def flush(self) -> None:
         """Wait until all queued records are appended or have failed, and their futures have the results or errors.
@@ -243,7 +243,7 @@ class Producer(CheckedArguments, Closeable):
                 Otherwise, the first ``send`` of the transaction finds it.
         """
         self._check_open()
-        self._transactional().begin()
+        self._require_transaction().begin()
 
     def send_offsets(self, group: str, offsets: Committable) -> None:
         """Queue a group's offsets as part of the transaction. The commit of the transaction also commits the offsets.
@@ -258,7 +258,7 @@ class Producer(CheckedArguments, Closeable):
             UnknownTopicError: a partition does not exist here.
         """
         self._check_open()
-        self._transactional().check_open()
+        self._require_transaction().check_open()
         name, records = self._offsets.records(group, offsets)
         for record in records:
             self._put(name, record, _size(record))
@@ -274,7 +274,7 @@ class Producer(CheckedArguments, Closeable):
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
-        transaction = self._transactional()
+        transaction = self._require_transaction()
         self._check_open()
         self._sender.check_outside()
         with transaction.ending(commit=True):
@@ -290,7 +290,7 @@ class Producer(CheckedArguments, Closeable):
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
-        transaction = self._transactional()
+        transaction = self._require_transaction()
         self._check_open()
         self._sender.check_outside()
         with transaction.ending(commit=False):
@@ -302,14 +302,14 @@ class Producer(CheckedArguments, Closeable):
                 future.set_exception(TransactionAbortedError("the transaction was aborted before the record was sent"))
         self._sender.flush()
 
-    def _transactional(self) -> Transaction:
+    def _require_transaction(self) -> Transaction:
         if self._transaction is None:
             raise InvalidTxnStateError("the producer is not transactional: create it with transactional_id=NAME")
         return self._transaction
 
-    def _failed(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback
+    def _note_failure(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback
         if self._transaction is not None:
-            self._transaction.failed(error, unsure=unsure)
+            self._transaction.note_failure(error, unsure=unsure)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class Sender:
     Threads are started on demand, up to ``max_in_flight``, and end with ``close``.
 
     Args:
-        waiting: the queue; only the sender may use the queue from now on.
+        accumulator: the queue; only the sender may use the queue from now on.
         deliver: appends a batch and sets the results of its futures; raises nothing.
         clock: clock that decides when a batch is due.
         max_in_flight: maximum number of batches, each of another partition, that are delivered concurrently.
@@ -34,14 +34,14 @@ class Sender:
 
     def __init__(
         self,
-        waiting: Accumulator,
+        accumulator: Accumulator,
         deliver: Callable[[PendingBatch], None],
         clock: Clock,
         *,
         max_in_flight: int,
         buffer_bytes: int,
     ) -> None:
-        self._waiting, self._deliver, self._clock = waiting, deliver, clock
+        self._accumulator, self._deliver, self._clock = accumulator, deliver, clock
         self._max_in_flight, self._buffer_bytes = max_in_flight, buffer_bytes
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # a batch may be due
@@ -59,18 +59,18 @@ class Sender:
             ClosedError: after ``close``.
         """
         with self._lock:
-            while self._waiting.size_bytes >= self._buffer_bytes and not self._closed and not self._inside():
+            while self._accumulator.size_bytes >= self._buffer_bytes and not self._closed and not self._is_own_thread():
                 self._hurry()
             if self._closed:
                 raise ClosedError("the producer is closed")
-            future, changed = self._waiting.add(name, record, size_bytes, self._clock.monotonic_ns())
+            future, changed = self._accumulator.add(name, record, size_bytes, self._clock.monotonic_ns())
             if changed or not self._threads:  # there is no thread for the first batch if its start has failed
                 self._wake()
             return future
 
     def _hurry(self) -> None:
         """Treat all batches as due, and wait until a batch is finished. The caller holds the lock."""
-        with self._everything_due():
+        with self._treat_all_as_due():
             self._progress.wait()
 
     def flush(self) -> None:
@@ -81,17 +81,17 @@ class Sender:
         """
         self.check_outside()
         with self._lock:
-            listed = list(self._waiting.unfinished())
-            with self._everything_due():
-                self._progress.wait_for(lambda: all(batch.finished for batch in listed))
+            unfinished = list(self._accumulator.unfinished_batches())
+            with self._treat_all_as_due():
+                self._progress.wait_for(lambda: all(batch.finished for batch in unfinished))
 
     def check_outside(self) -> None:
         """Raise ConfigError on a thread of this sender, such as in a future's callback: it would wait for itself."""
-        if self._inside():
+        if self._is_own_thread():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 
     @contextlib.contextmanager
-    def _everything_due(self) -> Iterator[None]:
+    def _treat_all_as_due(self) -> Iterator[None]:
         self._flushing += 1
         try:
             self._wake()
@@ -106,7 +106,7 @@ class Sender:
         batches in delivery.
         """
         with self._lock:
-            dropped = self._waiting.drop_waiting()
+            dropped = self._accumulator.drop_waiting()
             self._progress.notify_all()
         return dropped
 
@@ -120,12 +120,12 @@ class Sender:
         for thread in self._threads:
             thread.join()
 
-    def _inside(self) -> bool:
+    def _is_own_thread(self) -> bool:
         return threading.current_thread() in self._threads
 
     def _wake(self) -> None:
         """Wake an idle thread, or start a thread if a batch is due or will be due. The caller holds the lock."""
-        due = self._waiting.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
+        due = self._accumulator.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
         if self._idle:
             self._work.notify()
         elif due is not None and len(self._threads) < (self._max_in_flight if due == 0 else 1):
@@ -144,7 +144,7 @@ class Sender:
                 self._deliver(batch)
             finally:
                 with self._lock:
-                    self._waiting.finish(batch)
+                    self._accumulator.finish(batch)
                     self._progress.notify_all()
 
     def _next(self) -> PendingBatch | None:
@@ -152,13 +152,13 @@ class Sender:
         with self._lock:
             while True:
                 now = self._clock.monotonic_ns()
-                batch = self._waiting.take(now, everything=self._closed or self._flushing > 0)
+                batch = self._accumulator.take(now, everything=self._closed or self._flushing > 0)
                 if batch is not None:
                     self._wake()  # more batches may be due, for another thread
                     return batch
                 if self._closed:
                     return None
-                due = self._waiting.due_in_ns(now)
+                due = self._accumulator.due_in_ns(now)
                 self._idle += 1
                 self._work.wait(None if due is None else min(due / NS_IN_S, threading.TIMEOUT_MAX))
                 self._idle -= 1

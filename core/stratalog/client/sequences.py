@@ -76,7 +76,7 @@ class Sequences:
         self._identity = identity
         self._numbers.clear()
 
-    def of(self, name: TopicPartition) -> tuple[ProducerId, int]:
+    def next_sequence(self, name: TopicPartition) -> tuple[ProducerId, int]:
         """Return the producer id and epoch, and the sequence number of the next record, for a partition."""
         numbers = self._numbers.setdefault(name, _Numbers(self._identity))
         return numbers.identity, numbers.sequence
@@ -88,6 +88,6 @@ class Sequences:
 
     def restart(self, name: TopicPartition) -> None:
         """Restart a partition's sequence numbers at 0 in the next epoch, or, after the last epoch, with a new id."""
-        (producer_id, epoch), _ = self.of(name)
+        (producer_id, epoch), _ = self.next_sequence(name)
         following = ProducerId(producer_id, epoch + 1) if epoch < LAST_EPOCH else new_producer_id(self._chance)
         self._numbers[name] = _Numbers(following)

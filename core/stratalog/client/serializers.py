@@ -42,7 +42,7 @@ class DeserializedRecord(NamedTuple):
     partition: int
 
 
-def serialized(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
+def serialize(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
     """Return the bytes of a key or a value: the result of the function, or ``content`` itself without a function.
 
     If ``content`` is None, return None without a call of the function. ``part`` ("key" or "value") and ``topic`` are
@@ -52,15 +52,15 @@ def serialized(function: Serializer | None, part: str, content: Any, topic: str)
         SerializationError: the function raised an error, or its result is neither bytes nor None.
     """
     if function is None or content is None:
-        found: bytes | None = content  # a record refuses anything but bytes
-        return found
+        data: bytes | None = content  # a record refuses anything but bytes
+        return data
     try:
-        found = function(content)
+        data = function(content)
     except Exception as error:
-        raise SerializationError(f"the {part} cannot be serialized: {_described(error)}", topic) from error
-    if found is not None and not isinstance(found, bytes):
-        raise SerializationError(f"{part}_serializer returned {type(found).__name__} instead of bytes", topic)
-    return found
+        raise SerializationError(f"the {part} cannot be serialized: {_describe(error)}", topic) from error
+    if data is not None and not isinstance(data, bytes):
+        raise SerializationError(f"{part}_serializer returned {type(data).__name__} instead of bytes", topic)
+    return data
 
 
 class Deserializers(NamedTuple):
@@ -95,11 +95,11 @@ class Deserializers(NamedTuple):
         try:
             return function(content)
         except Exception as error:
-            reason = f"the {part} cannot be deserialized: {_described(error)}"
+            reason = f"the {part} cannot be deserialized: {_describe(error)}"
             raise SerializationError(reason, topic, record.partition, record.offset).advised(
                 "correct the deserializer, or continue behind the record with seek"
             ) from error
 
 
-def _described(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -55,7 +55,7 @@ def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
 
 
 @dataclass(slots=True)
-class _Read:
+class _Progress:
     """Progress of reading one partition.
 
     Attributes:
@@ -86,7 +86,7 @@ class StateTopic(ABC):
     def __init__(self, logs: ReadableLogs, topic: str, compact: Compact | None = None) -> None:
         self._logs, self._topic, self._compact = logs, topic, compact
         self._count = 0
-        self._read: dict[int, _Read] = {}
+        self._progress: dict[int, _Progress] = {}
 
     @abstractmethod
     def apply(self, partition: int, record: Record) -> None:
@@ -109,20 +109,20 @@ class StateTopic(ABC):
     def exists(self) -> bool:
         """Return True if the topic exists. If the topic was deleted, discard the state."""
         if self._count:
-            self._check_still_there()
+            self._forget_if_deleted()
         if not self._count:
             with contextlib.suppress(UnknownTopicError):
                 self._count = partitions_of(self._logs, self._topic)[-1].partition + 1
         return self._count > 0
 
-    def _check_still_there(self) -> None:
+    def _forget_if_deleted(self) -> None:
         """Discard the state if the topic was deleted."""
         try:
             self._logs.log(self._topic, self._count - 1)
         except UnknownTopicError:
-            for partition in self._read:
+            for partition in self._progress:
                 self.forget(partition)
-            self._read.clear()
+            self._progress.clear()
             self._count = 0
         except StorageError:
             return  # the log exists, but cannot be opened
@@ -130,9 +130,9 @@ class StateTopic(ABC):
     def refresh_for(self, name: str) -> None:
         """Refresh the partition of a group or a transactional id if the topic exists; errors are those of ``refresh``."""
         if self.exists():
-            self.refresh(self.place_of(name))
+            self.refresh(self.partition_number(name))
 
-    def place_of(self, name: str) -> int:
+    def partition_number(self, name: str) -> int:
         """Return the number of the partition for a group or a transactional id. Call ``exists`` before."""
         return partition_of_name(name, self._count)
 
@@ -155,19 +155,19 @@ class StateTopic(ABC):
         Return True if all partitions were read, False if one failed or is missing here.
         """
         names = self.names()
-        is_whole = len(names) == self._count
+        is_complete = len(names) == self._count
         for name in names:
             try:
                 self.refresh(name.partition)
             except StorageError:
-                is_whole = False
+                is_complete = False
                 _LOGGER.exception("the stored state of clients cannot be read log=%s", name)
-        return is_whole
+        return is_complete
 
     def pending(self) -> Iterator[Record]:
         """Iterate over the records, read so far, of transactions that are still open."""
-        for read in self._read.values():
-            for records in read.pending.values():
+        for progress in self._progress.values():
+            for records in progress.pending.values():
                 yield from records
 
     def refresh(self, partition: int) -> None:
@@ -178,26 +178,26 @@ class StateTopic(ABC):
         Raises:
             StorageError: the log cannot be read.
         """
-        log, read = self._logs.log(self._topic, partition), self._read.setdefault(partition, _Read())
+        log, progress = self._logs.log(self._topic, partition), self._progress.setdefault(partition, _Progress())
         offsets = log.offsets()
-        if read.position > offsets.log_end:  # truncated
+        if progress.position > offsets.log_end:  # truncated
             self.forget(partition)
-            read = self._read[partition] = _Read()
-        read.position = max(read.position, offsets.log_start)
-        while read.position < log.offsets().log_end:
-            before = read.position
+            progress = self._progress[partition] = _Progress()
+        progress.position = max(progress.position, offsets.log_start)
+        while progress.position < log.offsets().log_end:
+            before = progress.position
             try:
-                read.position = self._step(log, partition, read)
+                progress.position = self._step(log, partition, progress)
             except StorageError:
                 raise
             except BaseException:  # Ctrl-C for instance: some of these records may be applied, others are lost
                 self.forget(partition)
-                del self._read[partition]
+                del self._progress[partition]
                 raise
-            if read.position == before:
+            if progress.position == before:
                 return
-        if read.records >= max(COMPACT_RECORDS, _REPLACED * len(read.keys)):
-            read.records = len(read.keys)
+        if progress.records >= max(COMPACT_RECORDS, _REPLACED * len(progress.keys)):
+            progress.records = len(progress.keys)
             self._compact_unless_it_fails(log.name)
 
     def _compact_unless_it_fails(self, name: TopicPartition) -> None:
@@ -207,66 +207,68 @@ class StateTopic(ABC):
         except StorageError:
             _LOGGER.exception("the stored state of clients could not be compacted log=%s", name)
 
-    def _step(self, log: LogReader, partition: int, read: _Read) -> int:
+    def _step(self, log: LogReader, partition: int, progress: _Progress) -> int:
         """Read and apply some batches from the position on. Return the offset after these batches."""
-        with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
+        with log.fetch(progress.position, READ_BYTES, Isolation.LOG_END) as fetched:
             data, components = fetched.read(), fetched.components
-            found = scan(components.formats, data, 0, len(data), check_crc=True)
-            if found.stop is not ScanStop.END:
-                raise CorruptBatchError(found.reason, str(log.name), found.stop_position)
-            read.gathered.clear()
-            for table in found.tables:
-                self._read_table(data, table, read, components, partition)
-            self._apply_gathered(partition, read)
+            scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+            if scanned.stop is not ScanStop.END:
+                raise CorruptBatchError(scanned.reason, str(log.name), scanned.stop_position)
+            progress.gathered.clear()
+            for table in scanned.tables:
+                self._read_table(data, table, progress, components, partition)
+            self._apply_gathered(partition, progress)
             return fetched.next_offset
 
-    def _read_table(self, data: Buffer, table: BatchTable, read: _Read, components: Components, partition: int) -> None:
-        """Add the records of a table to ``read``. If some batches belong to transactions, decode batch by batch."""
+    def _read_table(
+        self, data: Buffer, table: BatchTable, progress: _Progress, components: Components, partition: int
+    ) -> None:
+        """Add the records of a table to ``progress``. If some batches belong to transactions, decode batch by batch."""
         form = components.formats.of(table.magic, str(self.name(partition)), 0)
         decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=components.limits.decompressed_bytes)
         if not any(map((CONTROL_BIT | TRANSACTIONAL_BIT).__and__, table.attributes)):
             for columns in decode(batches=table):
-                self._take(read, None, columns.iter_records(partition))
+                self._add_records(progress, None, columns.iter_records(partition))
             return
         for row, batch in enumerate(table):
             marker = read_control(data, batch, components) if batch.is_control else None
             if isinstance(marker, EndMarker):
-                self._end(read, batch.producer_id, marker)
+                self._end_transaction(progress, batch.producer_id, marker)
             elif not batch.is_control:
                 is_open = batch.is_transactional and batch.producer_id != NO_PRODUCER
                 for columns in decode(batches=table.take(row, row + 1)):
-                    self._take(read, batch.producer_id if is_open else None, columns.iter_records(partition))
+                    self._add_records(progress, batch.producer_id if is_open else None, columns.iter_records(partition))
 
-    def _take(self, read: _Read, producer_id: int | None, records: Iterator[Record]) -> None:
-        """Add records to ``read.gathered``, or, if ``producer_id`` is not None, to its open transaction in ``pending``.
+    def _add_records(self, progress: _Progress, producer_id: int | None, records: Iterator[Record]) -> None:
+        """Add records to ``progress.gathered``, or, with a ``producer_id``, to its open transaction in ``pending``.
 
         Outside of a transaction, a tombstone also removes pending records with the same key.
         """
-        wanted = (record for record in records if record.offset >= read.position)
+        new_records = (record for record in records if record.offset >= progress.position)
         if producer_id is not None:
-            read.pending.setdefault(producer_id, []).extend(wanted)
+            progress.pending.setdefault(producer_id, []).extend(new_records)
             return
-        for record in wanted:
+        for record in new_records:
             if record.value is None:  # source: OffsetMetadataManager.replay
-                for left in read.pending.values():
-                    left[:] = [waiting for waiting in left if waiting.key != record.key]
-            read.gathered.setdefault(record.key, []).append(record)
+                for open_records in progress.pending.values():
+                    open_records[:] = [waiting for waiting in open_records if waiting.key != record.key]
+            progress.gathered.setdefault(record.key, []).append(record)
 
-    def _end(self, read: _Read, producer_id: int, marker: EndMarker) -> None:
-        records = read.pending.pop(producer_id, [])
+    def _end_transaction(self, progress: _Progress, producer_id: int, marker: EndMarker) -> None:
+        records = progress.pending.pop(producer_id, [])
         if marker.kind is ControlType.COMMIT:
             for record in records:
-                read.gathered.setdefault(record.key, []).append(record)
+                progress.gathered.setdefault(record.key, []).append(record)
 
-    def _apply_gathered(self, partition: int, read: _Read) -> None:
+    def _apply_gathered(self, partition: int, progress: _Progress) -> None:
         """Apply the newest valid record of each gathered key. Records that do not fit Kafka's schemas are ignored."""
-        for key, records in read.gathered.items():
-            read.records += len(records)
-            read.keys.add(key)
+        for key, records in progress.gathered.items():
+            progress.records += len(records)
+            progress.keys.add(key)
             records.sort(key=attrgetter("offset"), reverse=True)
-            any(self._is_applied(partition, record) for record in records)
+            any(self._try_apply(partition, record) for record in records)
 
-    def _is_applied(self, partition: int, record: Record) -> bool:
+    def _try_apply(self, partition: int, record: Record) -> bool:
         try:
             self.apply(partition, record)
         except InvalidRecordError:

@@ -173,7 +173,7 @@ class Transaction:
         self._cause, self._unsure, self._ends = None, False, False
         self._stage = _Stage.READY
 
-    def failed(self, error: BaseException, *, unsure: bool) -> None:
+    def note_failure(self, error: BaseException, *, unsure: bool) -> None:
         """Record that an append of the transaction failed. ``unsure`` is True if the records may have been written."""
         self._cause = error
         self._unsure = self._unsure or unsure

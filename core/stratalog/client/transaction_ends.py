@@ -19,11 +19,11 @@ from stratalog.client.transaction_log import TransactionLog
 from stratalog.client.transaction_states import (
     PREPARED,
     UNFINISHED,
-    completed,
-    fenced,
+    complete_end,
     is_expired,
     is_overdue,
     partitions_in,
+    prepare_fence,
 )
 from stratalog.env.clock import Clock
 from stratalog.errors import ConcurrentTransactionsError, StorageError, UnknownTopicError
@@ -60,16 +60,16 @@ class TransactionEnds:
         self._lock = threading.Lock()  # over _locks
         self._locks: weakref.WeakValueDictionary[str, _Locks] = weakref.WeakValueDictionary()
         # Logs that have the markers of a transaction whose end has failed, by transactional id.
-        self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}
+        self._marked_logs: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}
         self._recovering = threading.RLock()
-        self._recovered = False
+        self._is_recovered = False
 
     def _locks_of(self, transactional_id: str) -> _Locks:
         with self._lock:
-            found = self._locks.get(transactional_id)
-            if found is None:
-                found = self._locks[transactional_id] = _Locks()
-            return found
+            locks = self._locks.get(transactional_id)
+            if locks is None:
+                locks = self._locks[transactional_id] = _Locks()
+            return locks
 
     @contextlib.contextmanager
     def changing(self, transactional_id: str) -> Iterator[None]:
@@ -106,17 +106,17 @@ class TransactionEnds:
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.
         """
-        known = self._states.known(transactional_id)
-        if known is None or known.status not in PREPARED:
+        current = self._states.find(transactional_id)
+        if current is None or current.status not in PREPARED:
             return
-        state, coordinator_epoch = known.state, self._states.log_of(transactional_id).leader_epoch
-        which = ProducerId(state.producer_id, state.producer_epoch)
-        before, done = self._marked.pop(transactional_id, (which, set[TopicPartition]()))
-        if before != which:
-            done = set()
-        failed: StorageError | None = None
+        state, coordinator_epoch = current.state, self._states.log_of(transactional_id).leader_epoch
+        producer = ProducerId(state.producer_id, state.producer_epoch)
+        marked_producer, marked = self._marked_logs.pop(transactional_id, (producer, set[TopicPartition]()))
+        if marked_producer != producer:
+            marked = set()
+        first_error: StorageError | None = None
         for name in partitions_in(state):
-            if name in done:
+            if name in marked:
                 continue
             try:
                 self._logs.log(*name).end_transaction(
@@ -126,56 +126,60 @@ class TransactionEnds:
                     coordinator_epoch=coordinator_epoch,
                     durability=durability,
                 )
-                done.add(name)
+                marked.add(name)
             except UnknownTopicError:
                 continue  # deleted meanwhile
             except StorageError as error:
-                failed = failed or error
-        if failed is not None:
-            self._marked[transactional_id] = which, done
-            raise failed
+                first_error = first_error or error
+        if first_error is not None:
+            self._marked_logs[transactional_id] = producer, marked
+            raise first_error
         with self.changing(transactional_id):
-            self._states.store(transactional_id, completed(known, self._clock.now_ms()), durability)
+            self._states.store(transactional_id, complete_end(current, self._clock.now_ms()), durability)
 
     def recover(self) -> None:
         """End the transactions that an earlier engine left unfinished; see ``TransactionCoordinator.recover``."""
         with self._recovering:
-            if self._recovered:
+            if self._is_recovered:
                 return
-            self._recovered = True  # first, because abort_expired calls this method
+            self._is_recovered = True  # first, because abort_expired calls this method
             try:
                 self._end_unfinished()
             except BaseException:  # Ctrl-C for instance: the next call tries again
-                self._recovered = False
+                self._is_recovered = False
                 raise
 
     def _end_unfinished(self) -> None:
-        states, _ = self._states.readable()
+        states, _ = self._states.readable_states()
         for transactional_id, state in states.items():
-            is_left = state.status == TransactionStatus.ONGOING and is_internal(state.producer_id)
-            if is_left or state.status in PREPARED:
+            is_abandoned = state.status == TransactionStatus.ONGOING and is_internal(state.producer_id)
+            if is_abandoned or state.status in PREPARED:
                 self._settle(transactional_id)
-        states, is_whole = self._states.readable()
-        known = {state.producer_id for state in states.values() if state.status in UNFINISHED}
+        states, is_complete = self._states.readable_states()
+        unfinished_ids = {state.producer_id for state in states.values() if state.status in UNFINISHED}
         for name in self._logs.partitions():
-            self._abort_unknown(name, known, is_whole=is_whole)
+            self._abort_unknown(name, unfinished_ids, is_complete=is_complete)
         self.abort_expired()
 
-    def _abort_unknown(self, name: TopicPartition, known: Collection[int], *, is_whole: bool) -> None:
-        """Abort transactions that are open in a log, but whose producer ids are not ``known`` from the stored states.
+    def _abort_unknown(self, name: TopicPartition, known_ids: Collection[int], *, is_complete: bool) -> None:
+        """Abort transactions that are open in a log, but whose producer ids are not in ``known_ids``.
+
+        ``known_ids`` are the producer ids of the unfinished transactions in the stored states.
 
         A power failure can lose a state. Only transactions with producer ids that stratalog has created are aborted,
-        and transactions of producers outside the process only if all states could be read (``is_whole``).
+        and transactions of producers outside the process only if all states could be read (``is_complete``).
         """
         try:
             log = self._logs.log(*name)
-            for found in log.open_transactions():
-                is_lost = is_internal(found.producer_id) or (is_whole and is_external(found.producer_id))
-                if is_lost and found.producer_id not in known:
-                    epoch = min(found.producer_epoch + 1, LAST_EPOCH)
+            for transaction in log.open_transactions():
+                is_lost = is_internal(transaction.producer_id) or (is_complete and is_external(transaction.producer_id))
+                if is_lost and transaction.producer_id not in known_ids:
+                    epoch = min(transaction.producer_epoch + 1, LAST_EPOCH)
                     # A lower epoch than that of the last marker would be fenced.
-                    coordinator_epoch = max(found.coordinator_epoch, 0)
-                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch)
+                    coordinator_epoch = max(transaction.coordinator_epoch, 0)
+                    log.end_transaction(
+                        transaction.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch
+                    )
         except StorageError:
             _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
 
@@ -183,7 +187,7 @@ class TransactionEnds:
         """Abort transactions that exceed their timeout; see ``TransactionCoordinator.abort_expired``."""
         self.recover()
         now_ms, aborted = self._clock.now_ms(), []
-        states, _ = self._states.readable()
+        states, _ = self._states.readable_states()
         for transactional_id, state in states.items():
             if state.status in PREPARED:
                 self._settle(transactional_id)
@@ -196,8 +200,8 @@ class TransactionEnds:
     def _forget(self, transactional_id: str, now_ms: int) -> None:
         with self.changing(transactional_id):
             try:
-                known = self._states.known(transactional_id)
-                if known is not None and is_expired(known.state, now_ms, self._expiration_ms):
+                current = self._states.find(transactional_id)
+                if current is not None and is_expired(current.state, now_ms, self._expiration_ms):
                     self._states.forget(transactional_id, now_ms)
             except StorageError:
                 _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
@@ -210,7 +214,7 @@ class TransactionEnds:
         """
         try:
             with self.ending(transactional_id, waits=False):
-                is_aborted = self._is_fenced(transactional_id, overdue_ms)
+                is_aborted = self._fence(transactional_id, overdue_ms)
                 self.complete(transactional_id)
         except ConcurrentTransactionsError:
             return False
@@ -219,13 +223,13 @@ class TransactionEnds:
             return False
         return is_aborted
 
-    def _is_fenced(self, transactional_id: str, overdue_ms: int | None) -> bool:
+    def _fence(self, transactional_id: str, overdue_ms: int | None) -> bool:
         """Prepare the abort of an open transaction. Return False if no transaction is open, or it is not overdue."""
         with self.changing(transactional_id):
-            known = self._states.known(transactional_id)
-            if known is None or known.status != TransactionStatus.ONGOING:
+            current = self._states.find(transactional_id)
+            if current is None or current.status != TransactionStatus.ONGOING:
                 return False
-            if overdue_ms is not None and not is_overdue(known.state, overdue_ms):
+            if overdue_ms is not None and not is_overdue(current.state, overdue_ms):
                 return False
-            self._states.store(transactional_id, fenced(known, self._clock.now_ms()))
+            self._states.store(transactional_id, prepare_fence(current, self._clock.now_ms()))
             return True

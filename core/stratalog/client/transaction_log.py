@@ -11,7 +11,7 @@ from typing import Final
 
 from stratalog.client.log_access import Logs
 from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
-from stratalog.client.transaction_states import EPOCH_RAISING, Known
+from stratalog.client.transaction_states import EPOCH_RAISING, ProducerState
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
 from stratalog.model.messages.transactions_topic import (
@@ -41,7 +41,7 @@ class TransactionLog:
         self._topic = _TransactionsTopic(logs, compact)
         self._repeatable: dict[str, tuple[int, int]] = {}  # last epoch and previous id, which version 0 does not store
 
-    def known(self, transactional_id: str) -> Known | None:
+    def find(self, transactional_id: str) -> ProducerState | None:
         """Return the latest state of a producer, or None if the transactional id is unknown.
 
         Raises:
@@ -53,7 +53,7 @@ class TransactionLog:
             if state is None:
                 return None
             last_epoch, previous_id = self._repeatable.get(transactional_id, (NO_EPOCH, state.previous_producer_id))
-            return Known(replace(state, previous_producer_id=previous_id), last_epoch)
+            return ProducerState(replace(state, previous_producer_id=previous_id), last_epoch)
 
     def states(self) -> dict[str, TransactionState]:
         """Return the states of all producers by transactional id; raise StorageError if a partition cannot be read."""
@@ -61,26 +61,26 @@ class TransactionLog:
             self._topic.refresh_all()
             return dict(self._topic.states)
 
-    def readable(self) -> tuple[dict[str, TransactionState], bool]:
+    def readable_states(self) -> tuple[dict[str, TransactionState], bool]:
         """Return the states in readable partitions by transactional id, and True if all partitions are readable.
 
         Errors are logged.
         """
         with self._lock:
-            is_whole = self._topic.refresh_readable()
-            return dict(self._topic.states), is_whole
+            is_complete = self._topic.refresh_readable()
+            return dict(self._topic.states), is_complete
 
-    def store(self, transactional_id: str, known: Known, durability: str | None = None) -> None:
+    def store(self, transactional_id: str, producer_state: ProducerState, durability: str | None = None) -> None:
         """Store a new state of a producer, or raise StorageError if the state could not be appended."""
-        state = known.state
+        state = producer_state.state
         is_tagged = state.client_transaction_version >= EPOCH_RAISING or state.next_producer_id != NO_PRODUCER
         value = transaction_value(state, _TAGGED_VERSION if is_tagged else _PLAIN_VERSION)
         self._append(transactional_id, state.last_update_timestamp_ms, value, durability)
         with self._lock:
-            if known.last_epoch == NO_EPOCH:
+            if producer_state.last_epoch == NO_EPOCH:
                 self._repeatable.pop(transactional_id, None)
             else:
-                self._repeatable[transactional_id] = known.last_epoch, state.previous_producer_id
+                self._repeatable[transactional_id] = producer_state.last_epoch, state.previous_producer_id
 
     def forget(self, transactional_id: str, now_ms: int) -> None:
         """Delete the state of a producer by a tombstone, or raise StorageError if it could not be appended."""
@@ -93,7 +93,7 @@ class TransactionLog:
         while True:
             with self._lock:
                 if self._topic.exists():
-                    return self._logs.log(TRANSACTIONS_TOPIC, self._topic.place_of(transactional_id))
+                    return self._logs.log(TRANSACTIONS_TOPIC, self._topic.partition_number(transactional_id))
             # not under _lock: the engine's lock must be taken first
             create_state_topic(self._logs, TRANSACTIONS_TOPIC, self._partitions)
 
@@ -108,7 +108,7 @@ class _TransactionsTopic(StateTopic):
         self.states: dict[str, TransactionState] = {}
 
     def apply(self, partition: int, record: Record) -> None:
-        del partition  # place_of computes it from the id
+        del partition  # partition_number computes it from the id
         parsed = parse_transaction_record(record.key, record.value)
         if parsed is None:
             return
@@ -118,4 +118,8 @@ class _TransactionsTopic(StateTopic):
             self.states[parsed.key.transactional_id] = parsed.value
 
     def forget(self, partition: int) -> None:
-        self.states = {found: state for found, state in self.states.items() if self.place_of(found) != partition}
+        self.states = {
+            transactional_id: state
+            for transactional_id, state in self.states.items()
+            if self.partition_number(transactional_id) != partition
+        }

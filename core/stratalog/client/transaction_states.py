@@ -35,7 +35,7 @@ EXPIRABLE: Final = COMPLETED | {TransactionStatus.EMPTY}
 NewId = Callable[[], int]
 
 
-class Known(NamedTuple):
+class ProducerState(NamedTuple):
     """State of one transactional producer.
 
     Attributes:
@@ -63,11 +63,11 @@ class Known(NamedTuple):
 def partitions_in(state: TransactionState) -> list[TopicPartition]:
     """Return the partitions of the transaction in ``state``; [] if there is no transaction."""
     return [
-        TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
+        TopicPartition(topic.topic, partition) for topic in state.partitions or () for partition in topic.partitions
     ]
 
 
-def check_expected(known: Known, expected: ProducerId | None) -> None:
+def check_expected(current: ProducerState, expected: ProducerId | None) -> None:
     """Raise ProducerFencedError unless a producer with the id and epoch ``expected`` may continue (KIP-360).
 
     A repeated request may have the previous epoch of the current id, or, if the id was replaced, the last epoch of the
@@ -75,14 +75,14 @@ def check_expected(known: Known, expected: ProducerId | None) -> None:
     """
     if expected is None:
         return
-    state = known.state
+    state = current.state
     is_current = expected.producer_id == state.producer_id and expected.epoch in {
         state.producer_epoch,
-        known.last_epoch,
+        current.last_epoch,
     }
     is_rotated = (
         expected.producer_id == state.previous_producer_id
-        and expected.epoch == known.last_epoch >= _LAST_OF_CLIENTS
+        and expected.epoch == current.last_epoch >= _LAST_OF_CLIENTS
         and state.producer_epoch == 0
     )
     if expected.epoch < 0 or not (is_current or is_rotated):
@@ -92,13 +92,19 @@ def check_expected(known: Known, expected: ProducerId | None) -> None:
         )
 
 
-def initialized(
-    known: Known | None, timeout_ms: int, now_ms: int, expected: ProducerId | None, new_id: NewId, *, rotates: bool
-) -> Known:
+def initialize(
+    current: ProducerState | None,
+    timeout_ms: int,
+    now_ms: int,
+    expected: ProducerId | None,
+    new_id: NewId,
+    *,
+    rotates: bool,
+) -> ProducerState:
     """Return the state after InitProducerId, with the next epoch of the producer id, or epoch 0 of a new producer id.
 
     Args:
-        known: current state; None for a new transactional id.
+        current: current state; None for a new transactional id.
         timeout_ms: transaction timeout of the producer.
         now_ms: current time.
         expected: producer id and epoch of a producer that continues; None for a new producer.
@@ -110,23 +116,23 @@ def initialized(
         ConcurrentTransactionsError: a transaction is open, or is being ended.
     """
     epoch, last_epoch, previous = 0, NO_EPOCH, NO_PRODUCER
-    if known is None:
+    if current is None:
         producer_id = new_id()
     else:
-        check_expected(known, expected)
-        state = known.state
+        check_expected(current, expected)
+        state = current.state
         if state.status in UNFINISHED:
             raise ConcurrentTransactionsError("a transaction of the producer is open or is being ended")
         producer_id, previous = state.producer_id, state.previous_producer_id
         if expected is not None and expected.epoch != state.producer_epoch:  # a repeated request
-            epoch, last_epoch = state.producer_epoch, known.last_epoch
+            epoch, last_epoch = state.producer_epoch, current.last_epoch
         else:
             last_epoch = NO_EPOCH if expected is None else state.producer_epoch
             if rotates or state.producer_epoch >= _LAST_OF_CLIENTS:
                 producer_id, previous = new_id(), producer_id
             else:
                 epoch = state.producer_epoch + 1
-    opened = TransactionState(
+    new_state = TransactionState(
         producer_id=producer_id,
         producer_epoch=epoch,
         timeout_ms=timeout_ms,
@@ -136,10 +142,10 @@ def initialized(
         start_timestamp_ms=-1,
         previous_producer_id=previous,
     )
-    return Known(opened, last_epoch)
+    return ProducerState(new_state, last_epoch)
 
 
-def check_producer(known: Known, producer: ProducerId) -> None:
+def check_producer(current: ProducerState, producer: ProducerId) -> None:
     """Raise an error unless a producer may add partitions to its transaction, or begin one.
 
     Raises:
@@ -147,110 +153,114 @@ def check_producer(known: Known, producer: ProducerId) -> None:
         ProducerFencedError: the producer id has another epoch now.
         ConcurrentTransactionsError: the previous transaction is being ended.
     """
-    state = known.state
+    state = current.state
     _check_current(state, producer)
     if state.status in PREPARED:
         raise ConcurrentTransactionsError("the end of the transaction has started: the next one cannot begin yet")
 
 
-def check_contains(known: Known, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
+def check_contains(current: ProducerState, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
     """Raise an error unless the open transaction of a producer contains all partitions ``names``.
 
     Raises:
         InvalidTxnStateError: the transaction lacks a partition, or no transaction is open.
         Others: as ``check_producer``.
     """
-    check_producer(known, producer)
-    added = set(partitions_in(known.state)) if known.status == TransactionStatus.ONGOING else set[TopicPartition]()
-    missing = next((name for name in names if name not in added), None)
+    check_producer(current, producer)
+    partitions = (
+        set(partitions_in(current.state)) if current.status == TransactionStatus.ONGOING else set[TopicPartition]()
+    )
+    missing = next((name for name in names if name not in partitions), None)
     if missing is not None:
         raise InvalidTxnStateError(f"{missing} was not added to the transaction")
 
 
-def with_partitions(
-    known: Known, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
-) -> Known:
-    """Return the state after partitions are added; ``known`` itself if the transaction contains all of them.
+def add_partitions(
+    current: ProducerState, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
+) -> ProducerState:
+    """Return the state after partitions are added; ``current`` itself if the transaction contains all of them.
 
     If no transaction is open, the new state begins a transaction of ``version``. Errors are those of
     ``check_producer``.
     """
-    check_producer(known, producer)
-    state, begins = known.state, known.status != TransactionStatus.ONGOING
+    check_producer(current, producer)
+    state, begins = current.state, current.status != TransactionStatus.ONGOING
     before = set() if begins else set(partitions_in(state))
     after = before | set(names)
     if after == before:
-        return known
-    changed = dataclasses.replace(
+        return current
+    new_state = dataclasses.replace(
         state,
         status=TransactionStatus.ONGOING,
-        partitions=_grouped(after),
+        partitions=_group_by_topic(after),
         last_update_timestamp_ms=now_ms,
         start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
         client_transaction_version=version if begins else state.client_transaction_version,
     )
-    return known._replace(state=changed)
+    return current._replace(state=new_state)
 
 
-def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> Known:
-    """Return the prepared state after EndTxn of version 0, which keeps the epoch; ``known`` for a repeated request.
+def prepare_end(current: ProducerState, producer: ProducerId, now_ms: int, *, commit: bool) -> ProducerState:
+    """Return the prepared state after EndTxn of version 0, which keeps the epoch; ``current`` for a repeated request.
 
     Raises:
         InvalidProducerIdMappingError, ProducerFencedError: another producer has the transactional id now.
         InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
     """
-    state = known.state
+    state = current.state
     _check_current(state, producer)
     if state.status == TransactionStatus.ONGOING:
-        prepared = dataclasses.replace(state, status=_prepared(commit=commit), last_update_timestamp_ms=now_ms)
-        return known._replace(state=prepared)
-    return _repeated(known, commit=commit)
+        prepared = dataclasses.replace(state, status=_prepared_status(commit=commit), last_update_timestamp_ms=now_ms)
+        return current._replace(state=prepared)
+    return _check_repeated(current, commit=commit)
 
 
-def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool) -> Known:
-    """Return the prepared state after EndTxn of version 2, which raises the epoch. Errors are those of ``ended``.
+def prepare_end_with_next_epoch(
+    current: ProducerState, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
+) -> ProducerState:
+    """Return the prepared state after EndTxn of version 2, which raises the epoch. Errors are those of ``prepare_end``.
 
     An abort is allowed without an open transaction. For a repeated request, which has the previous epoch, the result is
-    ``known``.
+    ``current``.
     """
-    state = known.state
+    state = current.state
     is_rotated = (
         state.previous_producer_id == producer.producer_id
         and producer.epoch == _LAST_OF_CLIENTS
         and state.producer_epoch == 0
     )
     if state.producer_id != producer.producer_id and not is_rotated:
-        raise _other_id(state, producer)
+        raise _wrong_id_error(state, producer)
     raised = state.client_transaction_version >= EPOCH_RAISING and state.producer_epoch == producer.epoch + 1
     is_repeated = (state.status in PREPARED and raised) or (state.status in COMPLETED and (raised or is_rotated))
     is_current = state.producer_epoch == producer.epoch <= _LAST_OF_CLIENTS and state.status not in PREPARED
     if not is_repeated and not is_current:
-        raise _other_epoch(state, producer)
+        raise _wrong_epoch_error(state, producer)
     if is_repeated:
-        return _repeated(known, commit=commit)
+        return _check_repeated(current, commit=commit)
     begins = state.status != TransactionStatus.ONGOING
     if begins and commit:
-        raise _not_ongoing(state)
+        raise _not_ongoing_error(state)
     prepared = dataclasses.replace(
         state,
         producer_epoch=state.producer_epoch + 1,
-        status=_prepared(commit=commit),
+        status=_prepared_status(commit=commit),
         partitions=() if begins else state.partitions,
         last_update_timestamp_ms=now_ms,
         start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
         next_producer_id=new_id() if state.producer_epoch >= _LAST_OF_CLIENTS else NO_PRODUCER,
         client_transaction_version=EPOCH_RAISING,
     )
-    return Known(prepared, state.producer_epoch)
+    return ProducerState(prepared, state.producer_epoch)
 
 
-def fenced(known: Known, now_ms: int) -> Known:
+def prepare_fence(current: ProducerState, now_ms: int) -> ProducerState:
     """Return the state after an open transaction is prepared for abort, with the next epoch, which fences its producer.
 
     As in Kafka 4.1, a producer with transactions of version 2 may repeat its EndTxn, and then continues with the next
     epoch. The highest epoch is reserved for this fencing, and never given to a producer.
     """
-    state = known.state
+    state = current.state
     is_last = state.producer_epoch >= _LAST_OF_CLIENTS
     prepared = dataclasses.replace(
         state,
@@ -259,14 +269,14 @@ def fenced(known: Known, now_ms: int) -> Known:
         status=TransactionStatus.PREPARE_ABORT,
         last_update_timestamp_ms=now_ms,
     )
-    return Known(prepared)
+    return ProducerState(prepared)
 
 
-def completed(known: Known, now_ms: int) -> Known:
+def complete_end(current: ProducerState, now_ms: int) -> ProducerState:
     """Return the state after all markers of a prepared transaction are written: COMPLETE_COMMIT or COMPLETE_ABORT."""
-    state = known.state
+    state = current.state
     rotates = state.next_producer_id != NO_PRODUCER
-    done = dataclasses.replace(
+    new_state = dataclasses.replace(
         state,
         producer_id=state.next_producer_id if rotates else state.producer_id,
         producer_epoch=0 if rotates else state.producer_epoch,
@@ -276,7 +286,7 @@ def completed(known: Known, now_ms: int) -> Known:
         previous_producer_id=state.producer_id if rotates else state.previous_producer_id,
         next_producer_id=NO_PRODUCER,
     )
-    return known._replace(state=done)
+    return current._replace(state=new_state)
 
 
 def status_name(status: int) -> str:
@@ -297,40 +307,40 @@ def is_expired(state: TransactionState, now_ms: int, expiration_ms: int) -> bool
 def _check_current(state: TransactionState, producer: ProducerId) -> None:
     """Raise an error unless a producer has the current producer id and epoch."""
     if state.producer_id != producer.producer_id:
-        raise _other_id(state, producer)
+        raise _wrong_id_error(state, producer)
     if state.producer_epoch != producer.epoch:
-        raise _other_epoch(state, producer)
+        raise _wrong_epoch_error(state, producer)
 
 
-def _other_id(state: TransactionState, producer: ProducerId) -> InvalidProducerIdMappingError:
+def _wrong_id_error(state: TransactionState, producer: ProducerId) -> InvalidProducerIdMappingError:
     return InvalidProducerIdMappingError(
         f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
     )
 
 
-def _other_epoch(state: TransactionState, producer: ProducerId) -> ProducerFencedError:
+def _wrong_epoch_error(state: TransactionState, producer: ProducerId) -> ProducerFencedError:
     return ProducerFencedError(
         f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
     )
 
 
-def _prepared(*, commit: bool) -> TransactionStatus:
+def _prepared_status(*, commit: bool) -> TransactionStatus:
     return TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
 
 
-def _repeated(known: Known, *, commit: bool) -> Known:
-    prepared = _prepared(commit=commit)
-    if known.status not in {prepared, PREPARED[prepared]}:
-        raise _not_ongoing(known.state)
-    return known
+def _check_repeated(current: ProducerState, *, commit: bool) -> ProducerState:
+    prepared = _prepared_status(commit=commit)
+    if current.status not in {prepared, PREPARED[prepared]}:
+        raise _not_ongoing_error(current.state)
+    return current
 
 
-def _not_ongoing(state: TransactionState) -> InvalidTxnStateError:
+def _not_ongoing_error(state: TransactionState) -> InvalidTxnStateError:
     return InvalidTxnStateError(f"the transaction is {status_name(state.status)}, not ONGOING")
 
 
-def _grouped(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
+def _group_by_topic(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
     topics: dict[str, list[int]] = {}
     for name in sorted(names):
         topics.setdefault(name.topic, []).append(name.partition)
-    return tuple(TransactionPartitions(topic=topic, partitions=tuple(found)) for topic, found in topics.items())
+    return tuple(TransactionPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in topics.items())

@@ -143,7 +143,7 @@ def test_after_an_unknown_outcome_the_partition_begins_under_the_next_epoch(benc
     with pytest.raises(LogDirOfflineError):
         future.result(WAIT_S)
     assert [unsure for _, unsure in bench.failures] == [True]
-    assert bench.sequences.of(LOG) == (ProducerId(7, 1), 0)
+    assert bench.sequences.next_sequence(LOG) == (ProducerId(7, 1), 0)
     assert bench.send(b"b")[0].result(WAIT_S).offset == 2
     assert bench.values() == [b"a", b"perhaps", b"b"]
 
@@ -158,7 +158,7 @@ def test_sequences_continue_after_a_refusal(bench: Bench, error: Callable[[], St
     assert isinstance(future.exception(WAIT_S), StorageError)
     assert [unsure for _, unsure in bench.failures] == [False]
     assert bench.send(b"b")[0].result(WAIT_S).offset == 1
-    assert bench.sequences.of(LOG) == (ProducerId(7, 0), 2)
+    assert bench.sequences.next_sequence(LOG) == (ProducerId(7, 0), 2)
 
 
 def test_a_log_that_does_not_know_the_numbers_gets_new_ones(bench: Bench) -> None:
@@ -204,20 +204,20 @@ def test_every_future_ends_after_any_error(bench: Bench) -> None:
 
 def test_after_the_last_sequence_comes_0(bench: Bench) -> None:
     last = (1 << 31) - 2
-    bench.sequences.of(LOG)
+    bench.sequences.next_sequence(LOG)
     bench.sequences.advance(LOG, last)
     for number in range(5):
         values = [b"%d" % index for index in range(3)]
         assert bench.send(*values)[0].result(WAIT_S).offset == 3 * number
-    assert bench.sequences.of(LOG) == (ProducerId(7, 0), 13)
+    assert bench.sequences.next_sequence(LOG) == (ProducerId(7, 0), 13)
 
 
 def test_after_the_last_epoch_comes_another_id() -> None:
     sequences = Sequences(ProducerId(7, LAST_EPOCH - 1), random.Random(1))  # noqa: S311 - for a test
     sequences.restart(LOG)
-    assert sequences.of(LOG) == (ProducerId(7, LAST_EPOCH), 0)
+    assert sequences.next_sequence(LOG) == (ProducerId(7, LAST_EPOCH), 0)
     sequences.restart(LOG)
-    (producer_id, epoch), sequence = sequences.of(LOG)
+    (producer_id, epoch), sequence = sequences.next_sequence(LOG)
     assert producer_id != 7
     assert (epoch, sequence) == (0, 0)
 

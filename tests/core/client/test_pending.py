@@ -111,9 +111,9 @@ def test_waiting_records_can_be_abandoned_but_not_sent_ones() -> None:
     waiting = filled(100, 100, 10)
     out = waiting.take(0)
     assert out is not None
-    assert [batch.records[0].value for batch in waiting.unfinished()] == [b"0", b"1", b"2"]
+    assert [batch.records[0].value for batch in waiting.unfinished_batches()] == [b"0", b"1", b"2"]
     assert [batch.records[0].value for batch in waiting.drop_waiting()] == [b"1", b"2"]
-    assert [*waiting.unfinished()] == [out]
+    assert [*waiting.unfinished_batches()] == [out]
     waiting.finish(out)
     assert waiting.size_bytes == 0
     assert waiting.take(0, everything=True) is None

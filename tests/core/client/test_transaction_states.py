@@ -10,19 +10,19 @@ import pytest
 from stratalog import ProducerId, TopicPartition
 from stratalog.client.sequences import LAST_EPOCH
 from stratalog.client.transaction_states import (
-    Known,
+    ProducerState,
+    add_partitions,
     check_contains,
     check_producer,
-    completed,
-    ended,
-    ended_with_next_epoch,
-    fenced,
-    initialized,
+    complete_end,
+    initialize,
     is_expired,
     is_overdue,
     partitions_in,
+    prepare_end,
+    prepare_end_with_next_epoch,
+    prepare_fence,
     status_name,
-    with_partitions,
 )
 from stratalog.errors import (
     ConcurrentTransactionsError,
@@ -41,26 +41,26 @@ def new_id() -> int:
     return next(ids)
 
 
-def created() -> Known:
-    return initialized(None, 60_000, NOW, None, new_id, rotates=False)
+def created() -> ProducerState:
+    return initialize(None, 60_000, NOW, None, new_id, rotates=False)
 
 
-def ongoing(version: int = 0) -> Known:
+def ongoing(version: int = 0) -> ProducerState:
     known = created()
-    return with_partitions(known, known.producer, [P0], NOW, version)
+    return add_partitions(known, known.producer, [P0], NOW, version)
 
 
-def done(*, commit: bool = True) -> Known:
+def done(*, commit: bool = True) -> ProducerState:
     known = ongoing()
-    return completed(ended(known, known.producer, NOW, commit=commit), NOW)
+    return complete_end(prepare_end(known, known.producer, NOW, commit=commit), NOW)
 
 
-def at_epoch(known: Known, epoch: int) -> Known:
+def at_epoch(known: ProducerState, epoch: int) -> ProducerState:
     return known._replace(state=dataclasses.replace(known.state, producer_epoch=epoch))
 
 
-def following(known: Known, expected: ProducerId | None = None) -> Known:
-    return initialized(known, 60_000, NOW + 1, expected, new_id, rotates=False)
+def following(known: ProducerState, expected: ProducerId | None = None) -> ProducerState:
+    return initialize(known, 60_000, NOW + 1, expected, new_id, rotates=False)
 
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_a_new_transactional_id_begins_at_epoch_0_without_partitions() -> None:
 
 
 @pytest.mark.parametrize("known", [created(), done(), done(commit=False)])
-def test_each_new_producer_gets_the_next_epoch(known: Known) -> None:
+def test_each_new_producer_gets_the_next_epoch(known: ProducerState) -> None:
     assert following(known).producer == (known.producer.producer_id, known.producer.epoch + 1)
     assert following(known).last_epoch == -1
 
@@ -110,14 +110,14 @@ def test_the_last_epoch_of_clients_is_followed_by_a_new_id() -> None:
 
 def test_a_producer_of_another_kind_gets_a_new_id() -> None:
     known = created()
-    rotated = initialized(known, 1, NOW, None, new_id, rotates=True)
+    rotated = initialize(known, 1, NOW, None, new_id, rotates=True)
     assert rotated.producer.producer_id != known.producer.producer_id
     assert rotated.producer.epoch == 0
 
 
 def test_an_open_or_prepared_transaction_must_end_first() -> None:
     known = ongoing()
-    for unfinished in (known, ended(known, known.producer, NOW, commit=True), fenced(known, NOW)):
+    for unfinished in (known, prepare_end(known, known.producer, NOW, commit=True), prepare_fence(known, NOW)):
         with pytest.raises(ConcurrentTransactionsError):
             following(unfinished)
 
@@ -127,28 +127,28 @@ def test_an_open_or_prepared_transaction_must_end_first() -> None:
 
 def test_the_first_partition_begins_the_transaction_and_later_ones_keep_its_start() -> None:
     known = ongoing()
-    more = with_partitions(known, known.producer, [OTHER, P1, P0], NOW + 5)
+    more = add_partitions(known, known.producer, [OTHER, P1, P0], NOW + 5)
     assert partitions_in(more.state) == [OTHER, P0, P1]
     assert (more.state.start_timestamp_ms, more.state.last_update_timestamp_ms) == (NOW, NOW + 5)
-    assert with_partitions(more, known.producer, [P1], NOW + 9) is more
+    assert add_partitions(more, known.producer, [P1], NOW + 9) is more
 
 
 def test_a_transaction_begins_without_the_partitions_of_the_one_before() -> None:
     known = done()
-    again = with_partitions(known, known.producer, [P1], NOW + 5)
+    again = add_partitions(known, known.producer, [P1], NOW + 5)
     assert (partitions_in(again.state), again.state.start_timestamp_ms) == ([P1], NOW + 5)
 
 
 def test_only_the_current_producer_adds_and_only_before_the_end() -> None:
     known = ongoing()
-    (producer_id, epoch), prepared = known.producer, ended(known, known.producer, NOW, commit=False)
+    (producer_id, epoch), prepared = known.producer, prepare_end(known, known.producer, NOW, commit=False)
     with pytest.raises(InvalidProducerIdMappingError):
-        with_partitions(known, ProducerId(7, epoch), [P1], NOW)
+        add_partitions(known, ProducerId(7, epoch), [P1], NOW)
     for wrong in (epoch - 1, epoch + 1):
         with pytest.raises(ProducerFencedError):
-            with_partitions(known, ProducerId(producer_id, wrong), [P1], NOW)
+            add_partitions(known, ProducerId(producer_id, wrong), [P1], NOW)
     with pytest.raises(ConcurrentTransactionsError):
-        with_partitions(prepared, known.producer, [P1], NOW)
+        add_partitions(prepared, known.producer, [P1], NOW)
 
 
 def test_a_check_requires_all_partitions_in_an_open_transaction() -> None:
@@ -167,36 +167,36 @@ def test_a_check_requires_all_partitions_in_an_open_transaction() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_is_prepared_then_complete_and_may_be_repeated(*, commit: bool) -> None:
     known = ongoing()
-    prepared = ended(known, known.producer, NOW + 1, commit=commit)
+    prepared = prepare_end(known, known.producer, NOW + 1, commit=commit)
     kind = "COMMIT" if commit else "ABORT"
     assert status_name(prepared.status) == f"PREPARE_{kind}"
     assert partitions_in(prepared.state) == [P0]
-    assert ended(prepared, known.producer, NOW + 2, commit=commit) is prepared
-    complete = completed(prepared, NOW + 3)
+    assert prepare_end(prepared, known.producer, NOW + 2, commit=commit) is prepared
+    complete = complete_end(prepared, NOW + 3)
     assert (status_name(complete.status), complete.state.partitions) == (f"COMPLETE_{kind}", ())
     assert complete.producer == known.producer
-    assert ended(complete, known.producer, NOW + 4, commit=commit) is complete
+    assert prepare_end(complete, known.producer, NOW + 4, commit=commit) is complete
     for state in (prepared, complete):
         with pytest.raises(InvalidTxnStateError):
-            ended(state, known.producer, NOW, commit=not commit)
+            prepare_end(state, known.producer, NOW, commit=not commit)
 
 
 def test_an_end_needs_an_open_transaction_of_the_current_producer() -> None:
     known = created()
     with pytest.raises(InvalidTxnStateError, match="EMPTY, not ONGOING"):
-        ended(known, known.producer, NOW, commit=False)
+        prepare_end(known, known.producer, NOW, commit=False)
     with pytest.raises(InvalidProducerIdMappingError):
-        ended(ongoing(), ProducerId(7, 0), NOW, commit=True)
+        prepare_end(ongoing(), ProducerId(7, 0), NOW, commit=True)
     started = ongoing()
     with pytest.raises(ProducerFencedError):
-        ended(started, ProducerId(started.producer.producer_id, 1), NOW, commit=True)
+        prepare_end(started, ProducerId(started.producer.producer_id, 1), NOW, commit=True)
 
 
 # --- EndTxn that raises the epoch (KIP-890) --------------------------------------------------------------------------
 
 
-def raised(known: Known, producer: ProducerId, *, commit: bool = True) -> Known:
-    return ended_with_next_epoch(known, producer, NOW + 1, new_id, commit=commit)
+def raised(known: ProducerState, producer: ProducerId, *, commit: bool = True) -> ProducerState:
+    return prepare_end_with_next_epoch(known, producer, NOW + 1, new_id, commit=commit)
 
 
 def test_an_end_raises_the_epoch_of_the_markers_and_of_the_next_transaction() -> None:
@@ -204,14 +204,14 @@ def test_an_end_raises_the_epoch_of_the_markers_and_of_the_next_transaction() ->
     prepared = raised(known, known.producer)
     assert (prepared.producer.epoch, prepared.last_epoch) == (1, 0)
     assert raised(prepared, known.producer) is prepared
-    complete = completed(prepared, NOW + 2)
+    complete = complete_end(prepared, NOW + 2)
     assert raised(complete, known.producer) is complete
     with pytest.raises(InvalidTxnStateError):
         raised(complete, known.producer, commit=False)
     with pytest.raises(InvalidTxnStateError):
         raised(complete, complete.producer)  # no transaction is open
     with pytest.raises(ProducerFencedError):
-        with_partitions(complete, known.producer, [P0], NOW, 2)
+        add_partitions(complete, known.producer, [P0], NOW, 2)
 
 
 def test_an_abort_without_a_transaction_raises_the_epoch() -> None:
@@ -239,7 +239,7 @@ def test_the_last_epoch_of_clients_ends_with_a_new_id() -> None:
     assert prepared.state.producer_epoch == LAST_EPOCH  # of the markers
     assert prepared.producer.producer_id != known.producer.producer_id
     assert raised(prepared, known.producer) is prepared
-    complete = completed(prepared, NOW)
+    complete = complete_end(prepared, NOW)
     assert complete.producer == prepared.producer == (prepared.state.next_producer_id, 0)
     assert raised(complete, known.producer) is complete
     assert following(complete, known.producer).producer == complete.producer
@@ -250,19 +250,19 @@ def test_the_last_epoch_of_clients_ends_with_a_new_id() -> None:
 
 def test_a_fenced_producer_cannot_end_its_transaction() -> None:
     known = ongoing()
-    aborted = fenced(known, NOW)
+    aborted = prepare_fence(known, NOW)
     assert (aborted.status, aborted.producer.epoch) == (TransactionStatus.PREPARE_ABORT, 1)
-    for state in (aborted, completed(aborted, NOW)):
+    for state in (aborted, complete_end(aborted, NOW)):
         for commit in (True, False):
             with pytest.raises(ProducerFencedError):
-                ended(state, known.producer, NOW, commit=commit)
+                prepare_end(state, known.producer, NOW, commit=commit)
             with pytest.raises(ProducerFencedError):
                 raised(state, known.producer, commit=commit)
 
 
 def test_a_producer_that_raises_epochs_continues_after_its_timeout_with_an_abort() -> None:
     known = ongoing(version=2)
-    aborted = completed(fenced(known, NOW), NOW)
+    aborted = complete_end(prepare_fence(known, NOW), NOW)
     with pytest.raises(InvalidTxnStateError):
         raised(aborted, known.producer)
     assert raised(aborted, known.producer, commit=False).producer == (known.producer.producer_id, 1)
@@ -270,7 +270,7 @@ def test_a_producer_that_raises_epochs_continues_after_its_timeout_with_an_abort
 
 def test_the_last_epoch_belongs_to_no_producer() -> None:
     known = at_epoch(ongoing(version=2), LAST_EPOCH - 1)
-    aborted = completed(fenced(known, NOW), NOW)
+    aborted = complete_end(prepare_fence(known, NOW), NOW)
     assert aborted.producer.epoch == LAST_EPOCH
     with pytest.raises(ProducerFencedError):
         raised(aborted, known.producer, commit=False)
@@ -289,7 +289,7 @@ def test_an_id_expires_unless_its_transaction_is_unfinished() -> None:
     assert not is_expired(created().state, NOW + 9, 10)
     assert is_expired(done().state, NOW + 10, 10)
     known = ongoing()
-    for unfinished in (known, ended(known, known.producer, NOW, commit=True)):
+    for unfinished in (known, prepare_end(known, known.producer, NOW, commit=True)):
         assert not is_expired(unfinished.state, NOW + (1 << 40), 10)
 
 
@@ -298,4 +298,4 @@ def test_a_status_of_a_later_release_keeps_its_number() -> None:
     odd = known._replace(state=dataclasses.replace(known.state, status=9))
     check_producer(odd, odd.producer)
     with pytest.raises(InvalidTxnStateError, match="is 9, not ONGOING"):
-        ended(odd, odd.producer, NOW, commit=True)
+        prepare_end(odd, odd.producer, NOW, commit=True)

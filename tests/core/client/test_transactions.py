@@ -214,7 +214,7 @@ def test_after_an_unknown_outcome_an_abort_takes_the_next_epoch(engine: Engine) 
         producer.begin_transaction()
         write(producer, b"a")
         producer.flush()
-        transaction(producer).failed(LogDirOfflineError("it broke after the write", "disk"), unsure=True)
+        transaction(producer).note_failure(LogDirOfflineError("it broke after the write", "disk"), unsure=True)
         with pytest.raises(TransactionAbortedError):
             producer.commit_transaction()
         producer.abort_transaction()
