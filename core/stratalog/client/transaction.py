@@ -69,7 +69,7 @@ class Transaction:
         self._partitions: set[TopicPartition] = set()
         self._cause: BaseException | None = None  # error of a lost record: only an abort is possible then
         self._unsure = False  # True if a failed record may have been written
-        self._ends = False  # True from the call to the coordinator to end the transaction until its success
+        self._has_end_started = False  # True from the call to the coordinator to end the transaction until its success
 
     @property
     def is_open(self) -> bool:
@@ -97,11 +97,11 @@ class Transaction:
         """
         with self._changed:
             self._check(_Stage.OPEN)
-            if self._ends:  # some logs may have its marker already; later records there would be in no transaction
+            if self._has_end_started:  # logs that have its marker already would store later records in no transaction
                 raise InvalidTxnStateError(
                     f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
                 )
-            self._check_whole()
+            self._check_no_failure()
 
     @contextlib.contextmanager
     def sending(self, name: TopicPartition) -> Iterator[None]:
@@ -138,14 +138,14 @@ class Transaction:
         with self._changed:
             self._check(_Stage.OPEN)
             if commit:
-                self._check_whole()
+                self._check_no_failure()
             self._stage = _Stage.ENDING
         try:
             with self._changed:
                 self._changed.wait_for(lambda: not self._sending)
             yield
             if commit:
-                self._check_whole()
+                self._check_no_failure()
             self._end(commit=commit)
         finally:
             if self._stage is _Stage.ENDING:
@@ -159,18 +159,18 @@ class Transaction:
             StorageError: as for ``TransactionCoordinator.is_committing``.
         """
         with self._fencing():
-            return self._ends and self._coordinator.is_committing(self.transactional_id, self._identity)
+            return self._has_end_started and self._coordinator.is_committing(self.transactional_id, self._identity)
 
     def _end(self, *, commit: bool) -> None:
         with self._fencing():
             if self._partitions:
-                self._ends = True
+                self._has_end_started = True
                 self._coordinator.end(self.transactional_id, self._identity, commit=commit, durability=self._durability)
             if self._unsure:
                 self._identity = self._coordinator.open(self.transactional_id, self._timeout_ms)
                 self.sequences.begin(self._identity)
         self._partitions.clear()
-        self._cause, self._unsure, self._ends = None, False, False
+        self._cause, self._unsure, self._has_end_started = None, False, False
         self._stage = _Stage.READY
 
     def note_failure(self, error: BaseException, *, unsure: bool) -> None:
@@ -196,7 +196,7 @@ class Transaction:
         if self._stage is not stage:
             raise InvalidTxnStateError(f"{_REASONS[self._stage]} transactional_id={self.transactional_id}")
 
-    def _check_whole(self) -> None:
+    def _check_no_failure(self) -> None:
         if self._cause is not None:
             raise TransactionAbortedError(
                 f"a record of the transaction was not appended: abort it transactional_id={self.transactional_id}"

@@ -16,10 +16,10 @@ from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
-_TOGETHER: Final = 16  # maximum number of responses in one send
-_LONG_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
+_MAX_TOGETHER: Final = 16  # maximum number of responses in one send
+_LONG_REQUEST_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
 _NO_RESPONSE: Final = Response(())
-_QUICK_AGAIN: Final = 1000  # number of requests after a long request for which `is_quick` is False
+_SLOW_REQUESTS: Final = 1000  # number of requests after a long request for which `is_quick` is False
 
 # A TLS connection may have to read before it can send, and the reverse.
 _WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
@@ -48,7 +48,7 @@ class Connection:
         self.socket, self._requests = connection, requests
         self._frames = Frames(requests.limit_bytes)
         self._unsent: list[Piece] = []
-        self._answered = self._quick_from = 0  # counts of requests
+        self._answer_count = self._quick_from_count = 0  # counts of requests
 
     @property
     def is_quick(self) -> bool:
@@ -56,7 +56,7 @@ class Connection:
 
         If True, the poller may answer the next request.
         """
-        return self._answered >= self._quick_from
+        return self._answer_count >= self._quick_from_count
 
     @property
     def has_decrypted_bytes(self) -> bool:
@@ -91,7 +91,7 @@ class Connection:
         """
         response = _NO_RESPONSE
         try:
-            response = self._answer_together()
+            response = self._answer_without_sending()
         finally:
             try:
                 self.flush()
@@ -99,7 +99,7 @@ class Connection:
                 response.release()
         return response
 
-    def answer_at_once(self) -> Response | None:
+    def answer_without_waiting(self) -> Response | None:
         """Receive bytes, and answer the Produce requests that were received completely, without waiting for the client.
 
         The socket must be non-blocking, and the previous response must be ``is_short``.
@@ -120,9 +120,9 @@ class Connection:
                 if api != PRODUCE:
                     return _NO_RESPONSE
                 try:
-                    response = self._answer_together()
+                    response = self._answer_without_sending()
                 finally:
-                    self._send_at_once()
+                    self._send_without_waiting()
                 if not response.is_short:
                     return response
                 if self._unsent:
@@ -131,32 +131,32 @@ class Connection:
                 return None
 
     def flush(self) -> None:
-        """Send the bytes of responses that ``answer_at_once`` could not send. The socket must be blocking."""
+        """Send the bytes of responses that ``answer_without_waiting`` could not send. The socket must be blocking."""
         unsent, self._unsent = self._unsent, []
         send_all(self.socket, unsent)
 
-    def _answer_together(self) -> Response:
+    def _answer_without_sending(self) -> Response:
         """Answer requests as ``answer`` does, but leave the sending of the responses to the caller.
 
         Return the last response. Its ``is_short`` is False if the request took more than 2 ms.
         """
-        for _ in range(_TOGETHER):
+        for _ in range(_MAX_TOGETHER):
             started_s = time.perf_counter()
             response = self._requests(self._frames.next())
             self._unsent += response.pieces
             self._frames.limit_bytes = self._requests.limit_bytes
-            self._answered += 1
+            self._answer_count += 1
             if not response.is_short:
                 break
-            if time.perf_counter() - started_s > _LONG_S:
-                self._quick_from = self._answered + _QUICK_AGAIN
+            if time.perf_counter() - started_s > _LONG_REQUEST_S:
+                self._quick_from_count = self._answer_count + _SLOW_REQUESTS
                 response = response._replace(is_short=False)
                 break
             if self._frames.next_api() != PRODUCE:
                 break
         return response
 
-    def _send_at_once(self) -> None:
+    def _send_without_waiting(self) -> None:
         """Send as many bytes as fit into the socket's buffer, and keep the other bytes for ``flush``.
 
         The responses must not contain transfers.

@@ -102,7 +102,7 @@ class Listener:
 
     def _accept(self, connection: socket.socket, host: str, port: int) -> None:
         """Start the thread of a connection. If a limit is reached, close the connection instead."""
-        limit = self._quotas.refusal(host)
+        limit = self._quotas.acquire(host)
         if limit:
             connection.close()
             self._warn_refused(limit, host)
@@ -164,7 +164,7 @@ class Listener:
         with self._lock:
             self._open.pop(connection, None)
         connection.close()
-        self._quotas.closed(host)
+        self._quotas.release(host)
 
     def _answer_all(self, connection: Connection) -> None:
         """Answer requests until the client closes the connection, or a response is ``is_last``."""

@@ -113,7 +113,7 @@ class Node:
         ``topic_id`` is the id of the topic if the client has sent it. Raise UnknownTopicIdError if ``topic`` was
         deleted and created again with another id after its name was looked up.
         """
-        return self._current().log(topic, partition, topic_id)
+        return self._current_caches().log(topic, partition, topic_id)
 
     def has_log(self, topic: str, partition: int) -> bool:
         """Return True if the partition exists, even if its log cannot be opened."""
@@ -127,15 +127,15 @@ class Node:
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return all topics, by name."""
-        return self._current().topics()
+        return self._current_caches().topics()
 
     def topic_of(self, topic_id: bytes) -> str | None:
         """Return the name of the topic with an id of 16 bytes; None if no topic has this id."""
-        return self._current().names().get(topic_id)
+        return self._current_caches().names().get(topic_id)
 
     def watch(self, topic: str, partition: int) -> Watch:
         """Return the ``Watch`` that wakes the fetches of a log; raise the errors of ``LogSource.log``."""
-        caches = self._current()
+        caches = self._current_caches()
         log = caches.log(topic, partition)
         with self._lock:
             watch = caches.watches.get((topic, partition))
@@ -158,7 +158,7 @@ class Node:
             caches = self._caches
         caches.close()
 
-    def _current(self) -> _Caches:
+    def _current_caches(self) -> _Caches:
         """Return the caches; new and empty caches if a topic has changed."""
         caches = self._caches
         if caches.version == self.source.topic_changes:
@@ -223,7 +223,7 @@ class Watch:
     def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
         """Register ``event`` to be set at the next change of the log's bounds. Call ``leave`` after the wait.
 
-        Return False if the caller must not wait: the log already has other bounds than ``bounds``, or the watch is closed.
+        Return False if the caller must not wait: the log has other bounds than ``bounds``, or the watch is closed.
         Raise StorageError if the bounds cannot be read.
         """
         with self._lock:

@@ -110,7 +110,7 @@ class Poller:
         polled.is_in_progress = True
         polled.arrivals += 1
         try:
-            response = polled.connection.answer_at_once()
+            response = polled.connection.answer_without_waiting()
         except BaseException as error:  # noqa: BLE001 - the thread of the connection raises it
             response, polled.error = Response(()), error
         polled.is_in_progress = False

@@ -25,7 +25,7 @@ from stratalog_gateway.groups.consumer_coordinator import (
     ConsumerGroupCoordinator,
     Heartbeat,
     Progress,
-    matching,
+    match_topics,
 )
 from stratalog_gateway.groups.consumer_group import ConsumerGroup
 from stratalog_gateway.groups.group_table import Group, GroupTable
@@ -262,7 +262,7 @@ def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
     settle(client)
     assert len(client.owned) == 5
     assert bed.refusal(joining("b", topics=None, pattern="(")) == Code.INVALID_REGULAR_EXPRESSION
-    assert matching("__.*|o.*s", bed.engine.topics()) == ("orders",)
+    assert match_topics("__.*|o.*s", bed.engine.topics()) == ("orders",)
 
 
 def test_a_regular_expression_follows_the_permissions_of_the_client(bed: Bed) -> None:

@@ -205,7 +205,7 @@ def test_a_session_that_was_opened_with_ids_is_not_answered_in_a_version_with_na
 
 
 def test_a_new_session_replaces_only_one_that_was_not_used_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "_MOST_SESSIONS", 2)
+    monkeypatch.setattr(fetch_sessions, "_MAX_SESSIONS", 2)
     sessions = Sessions()
     first, second = sessions.open(wanted(0)), sessions.open(wanted(1))
     sessions.now_ns = fetch_sessions._UNUSED_NS  # noqa: SLF001 - the limit is no setting
@@ -219,7 +219,7 @@ def test_a_new_session_replaces_only_one_that_was_not_used_for_long(monkeypatch:
 
 
 def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "_MOST_PARTITIONS", 3)
+    monkeypatch.setattr(fetch_sessions, "_MAX_PARTITIONS", 3)
     sessions = Sessions()
     first = sessions.open(wanted(0), wanted(1))
     assert sessions.open(wanted(2), wanted(3)) == 0
@@ -232,7 +232,7 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
 
 
 def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "_MOST_PARTITIONS", 3)
+    monkeypatch.setattr(fetch_sessions, "_MAX_PARTITIONS", 3)
     sessions = Sessions()
     left = sessions.open(wanted(0), wanted(1), wanted(2))
     sessions.now_ns = fetch_sessions._UNUSED_NS + 1  # noqa: SLF001 - the limit is no setting

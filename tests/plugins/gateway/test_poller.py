@@ -81,7 +81,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def _a_busy_machine_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_LONG_S", IDLE_S)
+    monkeypatch.setattr(connection, "_LONG_REQUEST_S", IDLE_S)
 
 
 @pytest.fixture
@@ -145,10 +145,10 @@ def test_after_a_slow_request_a_connection_is_quick_again_only_after_many_others
 ) -> None:
     client = connect()
     assert client.ask(b"quick") == b"quick"
-    monkeypatch.setattr(connection, "_LONG_S", 0)
+    monkeypatch.setattr(connection, "_LONG_REQUEST_S", 0)
     assert client.ask(b"slow") == b"slow"
     assert client.ended.result(IDLE_S).is_short is False
-    monkeypatch.setattr(connection, "_LONG_S", IDLE_S)
+    monkeypatch.setattr(connection, "_LONG_REQUEST_S", IDLE_S)
     seen = list[bool]()
     for _ in range(1000):
         client.socket.sendall(framed(b"text"))

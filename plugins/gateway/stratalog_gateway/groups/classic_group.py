@@ -189,9 +189,9 @@ class ClassicGroup:
         """
         if not self.members:
             return bool(protocols) and bool(protocol_type)
-        return protocol_type == self.protocol_type and bool(self._common({name for name, _ in protocols}))
+        return protocol_type == self.protocol_type and bool(self._common_protocols({name for name, _ in protocols}))
 
-    def _common(self, names: set[str]) -> set[str]:
+    def _common_protocols(self, names: set[str]) -> set[str]:
         return names.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def choose_protocol(self) -> str:
@@ -200,7 +200,7 @@ class ClassicGroup:
         The group must have members.
         """
         members = list(self.members.values())
-        common = self._common({name for name, _ in members[0].protocols})
+        common = self._common_protocols({name for name, _ in members[0].protocols})
         votes: dict[str, int] = {}
         for member in members:
             vote = next(name for name, _ in member.protocols if name in common)
@@ -282,19 +282,19 @@ class ClassicGroup:
         """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic ``now_ns``."""
         for member_id in [pending_id for pending_id, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
             del self.pending[member_id]
-        self.remove([member.id for member in self._idle() if member.deadline_ns <= now_ns], now_ns)
+        self.remove([member.id for member in self._idle_members() if member.deadline_ns <= now_ns], now_ns)
         if self.state is State.COMPLETING and self.deadline_ns <= now_ns:
             self.remove([member.id for member in self.members.values() if member.syncing is None], now_ns)
         self._end_join_phase(now_ns)
 
     def next_deadline_ns(self) -> int:
         """Return the monotonic time at which ``advance`` must be called; ``NEVER_NS`` if there is no deadline."""
-        deadlines = [*self.pending.values(), *(member.deadline_ns for member in self._idle())]
+        deadlines = [*self.pending.values(), *(member.deadline_ns for member in self._idle_members())]
         if self.state in {State.PREPARING, State.COMPLETING}:
             deadlines.append(self.deadline_ns)
         return min(deadlines, default=NEVER_NS)
 
-    def _idle(self) -> list[Member]:
+    def _idle_members(self) -> list[Member]:
         """Return the members without a waiting request. Only the sessions of such members can end."""
         return [member for member in list(self.members.values()) if member.joining is None and member.syncing is None]
 

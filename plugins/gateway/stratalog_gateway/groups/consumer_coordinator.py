@@ -100,7 +100,7 @@ class ConsumerGroupCoordinator:
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(request)
-        matching(request.pattern or "", ())  # an invalid expression is refused before the group changes
+        match_topics(request.pattern or "", ())  # an invalid expression is refused before the group changes
         if request.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
             return self._leave(request)
         now_ns, settings = self._node.now_ns(), self._node.settings
@@ -158,7 +158,9 @@ class ConsumerGroupCoordinator:
         """Return the topics that a regular expression matches now."""
         topics, version = self._node.topics(), self._node.source.topic_changes
         return ResolvedRegularExpression(
-            topics=matching(pattern, filter(may_see, topics)), version=version, timestamp_ms=self._node.clock.now_ms()
+            topics=match_topics(pattern, filter(may_see, topics)),
+            version=version,
+            timestamp_ms=self._node.clock.now_ms(),
         )
 
     def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
@@ -246,7 +248,7 @@ class ConsumerGroupCoordinator:
                 group.check_member(member_id or "", epoch)
 
 
-def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
+def match_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     """Return the sorted names of topics that a regular expression matches completely. Omit Kafka's internal topics.
 
     Raises:

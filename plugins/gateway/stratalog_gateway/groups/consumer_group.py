@@ -181,21 +181,21 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(votes, key=lambda name: (votes[name], name == "uniform")) if votes else next(iter(ASSIGNORS))
 
-    def names_of(self, member: ConsumerMember) -> set[str]:
+    def topic_names_of(self, member: ConsumerMember) -> set[str]:
         """Return the names of the topics to which a member subscribes, by name or by regular expression."""
         resolved = None if member.pattern is None else self.patterns.get(member.pattern)
         return {*member.topics, *(() if resolved is None else resolved.topics)}
 
     def subscribed_topics(self) -> set[str]:
         """Return the names of all topics to which members subscribe."""
-        return set[str]().union(*(self.names_of(member) for member in self.members.values()))
+        return set[str]().union(*(self.topic_names_of(member) for member in self.members.values()))
 
     def assign(self, topics: Mapping[str, KnownTopic]) -> None:
         """Compute the target assignment of the present epoch. ``topics`` contains the existing topics by name."""
         members = {
             member.id: Subscriber(
                 member.instance_id,
-                frozenset(topics[name].id for name in self.names_of(member) if name in topics),
+                frozenset(topics[name].id for name in self.topic_names_of(member) if name in topics),
                 self.target.get(member.id, NOTHING),
             )
             for member in self.members.values()

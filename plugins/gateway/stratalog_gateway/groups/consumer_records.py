@@ -50,14 +50,14 @@ def records_of(group: ConsumerGroup) -> Records:
     group_key = GroupKey(group=group.name)
     for member in group.members.values():
         key = MemberKey(group=group.name, member=member.id)
-        records.append(OffsetsRecord(_MEMBER, key, _metadata(member), 0))
+        records.append(OffsetsRecord(_MEMBER, key, _encode_member(member), 0))
         if member.epoch:
-            records.append(OffsetsRecord(_CURRENT, key, _current(member), 0))
+            records.append(OffsetsRecord(_CURRENT, key, _current_assignment(member), 0))
     for pattern, resolved in group.patterns.items():
         records.append(
             OffsetsRecord(_PATTERN, RegularExpressionKey(group=group.name, regular_expression=pattern), resolved, 0)
         )
-    records.append(OffsetsRecord(_METADATA, group_key, _group(group, group_key), 0))
+    records.append(OffsetsRecord(_METADATA, group_key, _group_metadata(group, group_key), 0))
     for member_id, partitions in group.target.items():
         target = TargetAssignmentMember(partitions=_encode_partitions(partitions))
         records.append(OffsetsRecord(_TARGET, MemberKey(group=group.name, member=member_id), target, 0))
@@ -114,10 +114,10 @@ def _restore_member(
     elif isinstance(value, CurrentMemberAssignment):
         current[member_id] = value
     elif isinstance(value, ConsumerGroupMember) and value.classic is None:
-        group.members[member_id] = _member(member_id, value)
+        group.members[member_id] = _decode_member(member_id, value)
 
 
-def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
+def _group_metadata(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
     """Return the metadata of a group; if the epoch has not changed, return the stored metadata.
 
     Stored metadata may contain a hash of the topics from a Kafka broker. Without the hash, a broker that takes over the
@@ -130,7 +130,7 @@ def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
     return ConsumerGroupMetadata(epoch=group.epoch)
 
 
-def _metadata(member: ConsumerMember) -> ConsumerGroupMember:
+def _encode_member(member: ConsumerMember) -> ConsumerGroupMember:
     return ConsumerGroupMember(
         instance=member.instance_id,
         rack=member.rack,
@@ -143,14 +143,14 @@ def _metadata(member: ConsumerMember) -> ConsumerGroupMember:
     )
 
 
-def _member(member_id: str, value: ConsumerGroupMember) -> ConsumerMember:
+def _decode_member(member_id: str, value: ConsumerGroupMember) -> ConsumerMember:
     return ConsumerMember(
         member_id, value.instance, value.rack, value.client_id, value.client_host, tuple(value.topics),
         value.regular_expression or None, value.rebalance_timeout_ms, value.assignor,
     )  # fmt: skip
 
 
-def _current(member: ConsumerMember) -> CurrentMemberAssignment:
+def _current_assignment(member: ConsumerMember) -> CurrentMemberAssignment:
     return CurrentMemberAssignment(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,

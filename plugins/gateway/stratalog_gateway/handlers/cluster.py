@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_REQUESTED, Operation, ResourceType
 
 _GROUP: Final = 0
 _KEYS: Final = {_GROUP: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}  # by the type of a coordinator's key
@@ -16,10 +16,10 @@ _BROKERS: Final = 1  # endpoint type
 def cluster_operations(request: Request) -> int:
     """Return the operations on the cluster that the client may perform, as the bit field of the protocol.
 
-    Return NOT_ASKED if the request does not ask for the operations, and 0 if the client may not describe the cluster.
+    Return NOT_REQUESTED if the request does not ask for the operations; 0 if the client may not describe the cluster.
     """
     operations = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
-    if operations == NOT_ASKED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if operations == NOT_REQUESTED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return operations
     return 0
 

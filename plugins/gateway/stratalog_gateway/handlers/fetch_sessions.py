@@ -17,8 +17,8 @@ from stratalog_gateway.wire.fetch_codec import FetchRequest, FetchResult, Wanted
 _OPENS: Final = 0  # epoch of a request that opens a session
 _ENDS: Final = -1  # epoch of a request without a session, or that ends one
 _LARGEST: Final = (1 << 31) - 1  # of ids and epochs
-_MOST_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
-_MOST_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
+_MAX_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
+_MAX_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
 _UNUSED_NS: Final = 120_000_000_000  # after this time without a request, a session may be ended for another one
 
 _Key: TypeAlias = tuple[str | bytes, int]
@@ -174,7 +174,7 @@ class FetchSessions:
 
         If necessary, sessions that were unused for two minutes are ended, the longest unused first.
         """
-        while len(self._sessions) + sessions > _MOST_SESSIONS or self._partitions + partitions > _MOST_PARTITIONS:
+        while len(self._sessions) + sessions > _MAX_SESSIONS or self._partitions + partitions > _MAX_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or self._now_ns() - oldest.used_ns <= _UNUSED_NS:
                 return False

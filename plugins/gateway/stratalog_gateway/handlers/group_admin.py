@@ -10,7 +10,7 @@ from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _DEAD: Final = "Dead"
-_SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
+_FIRST_WITH_NOT_FOUND: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
 
 
 def list_groups(request: Request) -> Any:
@@ -67,7 +67,7 @@ def _describe(request: Request, name: str) -> Any:
 
 def _describe_group(request: Request, name: str, group: ClassicGroup | None) -> Any:
     """Return the message that describes a classic group, or that there is no such group."""
-    make, is_missing = request.make, group is None and request.header.version >= _SAYS_MISSING
+    make, is_missing = request.make, group is None and request.header.version >= _FIRST_WITH_NOT_FOUND
     is_stable = group is not None and group.state is State.STABLE
     protocol = group.protocol or "" if group is not None and is_stable else ""
     members = tuple(

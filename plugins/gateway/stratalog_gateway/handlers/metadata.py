@@ -16,7 +16,7 @@ from stratalog_gateway.handlers.cluster import cluster_operations
 from stratalog_gateway.handlers.request import Request, is_topic_name
 from stratalog_gateway.handlers.topics import colliding_topic
 from stratalog_gateway.node import INTERNAL_TOPICS
-from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_REQUESTED, Operation, ResourceType
 
 
 def _is_visible(request: Request, topic: str) -> bool:
@@ -130,7 +130,9 @@ def _describe_topic(request: Request, name: str, info: TopicInfo | None, error: 
         partitions=tuple(
             _partition(request, name, number, "DescribeTopicPartitionsResponsePartition") for number in partitions
         ),
-        topic_authorized_operations=NOT_ASKED if info is None else request.client.operations(ResourceType.TOPIC, name),
+        topic_authorized_operations=NOT_REQUESTED
+        if info is None
+        else request.client.operations(ResourceType.TOPIC, name),
     )
 
 

@@ -15,11 +15,11 @@ from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinat
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
-from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
+from stratalog_gateway.security.resources import NOT_REQUESTED, Operation, ResourceType
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.messages import Header, Maker
 
-_ASKS: Final = {  # field with which a request asks for the authorized operations, by the type of the resources
+_REQUEST_FIELDS: Final = {  # field that asks for the authorized operations, by the type of the resources
     ResourceType.TOPIC: "include_topic_authorized_operations",
     ResourceType.GROUP: "include_authorized_operations",
     ResourceType.CLUSTER: "include_cluster_authorized_operations",
@@ -51,9 +51,9 @@ class Request(NamedTuple):
     def authorized_operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may perform on a resource, as the bit field of the protocol.
 
-        Return NOT_ASKED if the request does not ask for the authorized operations on resources of this type.
+        Return NOT_REQUESTED if the request does not ask for the authorized operations on resources of this type.
         """
-        return self.client.operations(kind, name) if self.field(_ASKS[kind], False) else NOT_ASKED
+        return self.client.operations(kind, name) if self.field(_REQUEST_FIELDS[kind], False) else NOT_REQUESTED
 
 
 Handler = Callable[[Request], Any]

@@ -98,7 +98,7 @@ class SaslRequests:
                 if self._expires_ns is not None and self._clock.monotonic_ns() > self._expires_ns:
                     raise MalformedRequestError(f"the session of {self._client.principal} is over")
                 return self._dispatch(frame, self._client)
-            if not self._may_renew():
+            if not self._try_renew():
                 return self._dispatch(frame, self._client)
             return self._handshake(header, frame)
         if self._state in {_State.AUTHENTICATE, _State.WRONG_MECHANISM}:
@@ -114,8 +114,8 @@ class SaslRequests:
             return response
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
-    def _may_renew(self) -> bool:
-        """Return True if a re-authentication may begin, and note its time and the session's principal.
+    def _try_renew(self) -> bool:
+        """Store the time of a re-authentication and the session's principal. Return False if it must not begin.
 
         It may begin only if the session has a time limit, and at most once a second.
         """

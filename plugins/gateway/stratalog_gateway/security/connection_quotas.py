@@ -47,7 +47,7 @@ class ConnectionQuotas:
         """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
         return self._creation_rate.record(1, monotonic_ms(self._clock))
 
-    def refusal(self, host: str) -> str:
+    def acquire(self, host: str) -> str:
         """Count a connection, and return "". If a limit is reached, only return its text: "max.connections=2000"."""
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
@@ -61,8 +61,8 @@ class ConnectionQuotas:
             self._open_by_host[host] += 1
         return ""
 
-    def closed(self, host: str) -> None:
-        """Subtract a connection that was counted by ``refusal`` and has ended."""
+    def release(self, host: str) -> None:
+        """Subtract a connection that was counted by ``acquire`` and has ended."""
         with self._lock:
             self._open -= 1
             self._open_by_host[host] -= 1

@@ -12,7 +12,7 @@ from typing import Final
 from stratalog_gateway.error_codes import Code
 
 CLUSTER_NAME: Final = "kafka-cluster"  # name of the only resource of the type CLUSTER
-NOT_ASKED: Final = -(1 << 31)  # authorized operations if the client does not ask for them
+NOT_REQUESTED: Final = -(1 << 31)  # authorized operations if the client does not ask for them
 
 
 class Operation(IntEnum):

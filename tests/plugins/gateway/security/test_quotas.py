@@ -162,11 +162,11 @@ def test_connections_are_limited_in_all_and_by_address(tmp_path: Path) -> None:
         connections_per_ip=2,
         connections_per_ip_overrides=("10.0.0.9:3", "::1:0"),
     )
-    assert [found.refusal("10.0.0.1") for _ in range(3)] == ["", "", "max.connections.per.ip=2"]
-    assert found.refusal("::1") == "max.connections.per.ip=0"
-    assert [found.refusal("10.0.0.9") for _ in range(3)] == ["", "", "max.connections=4"]
-    found.closed("10.0.0.1")
-    assert [found.refusal("10.0.0.9") for _ in range(2)] == ["", "max.connections=4"]
+    assert [found.acquire("10.0.0.1") for _ in range(3)] == ["", "", "max.connections.per.ip=2"]
+    assert found.acquire("::1") == "max.connections.per.ip=0"
+    assert [found.acquire("10.0.0.9") for _ in range(3)] == ["", "", "max.connections=4"]
+    found.release("10.0.0.1")
+    assert [found.acquire("10.0.0.9") for _ in range(2)] == ["", "max.connections=4"]
 
 
 def test_new_connections_wait_if_there_are_too_many_in_a_second(tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_new_connections_wait_if_there_are_too_many_in_a_second(tmp_path: Path) 
 def test_new_connections_of_an_address_have_a_limit_of_their_own(tmp_path: Path) -> None:
     quotas = ({"ip": "<default>", "connection_creation_rate": 0.2}, {"ip": "::1", "connection_creation_rate": 9})
     found = connection_quotas(tmp_path, ManualClock(), *quotas)
-    assert [found.refusal("10.0.0.1") for _ in range(3)] == ["", "", "connection_creation_rate"]
-    assert {found.refusal("::1") for _ in range(9)} == {""}
-    assert found.refusal("10.0.0.2") == ""
+    assert [found.acquire("10.0.0.1") for _ in range(3)] == ["", "", "connection_creation_rate"]
+    assert {found.acquire("::1") for _ in range(9)} == {""}
+    assert found.acquire("10.0.0.2") == ""
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "example.org:1", "10.0.0.1:many", ""])

@@ -99,7 +99,7 @@ def test_a_client_without_tls_or_without_data_does_not_affect_others(authority: 
 def test_requests_of_one_tls_record_are_all_answered(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_LONG_S", 30)  # a busy machine is quick
+    monkeypatch.setattr(connection, "_LONG_REQUEST_S", 30)  # a busy machine is quick
     keystore = authority.issue("gateway.pem", "gateway")
     with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore)) as made:
         made.engine.create_topic("orders")
