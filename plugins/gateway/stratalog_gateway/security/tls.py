@@ -89,13 +89,19 @@ def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
 def _attribute(name: str, value: str) -> str:
     if name == "emailAddress":
         raw = value.encode()
-        return f"{_EMAIL_OID}=#16{len(raw):02x}{raw.hex()}"
+        return f"{_EMAIL_OID}=#16{_der_length(len(raw))}{raw.hex()}"
     escaped = _SPECIAL.sub(r"\\\1", value)
     if escaped[:1] in {" ", "#"}:
         escaped = "\\" + escaped
     if len(value) > 1 and escaped.endswith(" "):
         escaped = escaped[:-1] + "\\ "
     return f"{_KEYWORDS.get(name, name)}={escaped}"
+
+
+def _der_length(length: int) -> str:
+    """Return the length of a value as hexadecimal digits of DER. From 128 on, the size of the length precedes it."""
+    size_bytes = (length.bit_length() + 7) // 8
+    return f"{length:02x}" if length < 0x80 else f"{0x80 | size_bytes:02x}{length:0{2 * size_bytes}x}"
 
 
 def principal_mapping(rules: str) -> Callable[[str | None], str]:

@@ -128,6 +128,9 @@ def test_requests_of_one_tls_record_are_all_answered(
         ((("commonName", "#a "),), "CN=\\#a\\ "),
         ((("commonName", " "),), "CN=\\ "),
         ((("emailAddress", "a@b.c"),), "1.2.840.113549.1.9.1=#16056140622e63"),
+        ((("emailAddress", "a" * 127),), "1.2.840.113549.1.9.1=#167f" + "61" * 127),
+        ((("emailAddress", "a" * 130),), "1.2.840.113549.1.9.1=#168182" + "61" * 130),
+        ((("emailAddress", "a" * 256),), "1.2.840.113549.1.9.1=#16820100" + "61" * 256),
         ((("userId", "u"), ("domainComponent", "d")), "UID=u+DC=d"),
     ],
 )
