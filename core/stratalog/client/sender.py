@@ -47,8 +47,8 @@ class Sender:
         self._work = threading.Condition(self._lock)  # a batch may be due
         self._progress = threading.Condition(self._lock)  # a batch is finished
         self._threads: list[OwnThread] = []
-        self._idle = 0
-        self._flushing = 0
+        self._idle_count = 0
+        self._flush_count = 0
         self._closed = False
         ends_with_fork(self)
 
@@ -92,12 +92,12 @@ class Sender:
 
     @contextlib.contextmanager
     def _treat_all_as_due(self) -> Iterator[None]:
-        self._flushing += 1
+        self._flush_count += 1
         try:
             self._wake()
             yield
         finally:
-            self._flushing -= 1
+            self._flush_count -= 1
 
     def drop_waiting(self) -> list[PendingBatch]:
         """Remove and return the batches that are not in delivery.
@@ -125,8 +125,8 @@ class Sender:
 
     def _wake(self) -> None:
         """Wake an idle thread, or start a thread if a batch is due or will be due. The caller holds the lock."""
-        due = self._accumulator.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
-        if self._idle:
+        due = self._accumulator.due_in_ns(self._clock.monotonic_ns(), everything=self._flush_count > 0)
+        if self._idle_count:
             self._work.notify()
         elif due is not None and len(self._threads) < (self._max_in_flight if due == 0 else 1):
             thread = OwnThread(self._run, f"stratalog-producer-{len(self._threads)}")
@@ -152,13 +152,13 @@ class Sender:
         with self._lock:
             while True:
                 now = self._clock.monotonic_ns()
-                batch = self._accumulator.take(now, everything=self._closed or self._flushing > 0)
+                batch = self._accumulator.take(now, everything=self._closed or self._flush_count > 0)
                 if batch is not None:
                     self._wake()  # more batches may be due, for another thread
                     return batch
                 if self._closed:
                     return None
                 due = self._accumulator.due_in_ns(now)
-                self._idle += 1
+                self._idle_count += 1
                 self._work.wait(None if due is None else min(due / NS_IN_S, threading.TIMEOUT_MAX))
-                self._idle -= 1
+                self._idle_count -= 1

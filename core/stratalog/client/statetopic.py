@@ -85,7 +85,7 @@ class StateTopic(ABC):
 
     def __init__(self, logs: ReadableLogs, topic: str, compact: Compact | None = None) -> None:
         self._logs, self._topic, self._compact = logs, topic, compact
-        self._count = 0
+        self._partition_count = 0
         self._progress: dict[int, _Progress] = {}
 
     @abstractmethod
@@ -108,22 +108,22 @@ class StateTopic(ABC):
 
     def exists(self) -> bool:
         """Return True if the topic exists. If the topic was deleted, discard the state."""
-        if self._count:
+        if self._partition_count:
             self._forget_if_deleted()
-        if not self._count:
+        if not self._partition_count:
             with contextlib.suppress(UnknownTopicError):
-                self._count = partitions_of(self._logs, self._topic)[-1].partition + 1
-        return self._count > 0
+                self._partition_count = partitions_of(self._logs, self._topic)[-1].partition + 1
+        return self._partition_count > 0
 
     def _forget_if_deleted(self) -> None:
         """Discard the state if the topic was deleted."""
         try:
-            self._logs.log(self._topic, self._count - 1)
+            self._logs.log(self._topic, self._partition_count - 1)
         except UnknownTopicError:
             for partition in self._progress:
                 self.forget(partition)
             self._progress.clear()
-            self._count = 0
+            self._partition_count = 0
         except StorageError:
             return  # the log exists, but cannot be opened
 
@@ -134,7 +134,7 @@ class StateTopic(ABC):
 
     def partition_number(self, name: str) -> int:
         """Return the number of the partition for a group or a transactional id. Call ``exists`` before."""
-        return partition_of_name(name, self._count)
+        return partition_of_name(name, self._partition_count)
 
     def name(self, partition: int) -> TopicPartition:
         """Return the topic and the number of a partition as a ``TopicPartition``."""
@@ -155,7 +155,7 @@ class StateTopic(ABC):
         Return True if all partitions were read, False if one failed or is missing here.
         """
         names = self.names()
-        is_complete = len(names) == self._count
+        is_complete = len(names) == self._partition_count
         for name in names:
             try:
                 self.refresh(name.partition)

@@ -63,12 +63,12 @@ class Transaction:
         self._durability = durability
         self._identity = coordinator.open(transactional_id, timeout_ms)
         self.sequences = Sequences(self._identity, chance)
-        self._changed = threading.Condition(threading.RLock())  # over _stage and _sending; held only briefly
+        self._changed = threading.Condition(threading.RLock())  # over _stage and _sending_count; held only briefly
         self._stage = _Stage.READY
-        self._sending = 0
+        self._sending_count = 0
         self._partitions: set[TopicPartition] = set()
         self._cause: BaseException | None = None  # error of a lost record: only an abort is possible then
-        self._unsure = False  # True if a failed record may have been written
+        self._may_be_written = False  # True if a failed record may have been written
         self._has_end_started = False  # True from the call to the coordinator to end the transaction until its success
 
     @property
@@ -112,7 +112,7 @@ class Transaction:
         """
         with self._changed:
             self.check_open()
-            self._sending += 1
+            self._sending_count += 1
         try:
             if name not in self._partitions:
                 with self._fencing():
@@ -121,7 +121,7 @@ class Transaction:
             yield
         finally:
             with self._changed:
-                self._sending -= 1
+                self._sending_count -= 1
                 self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class Transaction:
             self._stage = _Stage.ENDING
         try:
             with self._changed:
-                self._changed.wait_for(lambda: not self._sending)
+                self._changed.wait_for(lambda: not self._sending_count)
             yield
             if commit:
                 self._check_no_failure()
@@ -166,17 +166,17 @@ class Transaction:
             if self._partitions:
                 self._has_end_started = True
                 self._coordinator.end(self.transactional_id, self._identity, commit=commit, durability=self._durability)
-            if self._unsure:
+            if self._may_be_written:
                 self._identity = self._coordinator.open(self.transactional_id, self._timeout_ms)
                 self.sequences.begin(self._identity)
         self._partitions.clear()
-        self._cause, self._unsure, self._has_end_started = None, False, False
+        self._cause, self._may_be_written, self._has_end_started = None, False, False
         self._stage = _Stage.READY
 
     def note_failure(self, error: BaseException, *, unsure: bool) -> None:
         """Record that an append of the transaction failed. ``unsure`` is True if the records may have been written."""
         self._cause = error
-        self._unsure = self._unsure or unsure
+        self._may_be_written = self._may_be_written or unsure
         if isinstance(error, InvalidProducerEpochError):
             self._stage = _Stage.FENCED
 

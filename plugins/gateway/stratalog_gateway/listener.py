@@ -51,7 +51,7 @@ class Listener:
         self._socket = socket.create_server((endpoint.host, endpoint.port), family=family, backlog=_BACKLOG)
         endpoint.port = self._socket.getsockname()[1]
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, threading.Thread] = {}  # under _lock
+        self._threads: dict[socket.socket, threading.Thread] = {}  # under _lock
         self._stopping = threading.Event()  # set under _lock
         self._next_warning_ns = 0
         self._poller = Poller()
@@ -70,8 +70,8 @@ class Listener:
         """
         with self._lock:
             self._stopping.set()
-            threads = [self._thread, *self._open.values()]
-            for open_socket in (self._socket, *self._open):
+            threads = [self._thread, *self._threads.values()]
+            for open_socket in (self._socket, *self._threads):
                 shut(open_socket)
         for thread in threads:
             if thread.ident is not None:
@@ -82,7 +82,7 @@ class Listener:
     def drop_all(self) -> None:
         """Close all connections. Clients can reconnect immediately."""
         with self._lock:
-            for open_socket in self._open:
+            for open_socket in self._threads:
                 shut(open_socket)
 
     def _accept_all(self) -> None:
@@ -111,7 +111,7 @@ class Listener:
             target=self._serve, args=(connection, host), name=f"stratalog-gateway-{port}", daemon=True
         )
         with self._lock:
-            self._open[connection] = thread
+            self._threads[connection] = thread
             if self._stopping.is_set():
                 shut(connection)
         try:
@@ -149,7 +149,7 @@ class Listener:
         """Return a connection with timeouts, over TLS if the listener uses TLS."""
         with self._lock:  # `stop` finds either the plain or the encrypted connection
             wrapped = self._handshake.wrap_socket(connection)
-            self._open[wrapped] = self._open.pop(connection)
+            self._threads[wrapped] = self._threads.pop(connection)
             if self._stopping.is_set():
                 shut(wrapped)
         if isinstance(wrapped, ssl.SSLSocket):
@@ -162,7 +162,7 @@ class Listener:
 
     def _forget(self, connection: socket.socket, host: str) -> None:
         with self._lock:
-            self._open.pop(connection, None)
+            self._threads.pop(connection, None)
         connection.close()
         self._quotas.release(host)
 

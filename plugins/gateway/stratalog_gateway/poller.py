@@ -21,10 +21,10 @@ class _Polled:
         self.connection = connection
         self.arrivals = 0  # number of times that bytes arrived
         self.is_in_progress = False  # a request is being answered
-        self.response = Response(())  # this and `error` are set before `done` is released
+        self.response = Response(())  # this and `error` are set before `may_continue` is released
         self.error: BaseException | None = None
-        self.done = threading.Lock()  # released when the thread of the connection may continue
-        self.done.acquire()
+        self.may_continue = threading.Lock()  # released when the thread of the connection may continue
+        self.may_continue.acquire()
 
 
 class Poller:
@@ -82,7 +82,7 @@ class Poller:
             if is_polled:  # epoll and kqueue notice a socket that is registered while they wait
                 self._selector.register(connection.socket, selectors.EVENT_READ, polled)
         seen_arrivals = 0
-        while is_polled and not polled.done.acquire(timeout=idle_s):
+        while is_polled and not polled.may_continue.acquire(timeout=idle_s):
             if polled.arrivals == seen_arrivals and not polled.is_in_progress:
                 shut(connection.socket)
             seen_arrivals = polled.arrivals
@@ -120,4 +120,4 @@ class Poller:
 
     def _return(self, polled: _Polled) -> None:
         self._selector.unregister(polled.connection.socket)
-        polled.done.release()
+        polled.may_continue.release()

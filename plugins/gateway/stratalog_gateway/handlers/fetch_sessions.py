@@ -94,7 +94,7 @@ class FetchSessions:
         self._now_ns = now_ns
         self._lock = threading.Lock()
         self._sessions: dict[int, _Session] = {}  # the one that was used last is at the end
-        self._partitions = 0  # of all sessions
+        self._partition_count = 0  # of all sessions
 
     def partitions_to_read(self, request: FetchRequest) -> list[WantedPartition]:
         """Return the partitions to read: those that the request names, or those of its session after its changes.
@@ -116,7 +116,7 @@ class FetchSessions:
                 raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)
             before = len(session.partitions)
             session.update(request, self._now_ns())
-            self._partitions += len(session.partitions) - before
+            self._partition_count += len(session.partitions) - before
             self._sessions[session.id] = self._sessions.pop(session.id)
             if not self._make_room(0, 0):
                 self._end(session)
@@ -166,7 +166,7 @@ class FetchSessions:
         session = _Session(session_id, request.has_ids, self._now_ns(), partitions)
         session.select_changed(results)
         self._sessions[session_id] = session
-        self._partitions += len(partitions)
+        self._partition_count += len(partitions)
         return session_id
 
     def _make_room(self, sessions: int, partitions: int) -> bool:
@@ -174,7 +174,7 @@ class FetchSessions:
 
         If necessary, sessions that were unused for two minutes are ended, the longest unused first.
         """
-        while len(self._sessions) + sessions > _MAX_SESSIONS or self._partitions + partitions > _MAX_PARTITIONS:
+        while len(self._sessions) + sessions > _MAX_SESSIONS or self._partition_count + partitions > _MAX_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or self._now_ns() - oldest.used_ns <= _UNUSED_NS:
                 return False
@@ -184,4 +184,4 @@ class FetchSessions:
     def _end(self, session: _Session | None) -> None:
         if session is not None:
             del self._sessions[session.id]
-            self._partitions -= len(session.partitions)
+            self._partition_count -= len(session.partitions)

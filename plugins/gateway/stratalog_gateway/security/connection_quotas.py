@@ -41,7 +41,7 @@ class ConnectionQuotas:
         self._overrides = _overrides(settings.connections_per_ip_overrides)
         self._creation_rate = Rate(settings.connection_rate)
         self._quotas, self._clock, self._lock = quotas, clock, threading.Lock()
-        self._open, self._open_by_host = 0, Counter[str]()  # under _lock
+        self._open_count, self._open_count_by_host = 0, Counter[str]()  # under _lock
 
     def pause_ms(self) -> int:
         """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
@@ -52,22 +52,22 @@ class ConnectionQuotas:
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:
-            if self._open >= self._total:
+            if self._open_count >= self._total:
                 return f"max.connections={self._total}"
             host_limit = self._overrides.get(host, self._per_ip)
-            if self._open_by_host[host] >= host_limit:
+            if self._open_count_by_host[host] >= host_limit:
                 return f"max.connections.per.ip={host_limit}"
-            self._open += 1
-            self._open_by_host[host] += 1
+            self._open_count += 1
+            self._open_count_by_host[host] += 1
         return ""
 
     def release(self, host: str) -> None:
         """Subtract a connection that was counted by ``acquire`` and has ended."""
         with self._lock:
-            self._open -= 1
-            self._open_by_host[host] -= 1
-            if not self._open_by_host[host]:
-                del self._open_by_host[host]
+            self._open_count -= 1
+            self._open_count_by_host[host] -= 1
+            if not self._open_count_by_host[host]:
+                del self._open_count_by_host[host]
 
 
 def _total(requested: int) -> int:

@@ -49,7 +49,7 @@ class WatchedFiles(Generic[T]):
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self._names()}: {_reason(error)}") from error
         self._failure: _Failure | None = None  # of the last check; under _lock
-        self._wrong: _Failure | None = None  # wrong contents, which are not loaded again; under _lock
+        self._wrong_contents: _Failure | None = None  # wrong contents, which are not loaded again; under _lock
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     @property
@@ -74,14 +74,14 @@ class WatchedFiles(Generic[T]):
                 if stamps == self._loaded_stamps:
                     self._failure = None
                     return
-                if self._wrong is not None and stamps == self._wrong.stamps:
-                    self._failure = self._wrong
+                if self._wrong_contents is not None and stamps == self._wrong_contents.stamps:
+                    self._failure = self._wrong_contents
                     return
                 self._value = self._load()
             except (ConfigError, OSError, ValueError) as error:
                 failure = _Failure(stamps, _reason(error))
                 if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
-                    self._wrong = failure
+                    self._wrong_contents = failure
                 if failure != self._failure:
                     self._failure = failure
                     _LOGGER.warning("the contents of %s stay as they were: %s", self._names(), failure.reason)
