@@ -28,8 +28,8 @@ class TierCollection:
     def __init__(self, history_ms: int) -> None:
         self._history_ms = history_ms
         self._lock = threading.Lock()
-        self._tidy: dict[TierLogName, int] = {}  # version at which nothing was left to collect; under _lock
-        self._swept: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
+        self._tidy_versions: dict[TierLogName, int] = {}  # version at which nothing was left to collect; under _lock
+        self._swept_epochs: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
         """Delete superseded roots and unneeded objects of one log, as ``TierLog.collect``; return their numbers.
@@ -49,40 +49,42 @@ class TierCollection:
         name, root = TierLogName(remote.name, remote.topic_id), remote.root
         has_leftovers = remote.has_leftovers
         with self._lock:
-            tidy_version, swept_epoch = self._tidy.get(name), self._swept.get(name, -1)
+            tidy_version, swept_epoch = self._tidy_versions.get(name), self._swept_epochs.get(name, -1)
             if root is None:
-                self._tidy.pop(name, None)
-                self._swept.pop(name, None)
+                self._tidy_versions.pop(name, None)
+                self._swept_epochs.pop(name, None)
         is_new = root is not None and root.version == 1 and root.change == ChangeKind.CREATE
         if root is None or is_new or (tidy_version == root.version and not has_leftovers):
             return CollectReport()
         with_orphans = has_leftovers or swept_epoch < root.leader_epoch
         with self._lock:
-            self._tidy.pop(name, None)
+            self._tidy_versions.pop(name, None)
             if with_orphans:  # the search may fail, and some orphans may be younger than the grace time
-                self._swept.pop(name, None)
+                self._swept_epochs.pop(name, None)
         report = remote.collect(
             grace_ms=GRACE_MS, history_ms=self._history_ms, with_orphans=with_orphans, leader_epoch=leader_epoch
         )
         if not report.left:
             with self._lock:
-                self._tidy[name] = root.version
-                self._swept[name] = root.leader_epoch
+                self._tidy_versions[name] = root.version
+                self._swept_epochs[name] = root.leader_epoch
         return report
 
     def forget_deleted(self, remote: TierLog) -> bool:
         """Forget a log, and return True, if its topic was deleted, and ``collect`` has left nothing to delete."""
         name, root = TierLogName(remote.name, remote.topic_id), remote.root
         with self._lock:
-            is_gone = root is not None and root.change == ChangeKind.DELETE and self._tidy.get(name) == root.version
+            is_gone = (
+                root is not None and root.change == ChangeKind.DELETE and self._tidy_versions.get(name) == root.version
+            )
             if not is_gone or remote.has_leftovers:
                 return False
-            del self._tidy[name]
-            self._swept.pop(name, None)
+            del self._tidy_versions[name]
+            self._swept_epochs.pop(name, None)
             return True
 
     def collect_all(
-        self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
+        self, logs: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:
         """Call ``collect`` for several logs, each with its ``leader_epoch``; return the sum of the reports.
 
@@ -94,7 +96,7 @@ class TierCollection:
             StorageError: the error of the first log that failed, with notes about up to 10 further failures.
         """
         total, failed = CollectReport(), list[StorageError]()
-        for remote, leader_epoch in led:
+        for remote, leader_epoch in logs:
             try:
                 report = self.collect(remote, leader_epoch)
             except StorageError as error:

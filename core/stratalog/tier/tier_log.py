@@ -46,7 +46,7 @@ class TierLog(TierLogReader):
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         super().__init__(log, topic_id, components)
-        self._duty = threading.Lock()  # for one offload or collection at a time; acquired before _lock
+        self._duty_lock = threading.Lock()  # for one offload or collection at a time; acquired before _lock
         self._committer = Committer(
             self.objects,
             self._finder,
@@ -83,7 +83,7 @@ class TierLog(TierLogReader):
         Such operations wait until the ``with`` block ends. ``commit``, ``expire``, ``recompact``, ``clear`` and
         ``delete`` do not wait.
         """
-        with self._duty:
+        with self._duty_lock:
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
@@ -171,7 +171,7 @@ class TierLog(TierLogReader):
         """
         self.check_writable()
         bounds = LogBounds(leader_epoch, log_start, high_watermark, topic)
-        with self._duty:
+        with self._duty_lock:
             self.refresh()
             self.check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
@@ -189,7 +189,7 @@ class TierLog(TierLogReader):
         if not is_unknown(self.root):
             return self.root
         self.check_not_lost(log_start)
-        with self._duty:
+        with self._duty_lock:
             bounds = LogBounds(leader_epoch, log_start, high_watermark, topic)
             return self.commit(leader_epoch, lambda root: create_change(root, bounds))
 
@@ -200,7 +200,7 @@ class TierLog(TierLogReader):
         interruption, another call continues. Raises the errors of ``Rewrapping.decide`` and ``offload``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             self.refresh()
             root, total = self.root, RewrapReport()
             if root is None:
@@ -221,7 +221,7 @@ class TierLog(TierLogReader):
         If the log has no root, the call does nothing. It raises the errors of ``offload``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             self.commit(leader_epoch, empty_change, BULK)
 
     def claim(self, reason: str) -> Root | None:
@@ -236,12 +236,12 @@ class TierLog(TierLogReader):
             The errors of ``offload``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             self.refresh()
             root = self.root
             if root is None:
                 return None
-            return self.commit(next_epoch(root.leader_epoch, self.name), lambda now: epoch_change(now, reason))
+            return self.commit(next_epoch(root.leader_epoch, self.name), lambda latest: epoch_change(latest, reason))
 
     def add_rebuilt(
         self, entries: tuple[StoredSegment, ...], log_start: int, end_offset: int, *, leader_epoch: int
@@ -251,7 +251,7 @@ class TierLog(TierLogReader):
         ``log_start`` and ``end_offset`` are those of the complete manifest. The call raises the errors of ``offload``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             self.commit(leader_epoch, lambda root: rebuild_change(root, entries, log_start, end_offset))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
@@ -280,7 +280,7 @@ class TierLog(TierLogReader):
             The other errors of ``offload``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             self.commit(leader_epoch, lambda root: truncate_change(root, offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
@@ -315,7 +315,7 @@ class TierLog(TierLogReader):
             The errors of ``Collector`` and of its ``collect``.
         """
         self.check_writable()
-        with self._duty:
+        with self._duty_lock:
             if leader_epoch is not None:
                 # First accept rewrapped roots: without them, the head would look like the root of a second writer.
                 with contextlib.suppress(FencedEpochError):  # the next commit raises it
@@ -344,7 +344,7 @@ class TierLog(TierLogReader):
         """Commit a root, and block other commits of this process until the ``with`` block ends (``Owner.fence``)."""
         with self._lock:
             yield self.commit(
-                leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")
+                leader_epoch, lambda latest: epoch_change(latest, "objects that were never committed are deleted")
             )
 
     def check_not_lost(self, log_start: int | None = None) -> None:

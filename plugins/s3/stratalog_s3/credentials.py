@@ -92,9 +92,9 @@ def take_provider(options: dict[str, object]) -> CredentialProvider | None:
         return None
     if not callable(provider):
         raise ConfigError("tier option 'credentials' must be a function that returns key, secret, token and expires_ms")
-    fixed = sorted({"key", "secret", "token", "anon", "session"} & set(options))
-    if fixed:
-        raise ConfigError(f"tier options 'credentials' and {fixed[0]!r} exclude each other")
+    fixed_options = sorted({"key", "secret", "token", "anon", "session"} & set(options))
+    if fixed_options:
+        raise ConfigError(f"tier options 'credentials' and {fixed_options[0]!r} exclude each other")
     return provider
 
 

@@ -29,8 +29,8 @@ class PartBudget:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes, self._taken_bytes = limit_bytes, 0
-        self._changed = threading.Condition()
+        self._limit_bytes, self._used_bytes = limit_bytes, 0
+        self._condition = threading.Condition()
 
     def take(self, size_bytes: int, timeout_s: float, key: str) -> None:
         """Wait until a part of this size is admitted.
@@ -38,19 +38,19 @@ class PartBudget:
         Raises:
             StoreTimeoutError: the part was not admitted within ``timeout_s``. ``key`` is the key in the error.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._has_room(size_bytes), timeout_s):
                 raise StoreTimeoutError("other uploads use all memory for parts: raise limits.upload.bytes", key)
-            self._taken_bytes += size_bytes
+            self._used_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
         """Release the memory of a part whose request has ended."""
-        with self._changed:
-            self._taken_bytes -= size_bytes
-            self._changed.notify_all()
+        with self._condition:
+            self._used_bytes -= size_bytes
+            self._condition.notify_all()
 
     def _has_room(self, size_bytes: int) -> bool:
-        return not self._taken_bytes or self._taken_bytes + size_bytes <= self._limit_bytes
+        return not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class PartUploads:
             raise
 
     def _begin_part(
-        self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
+        self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], budget_bytes: int
     ) -> tuple[dict[str, Any], Pending[Any]]:
         """Read the next part, and begin its request. The part's memory is released when the request ends."""
         try:
@@ -112,9 +112,9 @@ class PartUploads:
             checksum = self.checksum.parameters(body.getbuffer())
             request = bucket.begin("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=body, **checksum)
         except BaseException:
-            self.budget.give_back(taken_bytes)
+            self.budget.give_back(budget_bytes)
             raise
-        request.call_at_end(lambda: self.budget.give_back(taken_bytes))
+        request.call_at_end(lambda: self.budget.give_back(budget_bytes))
         return {"PartNumber": number, **(checksum if self.checksum.algorithm else {})}, request
 
 
@@ -123,8 +123,8 @@ def _finish_part(part: dict[str, Any], request: Pending[Any]) -> dict[str, Any]:
 
 
 def _abort(bucket: Bucket, name: str, upload: str) -> None:
-    late = replace(bucket, deadline_ns=bucket.clock.monotonic_ns() + _ABORT_NS)
+    bucket_for_abort = replace(bucket, deadline_ns=bucket.clock.monotonic_ns() + _ABORT_NS)
     try:
-        late.ask("abort_multipart_upload", Key=name, UploadId=upload)
+        bucket_for_abort.ask("abort_multipart_upload", Key=name, UploadId=upload)
     except Exception as error:  # noqa: BLE001 - the error of the upload itself is the one to raise
         _LOGGER.warning("an upload in parts could not be aborted key=%s error=%s", name, type(error).__name__)

@@ -53,7 +53,9 @@ class S3Store(StoreBase):
         upload_bytes: maximum memory for the bodies of uploads.
     """
 
-    _connected: Any = None  # the file system whose client was checked; a race that checks it twice does no harm
+    _checked_filesystem: Any = (
+        None  # the file system whose client was checked; a race that checks it twice does no harm
+    )
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ class S3Store(StoreBase):
             StorageError: the store is closed, or the client could not be created before the deadline.
         """
         filesystem = self._filesystem()
-        if self._connected is not filesystem:
+        if self._checked_filesystem is not filesystem:
             client = self._connect(filesystem, deadline_ns)
             self._check_transport(client, filesystem.session)  # also covers the environment and AWS's own files
             members = client.meta.service_model.operation_model("PutObject").input_shape.members
@@ -230,7 +232,7 @@ class S3Store(StoreBase):
                     "s3",
                     "stratalog[s3]",
                 )
-            self._connected = filesystem
+            self._checked_filesystem = filesystem
         return Bucket(filesystem, self._location.bucket, self._clock, deadline_ns, self._sent, self._renew)
 
     def _check_transport(self, client: Any, session: Any) -> None:
@@ -285,7 +287,7 @@ class S3Store(StoreBase):
         return filesystem
 
     def _dispose(self, filesystem: Any) -> None:
-        if self._connected is not filesystem:
+        if self._checked_filesystem is not filesystem:
             return
         try:
             run(filesystem.loop, filesystem.s3.close, _CLOSE_S)
@@ -339,10 +341,8 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
     from stratalog_s3.direct import DirectSession  # noqa: PLC0415 - it imports aiobotocore
 
     arguments = _file_system_options(options, settings)
-    arguments["config_kwargs"] = {
-        "http_session_cls": DirectSession,
-        **arguments["config_kwargs"],
-    }  # the user may set another
+    # The user may set another session class.
+    arguments["config_kwargs"] = {"http_session_cls": DirectSession, **arguments["config_kwargs"]}
     if credentials is not None:
         arguments["session"] = rotating_session(credentials)
     return S3FileSystem(**arguments)

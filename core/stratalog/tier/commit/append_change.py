@@ -145,7 +145,7 @@ def offload_change(root: Root | None, entry: StoredSegment, bounds: LogBounds) -
 
 
 def _bounds_change(root: Root | None, bounds: LogBounds, kind: ChangeKind, reason: str) -> Change:
-    """Return a change of ``root`` that adds no segment, and raises log start and high watermark to those of ``bounds``."""
+    """Return a change of ``root`` that adds no segment, and raises its log start and high watermark to ``bounds``."""
     log_start = max(bounds.log_start, root.log_start if root else 0)
     return Change(
         kind=kind,
@@ -198,9 +198,9 @@ def divergence_error(
 def check_joins(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> None:
     """Raise StorageError unless the segment may be appended to the tier.
 
-    The segment must end at or below the high watermark of ``bounds``, and begin at the end offset of the tier. If the tier
-    has no records above the log start, the segment may also begin at or below the log start. Raise UnknownTopicError if
-    the topic was deleted.
+    The segment must end at or below the high watermark of ``bounds``, and begin at the end offset of the tier. If the
+    tier has no records above the log start, the segment may also begin at or below the log start. Raise
+    UnknownTopicError if the topic was deleted.
     """
     check_not_deleted(root)
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"

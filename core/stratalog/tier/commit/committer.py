@@ -69,9 +69,9 @@ class Committer:
     ) -> None:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self.shared = limit_bytes, shared
-        self._own: OrderedDict[str, None] = OrderedDict()  # the last commit ids of this committer, oldest first
+        self._own_ids: OrderedDict[str, None] = OrderedDict()  # the last commit ids of this committer, oldest first
         self.tried_version = 0  # the highest version for which a create request was sent
-        self._known_version = -1  # version of the last root that this committer accepted
+        self._accepted_version = -1  # version of the last root that this committer accepted
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit the change that ``decide`` returns, on top of the latest root.
@@ -97,7 +97,7 @@ class Committer:
             The errors of ``decide``.
         """
         head = self._finder.head if self._finder.is_warm else self._finder.find()
-        self._known_version = max(self._known_version, self._finder.first_version)
+        self._accepted_version = max(self._accepted_version, self._finder.first_version)
         for _ in range(_RACES):
             self._check_fenced(head, leader_epoch, shared_with)
             change = decide(head.root if head else None)
@@ -116,9 +116,9 @@ class Committer:
 
     def _next(self, head: Head | None, change: Change, leader_epoch: int) -> Root:
         commit_id = random_uuid(self._env.chance).hex
-        self._own[commit_id] = None
-        if len(self._own) > _OWN_IDS:
-            self._own.popitem(last=False)
+        self._own_ids[commit_id] = None
+        if len(self._own_ids) > _OWN_IDS:
+            self._own_ids.popitem(last=False)
         root = next_root(
             head,
             change,
@@ -149,11 +149,11 @@ class Committer:
             raise FencedEpochError(
                 f"{root.log} has another writer in the same leader epoch {leader_epoch} version={root.version}"
             )
-        self._known_version = root.version
+        self._accepted_version = root.version
 
     def _is_by_another_writer(self, root: Root) -> bool:
         """Return True if another writer created this root after the last root that this committer accepted."""
-        return root.version > self._known_version and root.commit_id not in self._own
+        return root.version > self._accepted_version and root.commit_id not in self._own_ids
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
         """Return True if all roots by other writers since the last accepted root only rewrap keys, so none fences.
@@ -163,14 +163,14 @@ class Committer:
         if head.change not in {ChangeKind.REWRAP, ChangeKind.CLEAR}:
             return False
         previous_change = None
-        for version in range(max(self._known_version, 0), head.version + 1):
+        for version in range(max(self._accepted_version, 0), head.version + 1):
             if version == head.version:
                 root: Root | None = head
             else:
                 other_head = self._finder.read(version)
                 root = None if other_head is None else other_head.root
             if root is None:  # it was collected
-                if version > self._known_version:
+                if version > self._accepted_version:
                     return False
                 continue
             only_rewraps = root.change == ChangeKind.REWRAP or root.change == previous_change == ChangeKind.CLEAR
@@ -227,7 +227,7 @@ class Committer:
         later_versions = [version for version, _ in self._finder.roots_above(root.version)]
         if not later_versions:
             self._finder.set_head(head, began)
-            self._known_version = root.version
+            self._accepted_version = root.version
             return head
         self._finder.doubt()
         successor = self._finder.read(root.version + 1) if later_versions[0] == root.version + 1 else None

@@ -65,17 +65,17 @@ class SwapDecision:
             return None
         swap_by_offset = dict(self._find_placeable(root))
         self.placed = tuple(swap_by_offset.values())
-        dirty = self._dirty_offset(root)
+        dirty_offset = self._dirty_offset(root)
         is_repeated = self._kind is ChangeKind.ERASE and root.change == ChangeKind.ERASE
         if (
             not swap_by_offset
-            and dirty == root.first_dirty_offset
+            and dirty_offset == root.first_dirty_offset
             and (self._kind is not ChangeKind.ERASE or is_repeated)
         ):
             return None
         return replace(
             root.unchanged(self._kind, self._reason),
-            first_dirty_offset=dirty,
+            first_dirty_offset=dirty_offset,
             added=tuple(self._splice_entries(root, swap_by_offset)),
             replaced=self._bounds(),
         )
@@ -162,10 +162,10 @@ class Replacing:
                 "again"
             )
         new_entries, span = self._merge_kept(current_entries) if self.keeps_others else (self.entries, self.span)
-        dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
+        dirty_offset = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
         return replace(
             root.unchanged(ChangeKind.REPLACE, self.reason),
-            first_dirty_offset=dirty,
+            first_dirty_offset=dirty_offset,
             added=new_entries,
             replaced=span,
             mark=self.mark,

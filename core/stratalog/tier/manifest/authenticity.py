@@ -41,7 +41,7 @@ class Authenticity:
     def __init__(self, layouts: LayoutTable) -> None:
         self._layouts = layouts
         self._authenticators: dict[str, ManifestAuthenticator | None] = {}  # by the layout's name
-        self._warned: set[tuple[TopicPartition, str]] = set()  # under _lock
+        self._warnings: set[tuple[TopicPartition, str]] = set()  # under _lock
         self._contents: dict[str, tuple[str, str]] = {}  # commit id and content hash of the latest root, by prefix
         self._lock = threading.Lock()
 
@@ -223,9 +223,9 @@ class Authenticity:
     def _warn(self, log: TopicPartition, text: str) -> None:
         """Log a warning once for each log."""
         with self._lock:
-            if (log, text) in self._warned:
+            if (log, text) in self._warnings:
                 return
-            self._warned.add((log, text))
+            self._warnings.add((log, text))
         _LOGGER.warning("%s: log=%s", text, log)
 
 

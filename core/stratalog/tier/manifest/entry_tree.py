@@ -258,7 +258,7 @@ def _replace(
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the references and entries after ``new_entries`` have replaced the entries with the offsets ``replaced``."""
+    """Return the references and entries after ``new_entries`` replaced those with the offsets ``replaced``."""
     start, end = replaced
     bounds = (
         [*(entry.info.base_offset for entry in new_entries), new_entries[-1].info.end_offset] if new_entries else []

@@ -63,10 +63,10 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
     """
     prefix = log_prefix(log, topic_id)
     entry: StoredSegment | None = None if _twin is None else _twin.entry_of(value, prefix, log, topic_id)
-    return _parsed_entry(value, prefix, log, topic_id) if entry is None else entry
+    return _parse_entry(value, prefix, log, topic_id) if entry is None else entry
 
 
-def _parsed_entry(value: object, prefix: str, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
+def _parse_entry(value: object, prefix: str, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
     """Return the result of ``entry_from_json``, in pure Python."""
     fields = dict(exactly(dict, value, "entry"))
     for name in _OWN_OF_ROOT:

@@ -276,10 +276,10 @@ def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
     Args:
         topics: by topic id, the latest roots of the topic's logs; at least one topic, and one root for each.
     """
-    live = {
+    live_topics = {
         topic_id: roots for topic_id, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)
     }
-    candidates = live or topics
+    candidates = live_topics or topics
     written_ms = {topic_id: max(map(_written_ms, roots)) for topic_id, roots in candidates.items()}
     if min(written_ms.values()) < 0:  # if one has no segment, the times of the commits decide
         written_ms = {topic_id: max(root.created_ms for root in roots) for topic_id, roots in candidates.items()}

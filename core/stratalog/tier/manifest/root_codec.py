@@ -141,8 +141,8 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         raise CorruptManifestError(f"manifest root contradicts itself: {violation}", key)
     if root.mac is None:
         return Head(root, sha256_of(data))
-    blank = fields.replace("mac", [root.mac.layout, root.mac.key_id, ""])
-    return Head(root, sha256_of(data), sha256_of(canonical(blank)))
+    unsigned_fields = fields.replace("mac", [root.mac.layout, root.mac.key_id, ""])
+    return Head(root, sha256_of(data), sha256_of(canonical(unsigned_fields)))
 
 
 def _unseal(data: bytes, key: str) -> bytes | None:

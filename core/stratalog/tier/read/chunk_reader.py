@@ -106,7 +106,7 @@ class ChunkReader:
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
-        self._noted: ObjectRange | None = None  # last chunk that was read; without a lock: a wrong value costs a check
+        self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value costs a check
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
@@ -187,12 +187,12 @@ class ChunkReader:
 
     def _note(self, spans: Sequence[ObjectRange], path: ReadPath) -> None:
         """Report a read of chunks to the prefetcher, unless it is in the same chunk as the read before."""
-        if spans == [self._noted]:
+        if spans == [self._last_span]:
             return
-        self._noted = spans[-1]
-        covered = [span for span in spans if path.covers(span)]
-        if covered:
-            span_ids, current = [name for span in covered for name in path.ids_of(span)], covered[-1]
+        self._last_span = spans[-1]
+        log_spans = [span for span in spans if path.covers(span)]
+        if log_spans:
+            span_ids, current = [name for span in log_spans for name in path.ids_of(span)], log_spans[-1]
             self._prefetcher.note_read(span_ids, path.next_id(current), current, lambda: path.spans_after(current))
 
     def _chunk(self, span: ObjectRange, load: Callable[[], bytes]) -> bytes:
@@ -276,7 +276,7 @@ class ChunkReader:
     ) -> bytes:
         """Return the chunk ``span``. If ``fetch_end`` is above its end, fetch the next chunk by the same request.
 
-        The next chunk is added to ``extra_chunks``. It is not fetched if it needs no request, or if ``span`` is on disk.
+        The next chunk is added to ``extra_chunks``. It is not fetched if it needs no request, or ``span`` is on disk.
         """
         if fetch_end <= span.end:
             return self._load(span)

@@ -42,7 +42,7 @@ _LOCK_FILE: Final = ".lock"
 _OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, and each reads one file for long
 
 
-class _Checked(NamedTuple):
+class _Check(NamedTuple):
     """The time when a whole file was last found undamaged, and the stamp (``Vfs.stamp``) that identifies the file."""
 
     when_ns: int
@@ -73,7 +73,7 @@ class DiskCache:
         self._lock = threading.Lock()
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
-        self._checked: dict[str, _Checked] = {}  # files found undamaged, by name; under _lock
+        self._checks: dict[str, _Check] = {}  # files found undamaged, by name; under _lock
         self._refused = set[str]()  # prefixes of the file names of groups that are not cached again; under _lock
         self._handles = HandlePool(env.files, _OPEN_FILES)
         ends_with_fork(self)
@@ -95,7 +95,7 @@ class DiskCache:
                 self._hits += 1
                 if name in self._order:
                     self._order.touch(name)
-                    self._checked[name] = checked_data[1]
+                    self._checks[name] = checked_data[1]
                 return checked_data[0]
             self._misses += 1
             if is_listed:
@@ -123,7 +123,7 @@ class DiskCache:
         """Return True if ``get`` has returned the item, and its file is probably in the system's page cache."""
         name = _file_name(group, item)
         with self._lock:
-            if name not in self._checked:
+            if name not in self._checks:
                 return False
         with contextlib.suppress(OSError), self._open_file(name) as descriptor:
             return self._files.is_cached(descriptor, self._files.size_bytes(descriptor) - 1)
@@ -180,9 +180,9 @@ class DiskCache:
                 for evicted in self._order.add(info.name, info.size_bytes):
                     self._remove(str(evicted))
 
-    def _read(self, name: str, key: bytes) -> tuple[bytes, _Checked] | None:
+    def _read(self, name: str, key: bytes) -> tuple[bytes, _Check] | None:
         with self._open_file(name) as descriptor:
-            checked = _Checked(self._clock.monotonic_ns(), self._files.stamp(descriptor))
+            checked = _Check(self._clock.monotonic_ns(), self._files.stamp(descriptor))
             size_bytes = self._files.size_bytes(descriptor)
             begin = _HEAD.size + len(key)
             head = self._files.read(descriptor, 0, begin)
@@ -206,7 +206,7 @@ class DiskCache:
     def _stamp_of(self, name: str) -> tuple[int, ...]:
         """Return the stamp of a file that was checked within the last hour, and count a use; otherwise ()."""
         with self._lock:
-            checked = self._checked.get(name)
+            checked = self._checks.get(name)
             if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
                 return ()
             self._hits += 1
@@ -241,7 +241,7 @@ class DiskCache:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        self._checked.pop(name, None)
+        self._checks.pop(name, None)
         self._handles.drop(name)  # Windows cannot remove an open file
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")

@@ -19,12 +19,12 @@ from stratalog.spi.layouts import StoredSegment
 
 def drop_empty_epochs(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
     """Return the leader epochs without those that have no records, because the next epoch begins at the same offset."""
-    kept: list[EpochEntry] = []
+    entries: list[EpochEntry] = []
     for entry in epochs:
-        if kept and kept[-1].start_offset == entry.start_offset:
-            kept.pop()
-        kept.append(entry)
-    return tuple(kept)
+        if entries and entries[-1].start_offset == entry.start_offset:
+            entries.pop()
+        entries.append(entry)
+    return tuple(entries)
 
 
 class EpochIndex:
@@ -38,16 +38,16 @@ class EpochIndex:
 
     def __init__(self, segments: Iterable[StoredSegment]) -> None:
         self._by_epoch: dict[int, list[tuple[int, StoredSegment]]] = {}  # by start in the epoch, ascending
-        highest: dict[int, int] = {}
+        end_by_epoch: dict[int, int] = {}
         for segment in segments:
             for epoch, start, end in _parts(segment.info):
                 segments_by_start = self._by_epoch.setdefault(epoch, [])
-                while segments_by_start and segments_by_start[-1][0] >= start and highest[epoch] <= end:
+                while segments_by_start and segments_by_start[-1][0] >= start and end_by_epoch[epoch] <= end:
                     segments_by_start.pop()
                 segments_by_start.insert(
                     bisect_right(segments_by_start, start, key=lambda item: item[0]), (start, segment)
                 )
-                highest[epoch] = max(highest.get(epoch, end), end)
+                end_by_epoch[epoch] = max(end_by_epoch.get(epoch, end), end)
 
     def lookup(self, epoch: int, offset: int) -> StoredSegment | None:
         """Return the segment with the record at ``offset`` of leader epoch ``epoch``; None if there is none."""

@@ -214,7 +214,7 @@ class CombinedRead:
         self._start = min(place.position for place in places)
         self._end = max(place.position + place.size_bytes for place in places)
         file_bytes = sum(place.size_bytes for place in places)
-        self._is_worth = self._end - self._start <= min(file_bytes + _GAP_BYTES, limit_bytes)
+        self._is_worthwhile = self._end - self._start <= min(file_bytes + _GAP_BYTES, limit_bytes)
         self._data: bytes | None = None
 
     @property
@@ -227,7 +227,7 @@ class CombinedRead:
 
         If the files are close to each other, the first call for bytes of a file reads all files.
         """
-        if not self._is_worth or key != self._key or start < self._start or end > self._end:
+        if not self._is_worthwhile or key != self._key or start < self._start or end > self._end:
             return self._read(key, start, end)
         if self._data is None:
             self._data = self._read(key, self._start, self._end)

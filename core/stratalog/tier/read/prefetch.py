@@ -119,7 +119,7 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._prefetches: OrderedDict[ObjectRange, _Prefetch] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
-        self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the id of the next span, oldest first
+        self._stream_by_id: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the id of the next span, oldest first
         self._steps = 0
         self._closed = False
         ends_with_fork(self)
@@ -142,16 +142,16 @@ class Prefetcher:
         if not self._limit_bytes:
             return
         with self._lock:
-            if following in self._expected and not any(name in self._expected for name in span_ids):
+            if following in self._stream_by_id and not any(name in self._stream_by_id for name in span_ids):
                 return  # the same span again
             self._steps += 1
-            stream = next((self._expected.pop(name) for name in span_ids if name in self._expected), None)
+            stream = next((self._stream_by_id.pop(name) for name in span_ids if name in self._stream_by_id), None)
             is_new = stream is None
             stream = stream or _Stream(self._steps)
             stream.step = self._steps
-            self._expected[following] = stream
-            while len(self._expected) > _STREAMS:
-                self._forget_stream(self._expected.popitem(last=False)[1])
+            self._stream_by_id[following] = stream
+            while len(self._stream_by_id) > _STREAMS:
+                self._forget_stream(self._stream_by_id.popitem(last=False)[1])
         if not is_new:
             self._prefetch_more(stream, current, ahead)
 
@@ -200,7 +200,7 @@ class Prefetcher:
         """Start no further prefetch, and wait for those in progress. A second call does nothing."""
         with self._lock:
             self._closed = True
-            self._expected.clear()
+            self._stream_by_id.clear()
             for span in list(self._prefetches):
                 self._release(span)
         self._pool.close()

@@ -102,9 +102,9 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
     def read_over(self, position: int, buffer: memoryview) -> memoryview:
-        """Return up to ``len(buffer)`` bytes from ``position``, fewer at the end; they may be in the memory of ``buffer``.
+        """Return up to ``len(buffer)`` bytes from ``position``, fewer at the end; raise the errors of ``Fetcher.read_log``.
 
-        Raises the errors of ``Fetcher.read_log``.
+        The bytes may be in the memory of ``buffer``.
         """
         end = min(position + len(buffer), self.size_bytes)
         if position >= end:
@@ -170,15 +170,14 @@ class PagedSegments(RemoteSegments):
         check: raises TamperedManifestError if the root must not have an entry; None if no check is necessary.
     """
 
-    __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root", "_successor")
+    __slots__ = ("_check", "_fetcher", "_last_segment", "_pages", "_root", "_successor")
 
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
-        self._successor = partial(
-            _next_entry, root, pages
-        )  # no reference to self, which would be a cycle through _last
-        self._last: RemoteSegment | None = None  # the segment returned last, which most readers need again
+        # No reference to self, which would be a cycle through _last_segment.
+        self._successor = partial(_next_entry, root, pages)
+        self._last_segment: RemoteSegment | None = None  # the segment returned last, which most readers need again
 
     def __len__(self) -> int:
         return self._root.segments
@@ -224,12 +223,12 @@ class PagedSegments(RemoteSegments):
 
         With ``since_ms``, pages are skipped whose segments are all older than this timestamp.
         """
-        last, start = self._last, max(offset, self._root.log_start)
+        last, start = self._last_segment, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
             yield last
             offset = last.end_offset
         for entry in walk(self._root, self._pages, offset, since_ms=since_ms):
-            self._last = segment = self._readable(entry)
+            self._last_segment = segment = self._readable(entry)
             yield segment
 
     def _readable(self, entry: StoredSegment) -> RemoteSegment:

@@ -134,8 +134,8 @@ class LayoutTable:
 
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
-        self._opened: dict[str, GuardedLayout] = {}  # under _lock
-        self._labelled: dict[str, GuardedLayout] = {}  # layouts by label, as far as used: each read needs one
+        self._by_name: dict[str, GuardedLayout] = {}  # under _lock
+        self._by_label: dict[str, GuardedLayout] = {}  # layouts by label, as far as used: each read needs one
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
@@ -152,9 +152,9 @@ class LayoutTable:
 
     def by_label(self, label: str) -> GuardedLayout:
         """Return the layout that reads segments with this ``label`` (``name@version``)."""
-        layout = self._labelled.get(label)
+        layout = self._by_label.get(label)
         if layout is None:
-            layout = self._labelled[label] = self._open(self._catalogue.by_label(label))
+            layout = self._by_label[label] = self._open(self._catalogue.by_label(label))
         return layout
 
     def all(self) -> tuple[GuardedLayout, ...]:
@@ -167,6 +167,6 @@ class LayoutTable:
 
     def _open(self, provider: Provider[TierLayout]) -> GuardedLayout:
         with self._lock:
-            if provider.name not in self._opened:
-                self._opened[provider.name] = GuardedLayout(self._opener(provider), self._catalogue.guard(provider))
-            return self._opened[provider.name]
+            if provider.name not in self._by_name:
+                self._by_name[provider.name] = GuardedLayout(self._opener(provider), self._catalogue.guard(provider))
+            return self._by_name[provider.name]

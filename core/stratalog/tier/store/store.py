@@ -132,14 +132,14 @@ class TierStore:
         self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
         self.guard = guard or Guard(f"object store {store.uri}", "")
         self.uri, self.capabilities = self._read_attribute("uri", str), self._read_attribute("capabilities", Capability)
-        keeps = Capability.CHECKSUM | Capability.NEAR  # a new file is read from the page cache
-        trusts_store = self.guard.is_bundled and bool(self.capabilities & keeps)
+        trusted = Capability.CHECKSUM | Capability.NEAR  # a new file is read from the page cache
+        trusts_store = self.guard.is_bundled and bool(self.capabilities & trusted)
         self.verification = Verification(
             config.tier_verify, is_bundled=self.guard.is_bundled, trusts_store=trusts_store
         )
         self._requests = Requests(self.uri, env, config, self.guard)
         self.deadline_ms = self._requests.deadline_ms
-        self._reported = set[str]()  # optional methods whose failure was logged
+        self._reported_methods = set[str]()  # optional methods whose failure was logged
         ends_with_fork(self)
 
     def metrics(self) -> StoreMetrics:
@@ -160,10 +160,12 @@ class TierStore:
             CorruptObjectError: the store read or stored another number of bytes than ``source`` has.
             StoreError: the store failed or refused, also after retries; the object may be stored.
         """
-        counted = _CountedSource(source)
+        counted_source = _CountedSource(source)
 
         def request(deadline_ns: int) -> ObjectInfo:
-            return self.guard.typed("put_file", self._store.put_file(key, counted, deadline_ns=deadline_ns), ObjectInfo)
+            return self.guard.typed(
+                "put_file", self._store.put_file(key, counted_source, deadline_ns=deadline_ns), ObjectInfo
+            )
 
         deadlines = 1 + source.size_bytes // UPLOAD_STEP_BYTES
         info = self._requests.send("puts", "put_file", key, request, lambda _: source.size_bytes, deadlines=deadlines)
@@ -171,9 +173,10 @@ class TierStore:
             self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
             raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, {self.guard} has {info.size_bytes}", key)
-        if counted.most_bytes != source.size_bytes:
+        if counted_source.most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"{self.guard} read {counted.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
+                f"{self.guard} read {counted_source.most_bytes} of {source.size_bytes} bytes, but reports that it has all",
+                key,
             )
         return info
 
@@ -344,8 +347,8 @@ class TierStore:
                 result = work()
             return self.guard.typed(method, result, bool)
         except PluginError as error:
-            if method not in self._reported:
-                self._reported.add(method)
+            if method not in self._reported_methods:
+                self._reported_methods.add(method)
                 _LOGGER.warning("objects are read without it: %s", error)
             return False
 

@@ -111,8 +111,9 @@ class Archiver:
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._components, self._plan = stores, tier, components, plan
         # Topic id and high watermark of each log after a successful pass: the next pass skips the log if both are equal.
-        self._settled: dict[tuple[str, TopicPartition], tuple[TopicId, int]] = {}
-        self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
+        self._settled_bounds: dict[tuple[str, TopicPartition], tuple[TopicId, int]] = {}
+        # Leader epochs of the logs with commits since their last collection.
+        self._written_epochs: dict[TierLogName, int] = {}
 
     def run(self) -> Iterator[ArchivedLog]:
         """Archive the closed segments of each log, from the end offset of its archive on; yield a result for each log.
@@ -171,9 +172,9 @@ class Archiver:
 
         Once nothing is left to delete, later calls include only logs with later commits.
         """
-        total = collection.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
+        total = collection.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written_epochs.items())
         if not total.left:
-            self._written.clear()
+            self._written_epochs.clear()
         return total
 
     def _archive(self, broker_log: _BrokerLog, on_bytes: OnBytes) -> Iterator[ArchivedLog]:
@@ -186,15 +187,15 @@ class Archiver:
         except StorageError as error:
             yield ArchivedLog(log, store.path(), error=error)
             return
-        if self._settled.get((store.path(), log)) == (topic_id, bound):
+        if self._settled_bounds.get((store.path(), log)) == (topic_id, bound):
             return
         remote = self._tier.log(log, topic_id)
         log_pass = _LogPass(files, remote, self._components, self._plan, broker_log, on_bytes)
         result = log_pass.run()
         if log_pass.leader_epoch is not None:
-            self._written[TierLogName(log, topic_id)] = log_pass.leader_epoch
+            self._written_epochs[TierLogName(log, topic_id)] = log_pass.leader_epoch
         if result.error is None:
-            self._settled[store.path(), log] = topic_id, bound
+            self._settled_bounds[store.path(), log] = topic_id, bound
         yield result
 
 
@@ -228,26 +229,26 @@ class _LogPass:
         self.leader_epoch: int | None = None  # the epoch that this pass writes in
 
     def run(self) -> ArchivedLog:
-        before: RemoteView | None = None
+        old_view: RemoteView | None = None
         try:
-            before = self._remote.view()
-            self._run(before)
+            old_view = self._remote.view()
+            self._run(old_view)
         except StorageError as failure:
-            return self._result(before, failure)
-        return self._result(before, None)
+            return self._result(old_view, failure)
+        return self._result(old_view, None)
 
-    def _result(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
+    def _result(self, old_view: RemoteView | None, error: StorageError | None) -> ArchivedLog:
         """Return the result of the pass, including commits before an error."""
-        if before is None:  # the tier's head could not be read
+        if old_view is None:  # the tier's head could not be read
             return ArchivedLog(self._remote.name, self._directory, error=error)
-        now = self._remote.view()
-        new = [segment for segment in now.segments.from_offset(before.end_offset) if segment.size_bytes]
+        new_view = self._remote.view()
+        new_segments = [segment for segment in new_view.segments.from_offset(old_view.end_offset) if segment.size_bytes]
         return ArchivedLog(
             log=self._remote.name,
             directory=self._directory,
-            segments=len(new),
-            size_bytes=sum(segment.size_bytes for segment in new),
-            tier_end=now.end_offset,
+            segments=len(new_segments),
+            size_bytes=sum(segment.size_bytes for segment in new_segments),
+            tier_end=new_view.end_offset,
             high_watermark=0 if self._bound == UNKNOWN_END else self._bound,
             skipped_offsets=self._skipped_offsets,
             error=error,

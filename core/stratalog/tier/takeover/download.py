@@ -152,7 +152,7 @@ def _copy_segment(
     on_bytes: Callable[[int], None],
     only_epoch: int | None,
 ) -> bool:
-    """Copy one segment into a folder, durable on return; return False if ``size_by_name`` has its complete ``.log`` file.
+    """Copy one segment into a folder, durable on return; return False if the folder has its complete ``.log`` file.
 
     ``size_by_name`` has the sizes (bytes) of the files in the folder, by name. Arguments and errors are those of
     ``copy_segments``.

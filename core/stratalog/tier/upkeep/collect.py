@@ -139,9 +139,9 @@ class Collector:
             if current is None or successor is None or not self._is_past(successor.root.created_ms, age_ms):
                 break
             if successor.root.parent_sha256 == current.sha256:
-                dead = removed_objects(current.root, successor.root, (head.root,), self._pages)
-                self._delete(sorted(dead))
-                objects += len(dead)
+                dead_keys = removed_objects(current.root, successor.root, (head.root,), self._pages)
+                self._delete(sorted(dead_keys))
+                objects += len(dead_keys)
             self._delete([manifest_key(self._finder.prefix, version)])
             roots += 1
             current = successor

@@ -211,9 +211,9 @@ class Rebuilder:
         checked_objects = 0
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
             infos = list(group)  # an encrypted segment may have several footers
-            claimed = set[str]()
+            claimed_keys = set[str]()
             for entry, is_authentic in self._discover_each(infos):
-                claimed |= entry.keys
+                claimed_keys |= entry.keys
                 defect = self._defect(entry, objects)
                 key = min(entry.keys)
                 if defect:
@@ -222,7 +222,7 @@ class Rebuilder:
                     uploaded_ms = max(_uploaded_ms(objects[name]) for name in entry.keys)
                     yield self._pack(entry, uploaded_ms, is_authentic=is_authentic)
             for info in infos:
-                if info.key not in claimed and info.key not in self._ignored:
+                if info.key not in claimed_keys and info.key not in self._ignored:
                     self._ignored[info.key] = "no readable segment ends with it"
             checked_objects += len(infos)
             if self._progress is not None:
@@ -295,25 +295,25 @@ def chain_of(segments: Iterable[_FoundSegment]) -> list[_FoundSegment]:
     """
     ascending = sorted(segments, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_FoundSegment]] = defaultdict(list)
-    before: dict[str, _FoundSegment | None] = {}
-    reach: dict[str, int] = {}
+    previous: dict[str, _FoundSegment | None] = {}
+    start_by_key: dict[str, int] = {}
     for segment in ascending:
-        earlier = [
+        candidates = [
             candidate for candidate in by_end[segment.base_offset] if candidate.last_epoch <= segment.first_epoch
         ]
-        best = max(earlier, key=lambda candidate: (-reach[candidate.key], candidate.rank), default=None)
-        before[segment.key] = best
-        reach[segment.key] = segment.base_offset if best is None else reach[best.key]
+        best = max(candidates, key=lambda candidate: (-start_by_key[candidate.key], candidate.rank), default=None)
+        previous[segment.key] = best
+        start_by_key[segment.key] = segment.base_offset if best is None else start_by_key[best.key]
         by_end[segment.end_offset].append(segment)
     last = max(
         ascending,
-        key=lambda segment: (segment.last_epoch, segment.end_offset, -reach[segment.key], segment.rank),
+        key=lambda segment: (segment.last_epoch, segment.end_offset, -start_by_key[segment.key], segment.rank),
         default=None,
     )
     chain = list[_FoundSegment]()
     while last is not None:
         chain.append(last)
-        last = before[last.key]
+        last = previous[last.key]
     return chain[::-1]
 
 

@@ -150,9 +150,9 @@ class OrphanCollector:
                 if root is None:
                     return 0
                 kept_keys = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
-                dead = leftovers.exclude(kept_keys)
-                self._delete(dead)
-                return len(dead)
+                orphans = leftovers.exclude(kept_keys)
+                self._delete(orphans)
+                return len(orphans)
         except (FencedEpochError, UnknownTopicError) as error:
             _LOGGER.info(
                 "leftovers of the current leader epoch could not be deleted: log=%s error=%s", self._finder.log, error
@@ -172,11 +172,11 @@ class OrphanCollector:
         parsed_key = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
         return None if parsed_key is None else parsed_key.leader_epoch
 
-    def _delete(self, dead: _Leftovers) -> None:
-        for upload in dead.uploads:
+    def _delete(self, orphans: _Leftovers) -> None:
+        for upload in orphans.uploads:
             self._store.abort(upload)
-        if dead.keys:
-            for error in self._store.delete(sorted(dead.keys)).values():
+        if orphans.keys:
+            for error in self._store.delete(sorted(orphans.keys)).values():
                 raise error
 
 

@@ -112,14 +112,14 @@ class SegmentPart:
         A deleted file raises no error. Call this method after all bytes were read.
         """
         try:
-            now = self._segment.files.open_segment(self._name)
+            file = self._segment.files.open_segment(self._name)
         except SegmentGoneError:
             return
         try:
-            if (now.size_bytes, now.modified_ms) != self._file_state:
+            if (file.size_bytes, file.modified_ms) != self._file_state:
                 raise SegmentGoneError("the file changed while it was read", self.label)
         finally:
-            now.close()
+            file.close()
 
 
 def _position_of(segment: Segment, offset: int) -> int:

@@ -195,17 +195,17 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
         ObjectNotFoundError: an object is missing, or shorter than its slices need.
         StoreError: the store failed or refused.
     """
-    needed: dict[str, int] = {}
+    end_by_key: dict[str, int] = {}
     for entry in entries:
         for key, end in object_ends(entry).items():
-            needed[key] = max(needed.get(key, 0), end)
-    if not needed:
+            end_by_key[key] = max(end_by_key.get(key, 0), end)
+    if not end_by_key:
         return
-    last = max(needed)
-    for info in store.list_all(prefix, after=min(needed)[:-1]):
+    last = max(end_by_key)
+    for info in store.list_all(prefix, after=min(end_by_key)[:-1]):
         if info.key > last:
             break
-        if info.size_bytes >= needed.get(info.key, 0):
-            needed.pop(info.key, None)
-    if needed:
-        raise ObjectNotFoundError("an object of a staged segment is missing or incomplete", min(needed))
+        if info.size_bytes >= end_by_key.get(info.key, 0):
+            end_by_key.pop(info.key, None)
+    if end_by_key:
+        raise ObjectNotFoundError("an object of a staged segment is missing or incomplete", min(end_by_key))
