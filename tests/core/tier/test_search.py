@@ -379,7 +379,7 @@ def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
 
 def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: delete objects of the own epoch although another process of the epoch may still commit them."""
-    patch.setattr(TierLog, "_fenced", lambda log, _: contextlib.nullcontext(log.root))
+    patch.setattr(TierLog, "_fence", lambda log, _: contextlib.nullcontext(log.root))
 
 
 def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def select_logs(names: Iterable[TierLogName], topics: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the log's latest root is not from CLEAR or DELETE; False without one. Raise as ``refresh``."""
+    """Return True if the log has a root that is not from CLEAR or DELETE; raise the errors of ``refresh``."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
@@ -165,7 +165,7 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
 
 
 def missing_partitions(attached_logs: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
-    """Yield the partitions that ``attached_logs`` lacks of its topics, as empty logs from offset 0 on.
+    """Yield the missing partitions of the topics in ``attached_logs``, as empty logs from offset 0 on.
 
     The number of partitions is that in ``topic`` of the logs; if all are None, nothing is yielded. The caller must
     create these partitions: with fewer partitions, a producer would assign keys to other partitions than before.
