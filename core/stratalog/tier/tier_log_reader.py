@@ -223,7 +223,7 @@ class TierLogReader(CheckedArguments):
         The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is
         not called while another thread tests the store.
         """
-        if self._rejoin is not None and not self.availability.is_trying:
+        if self._rejoin is not None and not self.availability.is_testing:
             with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error
                 self._rejoin()
         return self.availability.unavailable()

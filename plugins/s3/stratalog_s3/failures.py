@@ -76,17 +76,19 @@ _BY_CLASS_NAME: Final[dict[str, type[StoreError]]] = {
     "PermissionError": StorePermissionError,
     "TimeoutError": StoreTimeoutError,
 }
-_NEVER_SENT: Final = frozenset({
+_NEVER_SENT_ERRORS: Final = frozenset({
     "ClientConnectorError", "ConnectionRefusedError", "ConnectTimeoutError", "SSLError", "ProxyConnectionError",
     "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
 })  # fmt: skip
-_NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+_NO_CREDENTIALS_ERRORS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
-_NO_ANSWERS: Final = frozenset({"HttpProcessingError"})  # of aiohttp, for a truncated response; "code" is no status
-_EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-_LONGEST_DIGITS: Final = 7  # maximum digits of a Retry-After in seconds
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ANSWER_ERRORS: Final = frozenset(
+    {"HttpProcessingError"}
+)  # of aiohttp, for a truncated response; "code" is no status
+_EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
+_IGNORED_DIGITS: Final = 7  # a Retry-After of so many or more digits is ignored
+_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reply(NamedTuple):
@@ -100,7 +102,7 @@ class Reply(NamedTuple):
 def reply_of(error: BaseException) -> Reply | None:
     """Return the store's error response that an error or its cause contains; None if there was no response."""
     for raised in (error, error.__cause__):
-        if any(kind.__name__ in _NO_ANSWERS for kind in type(raised).__mro__):
+        if any(kind.__name__ in _NO_ANSWER_ERRORS for kind in type(raised).__mro__):
             continue
         response = getattr(raised, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
@@ -127,10 +129,10 @@ def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) 
         if isinstance(problem, StoreThrottledError):
             problem.retry_after_ms = retry_after_ms(error)
         return problem
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in _FULL_ERRNOS:
         return StoreError("the store is full", key).advised("free space on the disk of the store, then repeat the call")
     kind = _kind_by_class(error)
-    if type(error).__name__ in _NO_CREDENTIALS:
+    if type(error).__name__ in _NO_CREDENTIALS_ERRORS:
         return kind("no credentials were found", key or uri).advised(_WHERE_TO_SET_CREDENTIALS)
     text = secrets.redact(str(error)) or "the store did not answer before the deadline"
     return kind(f"{type(error).__name__}: {text}", key or uri)
@@ -166,7 +168,7 @@ def create_outcome(error: Exception, key: str, uri: str, secrets: SecretOptions)
 def is_expired(error: Exception) -> bool:
     """Return True if the store refused a request because the credentials have expired."""
     reply = reply_of(error)
-    return reply is not None and reply.code in _EXPIRED
+    return reply is not None and reply.code in _EXPIRED_CODES
 
 
 def retry_after_ms(error: BaseException) -> int:
@@ -176,7 +178,7 @@ def retry_after_ms(error: BaseException) -> int:
         if isinstance(response, dict):
             delay_s = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
             return (
-                int(delay_s) * 1000 if delay_s.isascii() and delay_s.isdigit() and len(delay_s) < _LONGEST_DIGITS else 0
+                int(delay_s) * 1000 if delay_s.isascii() and delay_s.isdigit() and len(delay_s) < _IGNORED_DIGITS else 0
             )
     return 0
 
@@ -199,7 +201,7 @@ def _never_sent(error: BaseException) -> bool:
     the inner error decides.
     """
     inner = getattr(error, "kwargs", {}).get("error")
-    return any(kind.__name__ in _NEVER_SENT for kind in (*type(error).__mro__, *type(inner).__mro__))
+    return any(kind.__name__ in _NEVER_SENT_ERRORS for kind in (*type(error).__mro__, *type(inner).__mro__))
 
 
 def _status(value: object) -> int:

@@ -43,10 +43,10 @@ from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted_chunks
 
 STALE_MS: Final = 86_400_000  # the writer of an older temporary file has died
-_TEMPORARY: Final = ".stratalog-"
+_TEMPORARY_PREFIX: Final = ".stratalog-"
 _TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # group 1: name of the final file
 _LONGEST_NAME: Final = 150  # bytes; a temporary name, which has at most 255 bytes, does not contain a longer name
-_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_MISSING_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 class FileStore(ObjectStore):
@@ -165,7 +165,7 @@ class FileStore(ObjectStore):
             try:
                 self._files.remove(path)
             except OSError as error:
-                if error.errno not in _MISSING:
+                if error.errno not in _MISSING_ERRNOS:
                     failed[key] = self._store_error(error, key)
         return failed
 
@@ -219,7 +219,7 @@ class FileStore(ObjectStore):
         if self._read_only:
             raise ReadOnlyError("the object store was opened for reading", self.uri)
         path = self._path(check_key(key), deadline_ns)
-        if path.rpartition("/")[2].startswith(_TEMPORARY):
+        if path.rpartition("/")[2].startswith(_TEMPORARY_PREFIX):
             raise ConfigError(f"object key {key!r} is not allowed: files of this name are temporary")
         if make_folder:
             self._check_root()
@@ -260,7 +260,7 @@ class FileStore(ObjectStore):
         """Remove temporary files that are older than a day, because their writers have died."""
         oldest_ms = self._clock.now_ms() - STALE_MS
         for entry in self._files.list(folder):
-            if entry.name.startswith(_TEMPORARY) and entry.modified_ms < oldest_ms:
+            if entry.name.startswith(_TEMPORARY_PREFIX) and entry.modified_ms < oldest_ms:
                 self._remove_if_there(f"{folder}/{entry.name}")
 
     # --- files ---------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class FileStore(ObjectStore):
         """Write and sync a temporary file in the folder of ``path``, and return its path. After an error, remove it."""
         folder, _, name = path.rpartition("/")
         suffix = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
-        temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{suffix}.tmp"
+        temporary = f"{folder}/{_TEMPORARY_PREFIX}{self._chance.getrandbits(128):032x}{suffix}.tmp"
         descriptor = self._files.open(temporary, create=True)
         try:
             try:
@@ -334,7 +334,7 @@ class FileStore(ObjectStore):
             is_wanted = key.startswith(prefix) or prefix.startswith(key)
             if is_wanted and (key > after or after.startswith(key)):
                 yield from self._walk(place, prefix, after)
-        elif key.startswith(prefix) and key > after and not entry.name.startswith(_TEMPORARY):
+        elif key.startswith(prefix) and key > after and not entry.name.startswith(_TEMPORARY_PREFIX):
             yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
 
     def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
@@ -350,20 +350,20 @@ class FileStore(ObjectStore):
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
-            if error.errno in _MISSING:
+            if error.errno in _MISSING_ERRNOS:
                 return
             raise
         for entry in entries:
             yield f"{folder}/{entry.name}" if folder else entry.name, entry
 
     def _store_error(self, error: OSError, key: str) -> StoreError:
-        if error.errno in _MISSING:
+        if error.errno in _MISSING_ERRNOS:
             return ObjectNotFoundError("no such object", key)
         problem = convert_error(error, key, self.uri, SecretOptions({}))
         return problem if isinstance(problem, StoreError) else StoreError(str(problem), key)
 
     def _raise(self, error: OSError, key: str) -> NoReturn:
-        if error.errno in _MISSING:
+        if error.errno in _MISSING_ERRNOS:
             self._check_root()
         raise self._store_error(error, key) from error
 

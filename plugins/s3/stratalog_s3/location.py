@@ -12,8 +12,8 @@ from stratalog.errors import ConfigError
 MAX_KEY_BYTES: Final = 1024  # S3's limit
 MAX_NAME_BYTES: Final = 255  # limit of file systems
 _CONTINUES: Final = "+"  # last character of a folder's name that is the beginning of a longer name
-_CUT: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
-_S3: Final = frozenset({"s3", "s3a"})
+_SPLIT_NAME: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
+_S3_SCHEMES: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
 
 
@@ -72,9 +72,9 @@ def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
     """Return True if a URI seems to contain credentials. A secret with a slash reaches into ``path``."""
     user, mark, _ = authority.partition("@")
     if mark:
-        return ":" in user or scheme in _S3
+        return ":" in user or scheme in _S3_SCHEMES
     _, colon, port = authority.partition(":")
-    if scheme in _S3:
+    if scheme in _S3_SCHEMES:
         return bool(colon) and not authority.startswith("arn:")  # a bucket's name contains no colon
     return bool(colon) and not port.isdigit() and "@" in path
 
@@ -126,7 +126,7 @@ def place_of(key: str) -> str:
 
 def key_at(place: str) -> str:
     """Return the key of the object whose path, by ``place_of``, is ``place``."""
-    return place if len(place) < MAX_NAME_BYTES else _CUT.sub(r"\1", place)
+    return place if len(place) < MAX_NAME_BYTES else _SPLIT_NAME.sub(r"\1", place)
 
 
 def _cut(part: str) -> str:

@@ -14,15 +14,15 @@ from stratalog_s3.settings import S3Section
 from stratalog_s3.tls import check_bundle, check_endpoint, check_variables
 
 _RESERVED: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"})
-_TEXTS: Final = ("key", "secret", "token", "username", "password", "endpoint_url")
+_TEXT_OPTIONS: Final = ("key", "secret", "token", "username", "password", "endpoint_url")
 _CONFIG: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
     "read_timeout": 60,
     "max_pool_connections": 50,
     "request_checksum_calculation": "when_required",  # this plugin computes the checksums of uploads
 }
-_ONE_TRY: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}
-_QUIET: Final = ("botocore", "aiobotocore")
+_ONE_ATTEMPT: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}
+_QUIET_LOGGERS: Final = ("botocore", "aiobotocore")
 _SOURCE: Final = "tier options"
 
 
@@ -82,7 +82,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
 
 def quieten_botocore() -> None:
     """Raise the levels of botocore's loggers to at least INFO, because botocore logs session tokens at lower levels."""
-    for name in _QUIET:
+    for name in _QUIET_LOGGERS:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:
             logger.setLevel(logging.INFO)
@@ -90,7 +90,7 @@ def quieten_botocore() -> None:
 
 def _check_texts(options: Mapping[str, object]) -> None:
     """Raise ConfigError if the value of a text option is not text. The error does not show the value, a credential."""
-    for name in _TEXTS:
+    for name in _TEXT_OPTIONS:
         if not isinstance(options.get(name, ""), str):
             raise ConfigError(f"tier option {name!r} must be text")
 
@@ -118,7 +118,7 @@ def _client(options: dict[str, Any], section: S3Section) -> dict[str, Any]:
 
 
 def _config(options: dict[str, Any], section: S3Section) -> dict[str, Any]:
-    config = {**_CONFIG, **options, "retries": dict(_ONE_TRY)}
+    config = {**_CONFIG, **options, "retries": dict(_ONE_ATTEMPT)}
     if section.addressing != "auto":
         config["s3"] = {"addressing_style": section.addressing, **(config.get("s3") or {})}
     return config

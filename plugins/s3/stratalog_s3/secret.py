@@ -10,8 +10,8 @@ from typing import Final, NoReturn
 _STARS: Final = "***"
 _SECRET_WORDS: Final = ("key", "secret", "token", "password", "passphrase", "credential", "connection_string", "sas")
 _SECRET_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_LEARNED: Final = 12  # number of learned secrets that are kept
-_SHORTEST: Final = 4  # shorter secrets are not redacted: their characters occur in many texts
+_LEARNED_LIMIT: Final = 12  # number of learned secrets that are kept
+_SHORTEST_SECRET: Final = 4  # shorter secrets are not redacted: their characters occur in many texts
 
 
 class SecretOptions:
@@ -21,8 +21,8 @@ class SecretOptions:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = dict(options)
-        secrets = {text for text in _secret_texts(self._options) if len(text) >= _SHORTEST}
-        secrets |= {os.environ[name] for name in _SECRET_VARIABLES if len(os.environ.get(name, "")) >= _SHORTEST}
+        secrets = {text for text in _secret_texts(self._options) if len(text) >= _SHORTEST_SECRET}
+        secrets |= {os.environ[name] for name in _SECRET_VARIABLES if len(os.environ.get(name, "")) >= _SHORTEST_SECRET}
         self._initial = frozenset(secrets)
         self._learned: tuple[str, ...] = ()
 
@@ -32,8 +32,8 @@ class SecretOptions:
 
     def learn(self, credentials: Mapping[str, object]) -> None:
         """Also redact the secrets in ``credentials`` from now on. Only the last 12 learned secrets are kept."""
-        secrets = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
-        self._learned = (*secrets, *(text for text in self._learned if text not in secrets))[:_LEARNED]
+        secrets = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST_SECRET]
+        self._learned = (*secrets, *(text for text in self._learned if text not in secrets))[:_LEARNED_LIMIT]
 
     def redact(self, text: str) -> str:
         """Return ``text`` with ``***`` instead of each secret of at least 4 characters."""

@@ -12,7 +12,7 @@ from stratalog.spi import Section, key
 MIN_PART_BYTES: Final = 5 << 20  # S3's limit, for all parts except the last
 MAX_PART_BYTES: Final = 5 << 30  # S3's limit
 MAX_TAGS: Final = 10  # S3's limit
-_KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
+_KMS_ENCRYPTIONS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
 _TAG_KEY: Final = re.compile(r"[\w +\-.:/@]{1,128}\Z")
 _TAG_VALUE: Final = re.compile(r"[\w +\-=.:/@]{0,256}\Z")
 
@@ -112,7 +112,7 @@ class S3Section(Section):
 
     def contradiction(self) -> str:
         """Return the reason why S3 would refuse these settings; "" if the settings fit together."""
-        if self.encryption_key_id and self.encryption not in _KMS:
+        if self.encryption_key_id and self.encryption not in _KMS_ENCRYPTIONS:
             return "encryption.key.id needs encryption=aws:kms or aws:kms:dsse"
         return ""
 

@@ -37,7 +37,7 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 # schemes in which a part of a key is the name of a file or folder
 FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})
 _DISCARD_NS: Final = 5_000_000_000
-_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+_TIME_FIELDS: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
 
 class StoreBase(ObjectStore):
@@ -316,7 +316,7 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
 
     The name and the type of the value depend on the file system.
     """
-    modified = next((info[name] for name in _TIMES if info.get(name)), None)
+    modified = next((info[name] for name in _TIME_FIELDS if info.get(name)), None)
     if isinstance(modified, str):
         try:
             modified = datetime.fromisoformat(modified)

@@ -14,10 +14,10 @@ from stratalog.errors import ConfigError
 UNENCRYPTED: Final = (
     "requests to http://%s are not encrypted; the network can read and change records (allow_http) uri=%s"
 )
-_FALSE: Final = frozenset({"false", "no", "off", "0", "none", "null"})
+_FALSE_WORDS: Final = frozenset({"false", "no", "off", "0", "none", "null"})
 _VERIFY_ADVICE: Final = "TLS is always verified: set it to the path of a CA bundle, or remove it"
 _BUNDLE_VARIABLES: Final = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
-_VERIFYING: Final = frozenset({
+_VERIFY_OPTIONS: Final = frozenset({
     "verify", "verify_ssl", "ssl_verify", "verify_certs", "connection_verify", "check_hostname", "assert_hostname",
 })  # fmt: skip
 
@@ -68,7 +68,7 @@ def check_bundle(value: object, option_name: str) -> str | bool | None:
         word = value.strip().lower()
         if word == "true":
             return True
-        if word and word not in _FALSE:
+        if word and word not in _FALSE_WORDS:
             return value
     raise ConfigError(f"{option_name}: {_VERIFY_ADVICE}")
 
@@ -117,7 +117,7 @@ def check_options(options: Mapping[str, object], path: str = "") -> None:
         where = f"{path}{name}"
         if isinstance(value, Mapping):
             check_options({str(inner): item for inner, item in value.items()}, f"{where}.")
-        elif name.lower() in _VERIFYING and not isinstance(value, ssl.SSLContext):
+        elif name.lower() in _VERIFY_OPTIONS and not isinstance(value, ssl.SSLContext):
             check_bundle(value, f"tier option {where}")
 
 

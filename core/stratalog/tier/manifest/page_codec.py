@@ -25,7 +25,7 @@ EXTENSIONS: Final = ("stratalog.tier.manifest.entries_c",)
 FORMAT: Final = "stratalog-page"
 FORMAT_VERSION: Final = 1
 _FIELDS: Final = frozenset({"format", "format_version", "topic", "partition", "topic_id", "level", "items"})
-_OWN_OF_ROOT: Final = ("topic", "partition", "topic_id")
+_ROOT_FIELDS: Final = ("topic", "partition", "topic_id")
 _NUMBERS: Final = (
     "level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "stored_bytes",
     "leader_epoch",
@@ -37,7 +37,7 @@ def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
     """Return the JSON object of a manifest entry, without topic, partition and topic id."""
     prefix = log_prefix(entry.info.log, entry.info.topic_id)
     value = entry.to_json()
-    for name in _OWN_OF_ROOT:
+    for name in _ROOT_FIELDS:
         del value[name]
     names = list(dict.fromkeys(place.key for place in entry.slices.values()))
     value["objects"] = [name.removeprefix(prefix) for name in names]
@@ -69,7 +69,7 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
 def _parse_entry(value: object, prefix: str, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
     """Return the result of ``entry_from_json``, in pure Python."""
     fields = dict(exactly(dict, value, "entry"))
-    for name in _OWN_OF_ROOT:
+    for name in _ROOT_FIELDS:
         if name in fields:
             raise ValueError(f"unknown field {name!r}")
     names = [prefix + exactly(str, name, "objects") for name in exactly(list, fields.pop("objects"), "objects")]

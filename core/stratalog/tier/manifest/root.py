@@ -270,8 +270,8 @@ def segment_time_ms(entry: StoredSegment) -> int:
 def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
     """Return the id of the topic that was written last, of several topics with the same name.
 
-    Deleted topics are considered only if all topics are deleted. The file time of the last segment is compared, or the
-    time of the last commit if a topic has no segment.
+    Deleted topics are considered only if all topics are deleted. The file times of the last segments are compared. If
+    one of the topics has no segment, the times of the last commits are compared instead.
 
     Args:
         topics: by topic id, the latest roots of the topic's logs; at least one topic, and one root for each.

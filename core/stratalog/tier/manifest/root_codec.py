@@ -27,7 +27,7 @@ UNSEALED_VERSION: Final = 2  # of roots without a hash of themselves, which earl
 _SEAL: Final = b'{"body_sha256":"'  # the first field, because canonical bytes have sorted keys
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
-_READ: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)
+_READABLE_VERSIONS: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)
 _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
@@ -122,7 +122,7 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         raise CorruptManifestError("not a manifest root", key)
     try:
         format_version = fields.integer("format_version")
-        root = _root_from(fields) if format_version in _READ else None
+        root = _root_from(fields) if format_version in _READABLE_VERSIONS else None
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
         raise CorruptManifestError(f"not a manifest root ({error})", key) from error
     if (body is None) != (format_version <= UNSEALED_VERSION):

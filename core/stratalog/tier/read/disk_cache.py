@@ -30,11 +30,11 @@ from stratalog.model.batches import Buffer
 _LOGGER: Final = logging.getLogger(__name__)
 _MAGIC: Final = b"STLGCCH1"
 _HEAD: Final = struct.Struct(">8sIIQ")  # magic, CRC-32C of key and data, size of the key, size of the data
-_TEMPORARY: Final = ".tmp"
+_TEMPORARY_SUFFIX: Final = ".tmp"
 _GROUP_DIGITS: Final = 24
 _ITEM_DIGITS: Final = 16
 _PAUSE_NS: Final = 60_000_000_000  # no writes for this time after a failed write
-_CHECKED_NS: Final = 3_600_000_000_000  # after this time a whole file is checked again before parts of it are read
+_CHECK_VALID_NS: Final = 3_600_000_000_000  # after this time a whole file is checked again before parts of it are read
 _FILE_NAME: Final = re.compile(f"[0-9a-f]{{{_GROUP_DIGITS}}}-[0-9a-f]{{{_ITEM_DIGITS}}}")
 _MAX_KEY_BYTES: Final = 1 << 16  # far more than the length of any URI and key
 _PIECE_BYTES: Final = 1 << 20
@@ -144,7 +144,7 @@ class DiskCache:
             if self._is_unwanted(name) or self._clock.monotonic_ns() < self._silent_until_ns:
                 return
             self._temporaries += 1
-            temporary = f"{self._folder}/{name}-{self._temporaries}{_TEMPORARY}"
+            temporary = f"{self._folder}/{name}-{self._temporaries}{_TEMPORARY_SUFFIX}"
         head = _HEAD.pack(_MAGIC, crc32c(data, crc32c(key)), len(key), len(data))
         try:
             _write(self._files, temporary, [head, key, memoryview(data)])
@@ -174,7 +174,7 @@ class DiskCache:
         if self._files.stat(self._folder) is None:
             self._files.make_folder(self._folder)
         for info in sorted(self._files.list(self._folder), key=lambda info: info.modified_ms):
-            if info.name.endswith(_TEMPORARY):
+            if info.name.endswith(_TEMPORARY_SUFFIX):
                 self._remove(info.name)
             elif not info.is_folder:
                 for evicted in self._order.add(info.name, info.size_bytes):
@@ -207,7 +207,7 @@ class DiskCache:
         """Return the stamp of a file that was checked within the last hour, and count a use; otherwise ()."""
         with self._lock:
             checked = self._checks.get(name)
-            if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
+            if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECK_VALID_NS:
                 return ()
             self._hits += 1
             self._order.touch(name)

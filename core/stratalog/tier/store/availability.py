@@ -67,7 +67,7 @@ class TierAvailability:
         return self._error
 
     @property
-    def is_trying(self) -> bool:
+    def is_testing(self) -> bool:
         """True if a thread is testing the store now; that takes long if the store does not answer."""
         return self._testing.locked()
 

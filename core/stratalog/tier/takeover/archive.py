@@ -50,7 +50,7 @@ from stratalog.tier.upload.checked_source import CheckedSources
 from stratalog.tier.upload.segment_source import CountedBytes
 
 _NOTHING_CONFIRMED: Final = 0
-_IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: namespace of derived topic ids
+_ID_NAMESPACE: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: of derived topic ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ class _LogPass:
 
 def derived_topic_id(topic: str) -> TopicId:
     """Return a topic id computed from the topic's name, for logs of brokers without topic ids (before Kafka 2.8)."""
-    return TopicId.from_uuid(uuid.uuid5(_IDS, topic))
+    return TopicId.from_uuid(uuid.uuid5(_ID_NAMESPACE, topic))
 
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:

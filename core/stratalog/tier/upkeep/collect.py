@@ -37,7 +37,7 @@ from stratalog.tier.upkeep.orphans import OrphanCollector, Owner
 
 GRACE_MS: Final = 3_600_000
 LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
-_COMPUTED: Final = 5  # version of a UUID that is computed from a name
+_COMPUTED_UUID_VERSION: Final = 5  # of a UUID that is computed from a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Collector:
         For a topic with a computed id, a note is stored first: without it, a new topic would get the same id.
         """
         orphans = self._orphans.collect_everything()
-        if head.root.topic_id.as_uuid.version == _COMPUTED:
+        if head.root.topic_id.as_uuid.version == _COMPUTED_UUID_VERSION:
             key = deleted_topic_key(head.root.log.topic, head.root.topic_id)
             if self._store.create(key, b"deleted") is Created.UNKNOWN:
                 raise StoreTimeoutError("the reply is lost", key)

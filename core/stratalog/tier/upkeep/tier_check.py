@@ -39,7 +39,7 @@ from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.orphans import list_unfinished
 
-_DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
+_DAMAGE_ERRORS: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
 
 
@@ -154,7 +154,7 @@ class TierLogCheck:
         if self._contents:
             try:
                 findings += self._check_log_file(entry, indexes, on_bytes)
-            except _DAMAGED as error:
+            except _DAMAGE_ERRORS as error:
                 findings.append(self._damage(error, FindingKind.LOG, entry, entry.log_key))
         return findings
 
@@ -214,19 +214,19 @@ class TierLogCheck:
                 continue
             try:
                 self._check_file(entry, kind, indexes)
-            except _DAMAGED as error:
+            except _DAMAGE_ERRORS as error:
                 yield self._damage(error, FindingKind.FILE, entry, place.key, f"the {kind} file: ")
 
     def _check_layout_data(self, entry: StoredSegment) -> list[Finding]:
         """Return the finding about data that the layout stores beside the segment's files, such as a footer."""
         try:
             self._layout(entry).check(entry, self._store.read_exactly)
-        except _DAMAGED as error:
+        except _DAMAGE_ERRORS as error:
             return [self._damage(error, FindingKind.FILE, entry, getattr(error, "file", "") or entry.log_key)]
         return []
 
     def _check_file(self, entry: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
-        """Check a small file; raise an error of ``_DAMAGED``, or add the file to ``indexes`` if it is an index."""
+        """Check a small file; raise an error of ``_DAMAGE_ERRORS``, or add the file to ``indexes`` if it is an index."""
         data = self._layout(entry).read_index(entry, kind, self._store.read_exactly) or b""
         info, role = entry.info, _ROLES.get(kind)
         if role is not None:

@@ -33,7 +33,7 @@ from stratalog.tier.upload.checked_source import CheckedSources
 from stratalog.tier.upload.stored_check import GivenSegment, read_back
 
 _STEP_BYTES: Final = 1 << 20
-_OF_OBJECTS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, FindingKind.FILE, FindingKind.LOG})
+_OBJECT_KINDS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, FindingKind.FILE, FindingKind.LOG})
 
 
 class FolderCopies:
@@ -98,7 +98,7 @@ class TierRepair:
         repairs = list[Repair]()
         for finding in findings:
             entry = finding.segment
-            if entry is None or finding.kind not in _OF_OBJECTS:
+            if entry is None or finding.kind not in _OBJECT_KINDS:
                 repairs.append(Repair(finding, ""))
                 continue
             base, is_first = entry.info.base_offset, entry.info.base_offset not in restored

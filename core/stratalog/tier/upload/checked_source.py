@@ -32,7 +32,7 @@ from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.upload.segment_part import SegmentPart
 from stratalog.tier.upload.segment_source import segment_source
 
-_DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
+_DISPOSABLE_ROLES: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class CheckedSources:
         return snapshot
 
     def _indexes(self, segment: SegmentPart, valid_part: ValidPart) -> dict[IndexRole, Buffer]:
-        indexes = {role: segment.index_entries(role) for role in _DISPOSABLE}
+        indexes = {role: segment.index_entries(role) for role in _DISPOSABLE_ROLES}
         return {
             **indexes,
             IndexRole.TRANSACTION: segment.stored_transactions() or valid_part.entries[IndexRole.TRANSACTION],
