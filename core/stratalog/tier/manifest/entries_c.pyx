@@ -20,7 +20,7 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     int PyUnicode_IS_ASCII(object text)
     str PyUnicode_FromObject(object text)
-    int PyObject_GenericSetAttr(object made, object name, object value) except -1
+    int PyObject_GenericSetAttr(object target, object name, object value) except -1
 
 cdef enum:
     FIELDS = 12
@@ -31,13 +31,13 @@ cdef enum:
 cdef dict KINDS = {str(kind): kind for kind in FileKind}
 
 
-cdef bint number_in(object value, int64_t least, int64_t most, int64_t* found) except -1:
-    """Set ``found``; return False if the value is no integer in [least, most]."""
+cdef bint number_in(object value, int64_t least, int64_t most, int64_t* number) except -1:
+    """Set ``number``; return False if the value is no integer in [least, most]."""
     cdef int overflow = 0
     if not PyLong_CheckExact(value):
         return False
-    found[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
-    return not overflow and least <= found[0] <= most
+    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return not overflow and least <= number[0] <= most
 
 
 cdef bint is_hash(object value) except -1:
@@ -99,7 +99,7 @@ cdef bint is_key(object value) except -1:
 cdef tuple epochs_of(object value):
     """Return the leader epochs; None if they are not well-formed."""
     cdef int64_t epoch = 0, start = 0
-    cdef list found = []
+    cdef list epochs = []
     if not PyList_CheckExact(value):
         return None
     for pair in <list>value:
@@ -107,15 +107,15 @@ cdef tuple epochs_of(object value):
             return None
         if not number_in((<list>pair)[0], 0, INT32_MAX, &epoch) or not number_in((<list>pair)[1], 0, INT64_MAX, &start):
             return None
-        found.append(EpochEntry(epoch, start))
-    return tuple(found)
+        epochs.append(EpochEntry(epoch, start))
+    return tuple(epochs)
 
 
 cdef dict slices_of(object value, object objects, str prefix):
     """Return the slices; None if they are not well-formed."""
     cdef int64_t number = 0, position = 0, size = 0
     cdef list names = []
-    cdef dict found = {}
+    cdef dict slices = {}
     if not PyList_CheckExact(objects) or not PyDict_CheckExact(value):
         return None
     for name in <list>objects:
@@ -129,12 +129,12 @@ cdef dict slices_of(object value, object objects, str prefix):
             return None
         if not number_in((<list>place)[1], 0, INT64_MAX, &position) or not number_in((<list>place)[2], 0, INT64_MAX - position, &size):
             return None
-        made = ObjectSlice.__new__(ObjectSlice)
-        PyObject_GenericSetAttr(made, "key", names[number])
-        PyObject_GenericSetAttr(made, "position", (<list>place)[1])
-        PyObject_GenericSetAttr(made, "size_bytes", (<list>place)[2])
-        found[KINDS[kind]] = made
-    return found
+        object_slice = ObjectSlice.__new__(ObjectSlice)
+        PyObject_GenericSetAttr(object_slice, "key", names[number])
+        PyObject_GenericSetAttr(object_slice, "position", (<list>place)[1])
+        PyObject_GenericSetAttr(object_slice, "size_bytes", (<list>place)[2])
+        slices[KINDS[kind]] = object_slice
+    return slices
 
 
 cdef bint is_flat(dict values) except -1:
@@ -163,7 +163,7 @@ def entry_of(value, str prefix not None, log, topic_id):
     fields = <dict>value
     base_offset, end_offset, size_bytes = fields.get("base_offset"), fields.get("end_offset"), fields.get("size_bytes")
     max_timestamp_ms, modified_ms = fields.get("max_timestamp_ms"), fields.get("modified_ms")
-    requires, held = fields.get("requires"), fields.get("extra")
+    requires, stored_extra = fields.get("requires"), fields.get("extra")
     if not number_in(base_offset, 0, INT64_MAX, &base) or not number_in(end_offset, base, INT64_MAX, &end):
         return None
     if not number_in(size_bytes, 0, INT64_MAX, &number) or not number_in(max_timestamp_ms, -1, INT64_MAX, &number):
@@ -172,15 +172,15 @@ def entry_of(value, str prefix not None, log, topic_id):
         return None
     if not is_label(fields.get("layout")) or not is_hash(fields.get("sha256")):
         return None
-    if not PyList_CheckExact(requires) or len(<list>requires) or not PyDict_CheckExact(held) or len(<dict>held) > MOST_EXTRA:
+    if not PyList_CheckExact(requires) or len(<list>requires) or not PyDict_CheckExact(stored_extra) or len(<dict>stored_extra) > MOST_EXTRA:
         return None
-    for item in (<dict>held).values():
+    for item in (<dict>stored_extra).values():
         if isinstance(item, list) or (isinstance(item, dict) and not is_flat(item)):
             return None
     epochs, slices = epochs_of(fields.get("leader_epochs")), slices_of(fields.get("slices"), fields.get("objects"), prefix)
     if epochs is None or slices is None:
         return None
-    extra = (<dict>held).copy()
+    extra = (<dict>stored_extra).copy()
     info = SegmentInfo.__new__(SegmentInfo)
     for name, least in RECORD_FACTS.items():
         fact = extra.pop(name, None)
@@ -195,14 +195,14 @@ def entry_of(value, str prefix not None, log, topic_id):
     PyObject_GenericSetAttr(info, "max_timestamp_ms", max_timestamp_ms)
     PyObject_GenericSetAttr(info, "modified_ms", modified_ms)
     PyObject_GenericSetAttr(info, "leader_epochs", epochs)
-    made = StoredSegment.__new__(StoredSegment)
-    PyObject_GenericSetAttr(made, "info", info)
-    PyObject_GenericSetAttr(made, "layout", fields["layout"])
-    PyObject_GenericSetAttr(made, "slices", slices)
-    PyObject_GenericSetAttr(made, "sha256", fields["sha256"])
-    PyObject_GenericSetAttr(made, "requires", ())
-    PyObject_GenericSetAttr(made, "extra", extra)
-    return made
+    entry = StoredSegment.__new__(StoredSegment)
+    PyObject_GenericSetAttr(entry, "info", info)
+    PyObject_GenericSetAttr(entry, "layout", fields["layout"])
+    PyObject_GenericSetAttr(entry, "slices", slices)
+    PyObject_GenericSetAttr(entry, "sha256", fields["sha256"])
+    PyObject_GenericSetAttr(entry, "requires", ())
+    PyObject_GenericSetAttr(entry, "extra", extra)
+    return entry
 
 
 cdef str quoted(object value):
@@ -220,7 +220,7 @@ cdef str quoted(object value):
 
 cdef str members(object values, bint nested):
     """Return the members of a JSON object of texts, numbers and, if ``nested``, objects of these; None for others."""
-    cdef list found = []
+    cdef list items = []
     if not PyDict_CheckExact(values):
         return None
     for name, value in (<dict>values).items():
@@ -234,32 +234,32 @@ cdef str members(object values, bint nested):
             text = quoted(value)
         if key is None or text is None:
             return None
-        found.append(f"{key}:{text}")
-    return ",".join(found)
+        items.append(f"{key}:{text}")
+    return ",".join(items)
 
 
 cdef str texts(object values):
     """Return the items of a JSON array of texts; None if one needs an escape."""
-    cdef list found = []
+    cdef list items = []
     for value in values:
         text = quoted(value)
         if text is None:
             return None
-        found.append(text)
-    return ",".join(found)
+        items.append(text)
+    return ",".join(items)
 
 
-def text_of(stored, str prefix not None):
+def text_of(entry, str prefix not None):
     """Return an entry as JSON text, or None if ``page_codec`` must encode it.
 
     Args:
-        stored: the entry.
+        entry: the entry.
         prefix: prefix of the keys of the entry's log.
     """
     cdef list objects = [], slices = [], facts = []
-    info, extra, requires = stored.info, members(stored.extra, True), texts(stored.requires)
-    layout, sha256 = quoted(stored.layout), quoted(stored.sha256)
-    for kind, place in stored.slices.items():
+    info, extra, requires = entry.info, members(entry.extra, True), texts(entry.requires)
+    layout, sha256 = quoted(entry.layout), quoted(entry.sha256)
+    for kind, place in entry.slices.items():
         name = place.key.removeprefix(prefix)
         if name not in objects:
             objects.append(name)
@@ -273,7 +273,7 @@ def text_of(stored, str prefix not None):
         fact = getattr(info, name)
         if fact is not None:
             facts.append(f'"{name}":{fact}')
-    epochs = ",".join([f"[{entry.epoch},{entry.start_offset}]" for entry in info.leader_epochs])
+    epochs = ",".join([f"[{epoch_entry.epoch},{epoch_entry.start_offset}]" for epoch_entry in info.leader_epochs])
     return (
         f'{{"base_offset":{info.base_offset},"end_offset":{info.end_offset},"size_bytes":{info.size_bytes},'
         f'"max_timestamp_ms":{info.max_timestamp_ms},"modified_ms":{info.modified_ms},"leader_epochs":[{epochs}],'
