@@ -59,15 +59,15 @@ def main(arguments: list[str] | None = None) -> int:
         results = {}
         try:
             if any(map(options.wants, (COMPACT, BY_TIMESTAMP, ERASE))):
-                made = make_dirty_log(scratch / "dirty", _BATCHES[size], _KEYS[size])
+                dirty_log = make_dirty_log(scratch / "dirty", _BATCHES[size], _KEYS[size])
             if options.wants(COMPACT):
-                results[COMPACT] = measure(compact_case(made, scratch, jvm, aiokafka), options.plan)
+                results[COMPACT] = measure(compact_case(dirty_log, scratch, jvm, aiokafka), options.plan)
                 reporter.result(results[COMPACT])
             if options.wants(BY_TIMESTAMP):
-                results[BY_TIMESTAMP] = measure(latest_case(BY_TIMESTAMP, made, scratch, aiokafka), options.plan)
+                results[BY_TIMESTAMP] = measure(latest_case(BY_TIMESTAMP, dirty_log, scratch, aiokafka), options.plan)
                 reporter.result(results[BY_TIMESTAMP])
             if options.wants(ERASE):
-                results[ERASE] = measure(erase_case(made, scratch, aiokafka), options.plan)
+                results[ERASE] = measure(erase_case(dirty_log, scratch, aiokafka), options.plan)
                 reporter.result(results[ERASE])
             if options.wants(BY_HEADER):
                 versioned = make_dirty_log(scratch / "versioned", _BATCHES[size], _KEYS[size], versioned=True)

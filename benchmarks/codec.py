@@ -76,8 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
-        wanted = [bound for bound in (*bounds(), *library_bounds(TARGET)) if options.wants(bound.case)]
-        verdicts = [bound.verdict(results) for bound in wanted]
+        selected = [bound for bound in (*bounds(), *library_bounds(TARGET)) if options.wants(bound.case)]
+        verdicts = [bound.verdict(results) for bound in selected]
         verdicts += memory_verdicts(options, reporter, scratch)
         reporter.missing(assembly.skipped)
         reporter.verdicts(verdicts)

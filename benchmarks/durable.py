@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         name = f"durable/{disk}"
         if not options.wants(name):
             continue
-        with tempfile.TemporaryDirectory(prefix="durable-benchmark-") as scratch, _opened(scratch, delay_ms) as log:
+        with tempfile.TemporaryDirectory(prefix="durable-benchmark-") as scratch, _open_log(scratch, delay_ms) as log:
             try:
                 results[name] = measure(_case(name, log), options.plan)
             except WrongOutcomeError as error:
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextmanager
-def _opened(scratch: str, delay_ms: int) -> Iterator[Log]:
+def _open_log(scratch: str, delay_ms: int) -> Iterator[Log]:
     with open_engine(Path(scratch) / "data", env=Env(files=_SlowVfs(delay_ms))) as engine:
         engine.create_topic("t", config={"retention.ms": -1})
         yield engine.log("t", 0)
@@ -107,7 +107,7 @@ def _case(name: str, log: Log) -> Case:
             log.append(_RECORDS, "durable")
 
     @contextmanager
-    def prepared(calls: int) -> Iterator[Callable[[], object]]:
+    def prepare(calls: int) -> Iterator[Callable[[], object]]:
         del calls
         with ThreadPoolExecutor(_THREADS) as pool:
             started = threading.Barrier(_THREADS)
@@ -115,23 +115,23 @@ def _case(name: str, log: Log) -> Case:
             yield lambda: list(pool.map(append_some, range(_THREADS)))
 
     def together() -> None:
-        with prepared(1) as call:
+        with prepare(1) as call:
             call()
 
     sides: list[Side] = [
-        PreparedSide(_SHARED, prepared, _checked(_SHARED, together, log)),
-        LocalSide(_ALONE, alone, _checked(_ALONE, alone, log)),
+        PreparedSide(_SHARED, prepare, _make_check(_SHARED, together, log)),
+        LocalSide(_ALONE, alone, _make_check(_ALONE, alone, log)),
     ]
     title = f"durable appends of one record of 100 B; {name.removeprefix('durable/')}"
     return Case(name, title, sides, _APPENDS, _APPENDS * 100)
 
 
-def _checked(name: str, call: Callable[[], None], log: Log) -> Callable[[], None]:
+def _make_check(name: str, call: Callable[[], None], log: Log) -> Callable[[], None]:
     def check() -> None:
         before = log.offsets().log_end
         call()
-        found = log.offsets()
-        if found.log_end - before != _APPENDS or found.recovery_point != found.log_end:
+        offsets = log.offsets()
+        if offsets.log_end - before != _APPENDS or offsets.recovery_point != offsets.log_end:
             raise WrongOutcomeError(f"{name}: not all of {_APPENDS} appends are durable")
 
     return check
@@ -147,21 +147,23 @@ def _latency(name: str, log: Log, result: Result, scratch: Path, delay_ms: int, 
     begin = time.perf_counter() + 0.01
 
     def some(thread: int) -> list[float]:
-        took = []
+        latencies_s = []
         for number in range(thread, count, _THREADS):
             due = begin + number / rate
             time.sleep(max(0.0, due - time.perf_counter()))  # noqa: TID251 - real time is what is measured
             log.append(_RECORDS, "durable")
-            took.append(time.perf_counter() - due)
-        return took
+            latencies_s.append(time.perf_counter() - due)
+        return latencies_s
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        took = sorted(found for part in pool.map(some, range(_THREADS)) for found in part)
-    late = took[min(len(took) - 1, round(len(took) * 0.99))]
-    sync = _sync_s(scratch, delay_ms)
-    measured = f"{late * 1e3:.1f} ms at {rate:,.0f} appends a second, a sync takes {sync * 1e3:.1f} ms"
+        latencies_s = sorted(latency_s for part in pool.map(some, range(_THREADS)) for latency_s in part)
+    percentile_s = latencies_s[min(len(latencies_s) - 1, round(len(latencies_s) * 0.99))]
+    sync_s = _sync_s(scratch, delay_ms)
+    measured = f"{percentile_s * 1e3:.1f} ms at {rate:,.0f} appends a second, a sync takes {sync_s * 1e3:.1f} ms"
     bound = f"at most {_LATENCY_TIMES} syncs"
-    return Verdict(_LATENCY_TARGET, name, measured, bound, late / sync, late <= _LATENCY_TIMES * sync)
+    return Verdict(
+        _LATENCY_TARGET, name, measured, bound, percentile_s / sync_s, percentile_s <= _LATENCY_TIMES * sync_s
+    )
 
 
 def _sync_s(scratch: Path, delay_ms: int) -> float:

@@ -69,14 +69,14 @@ def main() -> int:
         except JavaMissingError as error:
             report.missing([str(error)])
         try:
-            report.verdicts(_measured(servers, options, report))
+            report.verdicts(_measure_all(servers, options, report))
         except WrongOutcomeError as error:
             print(error, file=sys.stderr)
             return 1
     return 0
 
 
-def _measured(servers: Sequence[Server], options: Options, report: Reporter) -> list[Verdict]:
+def _measure_all(servers: Sequence[Server], options: Options, report: Reporter) -> list[Verdict]:
     results = {}
     for case in cases(servers, options.wants):
         results[case.name] = result = measure(case, options.plan)
@@ -99,34 +99,37 @@ def bounds() -> list[CpuBound]:
 
 def _latency(servers: Sequence[Server], options: Options) -> list[Verdict]:
     target, verdicts = f"end to end at {_RATE} records a second", []
-    taken: dict[str, list[float]] = {server.name: [] for server in servers}
+    latencies: dict[str, list[float]] = {server.name: [] for server in servers}
     round_s = (_QUICK_LATENCY_S if options.quick else _LATENCY_S) / _LATENCY_ROUNDS
     for number in range(_LATENCY_ROUNDS):
         for server in servers if number % 2 == 0 else reversed(servers):
-            taken[server.name] += latencies_s(server, round_s, _RATE)
-    for each in taken.values():
-        each.sort()
+            latencies[server.name] += latencies_s(server, round_s, _RATE)
+    for latencies_of_server in latencies.values():
+        latencies_of_server.sort()
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        found = {side: each[min(len(each) - 1, int(len(each) * share))] * 1e3 for side, each in taken.items()}
-        verdicts.append(_compared(target, f"latency/{name}", found, "ms", 1.0))
+        percentile_by_side = {
+            side: latencies_of_server[min(len(latencies_of_server) - 1, int(len(latencies_of_server) * share))] * 1e3
+            for side, latencies_of_server in latencies.items()
+        }
+        verdicts.append(_compare(target, f"latency/{name}", percentile_by_side, "ms", 1.0))
     return verdicts
 
 
 def _start(servers: Sequence[Server], options: Options) -> list[Verdict]:
     del options
-    found = {server.name: server.start_s * 1e3 for server in servers}
-    return [_compared("start to the first accepted produce", "start", found, "ms", 1 / 20)]
+    start_by_side = {server.name: server.start_s * 1e3 for server in servers}
+    return [_compare("start to the first accepted produce", "start", start_by_side, "ms", 1 / 20)]
 
 
 def _memory(servers: Sequence[Server], options: Options) -> list[Verdict]:
-    count, found = _QUICK_CONNECTIONS if options.quick else _CONNECTIONS, {}
+    count, memory_by_side = _QUICK_CONNECTIONS if options.quick else _CONNECTIONS, {}
     for server in servers:
-        with contextlib.ExitStack() as opened:
+        with contextlib.ExitStack() as stack:
             for _ in range(count):
-                connection = opened.enter_context(Connection(server.port))
+                connection = stack.enter_context(Connection(server.port))
                 connection.ask(API_VERSIONS, 0)
-            found[server.name] = server.memory_mib()
-    return [_compared(f"memory with {count} idle connections", "memory", found, "MiB", 1 / 10)]
+            memory_by_side[server.name] = server.memory_mib()
+    return [_compare(f"memory with {count} idle connections", "memory", memory_by_side, "MiB", 1 / 10)]
 
 
 def _java(servers: Sequence[Server], options: Options) -> list[Verdict]:
@@ -142,37 +145,37 @@ def _java(servers: Sequence[Server], options: Options) -> list[Verdict]:
                 walls[server.name].append(java_producer(server, topic, count, Path(folder)) / count * 1e6)
                 cpus[server.name].append((server.cpu_s() - cpu_s) / count * 1e6)
     return [
-        _compared(
+        _compare(
             "kafka-producer-perf-test, a million records of 100 bytes",
             f"java/{name}",
-            {side: median(found[1:]) for side, found in taken.items()},
+            {side: median(sample_values[1:]) for side, sample_values in samples.items()},
             unit,
             1.0,
         )
-        for name, taken, unit in (("wall", walls, "s"), ("cpu", cpus, "s of the server"))
+        for name, samples, unit in (("wall", walls, "s"), ("cpu", cpus, "s of the server"))
     ]
 
 
 def _fixture(servers: Sequence[Server], options: Options) -> list[Verdict]:
     del servers, options
-    taken = []
+    start_times_ms = []
     for _ in range(_FIXTURES):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             with kafka_server(folder):
-                taken.append((time.perf_counter() - began) * 1e3)
-    best = min(taken)
-    measured = f"{GATEWAY}: {best:.0f} ms at best of {_FIXTURES}, {max(taken):.0f} ms at worst"
+                start_times_ms.append((time.perf_counter() - began) * 1e3)
+    best = min(start_times_ms)
+    measured = f"{GATEWAY}: {best:.0f} ms at best of {_FIXTURES}, {max(start_times_ms):.0f} ms at worst"
     return [Verdict("fixture kafka_server", "fixture", measured, f"{_FIXTURE_MS} ms", best, best <= _FIXTURE_MS)]
 
 
-def _compared(target: str, case: str, found: dict[str, float], unit: str, at_most: float) -> Verdict:
+def _compare(target: str, case: str, figure_by_side: dict[str, float], unit: str, at_most: float) -> Verdict:
     """Return the verdict that compares the gateway's figure with the broker's."""
-    bound, ours, theirs = f"{at_most:g} x {KAFKA}", found[GATEWAY], found.get(KAFKA)
-    if theirs is None:
-        return Verdict(target, case, f"{GATEWAY}: {ours:.3g} {unit}, no figure of {KAFKA}", bound, None, None)
-    measured = f"{GATEWAY}: {ours:.3g} {unit} beside {theirs:.3g} {unit}"
-    return Verdict(target, case, measured, bound, ours / theirs, ours <= at_most * theirs)
+    bound, own_figure, peer_figure = f"{at_most:g} x {KAFKA}", figure_by_side[GATEWAY], figure_by_side.get(KAFKA)
+    if peer_figure is None:
+        return Verdict(target, case, f"{GATEWAY}: {own_figure:.3g} {unit}, no figure of {KAFKA}", bound, None, None)
+    measured = f"{GATEWAY}: {own_figure:.3g} {unit} beside {peer_figure:.3g} {unit}"
+    return Verdict(target, case, measured, bound, own_figure / peer_figure, own_figure <= at_most * peer_figure)
 
 
 _ROWS: Final[dict[str, _Row]] = {

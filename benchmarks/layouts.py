@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import stratalog
 from harness import Machine, Reporter, Sample
-from spark_parts.measure import in_turns, result_of, sample
+from spark_parts.measure import result_of, sample, sample_in_turns
 from stratalog import Engine, Record
 
 LAYOUTS: Final = ("single", "plain", "chunked", "parquet")
@@ -45,20 +45,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.rows, chosen.rounds = 5_000, 1
-    reporter = Reporter(as_json=chosen.json)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.rounds = 5_000, 1
+    reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog", "duckdb", "pyarrow")))
-    records = list(made(chosen.rows))
+    records = list(make_records(options.rows))
     for codec in CODECS:
         with tempfile.TemporaryDirectory() as folder:
-            run_codec(codec, records, Path(folder), chosen.rounds, reporter)
+            run_codec(codec, records, Path(folder), options.rounds, reporter)
     with tempfile.TemporaryDirectory() as folder:
-        run_search(records, Path(folder), chosen.rounds, reporter)
+        run_search(records, Path(folder), options.rounds, reporter)
 
 
-def made(rows: int) -> Iterator[Record]:
+def make_records(rows: int) -> Iterator[Record]:
     """Yield ``rows`` records; each value is a JSON object of about 200 bytes."""
     chance = random.Random(11)  # noqa: S311 - the same in every run
     for number in range(rows):
@@ -86,22 +86,22 @@ def run_codec(codec: str, records: list[Record], scratch: Path, rounds: int, rep
         for turn in range(rounds + 1):
             for layout in LAYOUTS:
                 fill(engine, f"{layout}-{turn}", layout, codec, records)
-                taken = sample(engine.offload)
+                offload_sample = sample(engine.offload)
                 if turn:
-                    offloads[layout].append(taken)
+                    offloads[layout].append(offload_sample)
         size_bytes = sum(file.stat().st_size for file in (scratch / "data" / f"{LAYOUTS[0]}-0-0").glob("*.log"))
     for layout in LAYOUTS:
-        stored = sum(file.stat().st_size for file in tier.glob(f"{layout}-0-*/*/segments/*"))
-        title = f"offload of {len(records):,} records, {codec}: {layout} stores {stored / 1e6:,.1f} MB"
+        stored_bytes = sum(file.stat().st_size for file in tier.glob(f"{layout}-0-*/*/segments/*"))
+        title = f"offload of {len(records):,} records, {codec}: {layout} stores {stored_bytes / 1e6:,.1f} MB"
         name, samples = f"layouts/offload-{codec}-{layout}", {layout: offloads[layout]}
         reporter.result(result_of(name, title, len(records), samples, size_bytes))
     counts = dict(sides(tier))
     for name, count in counts.items():
-        found = count()
-        if found != len(records):
-            raise ValueError(f"{name} counted {found} of {len(records)} records")
+        row_count = count()
+        if row_count != len(records):
+            raise ValueError(f"{name} counted {row_count} of {len(records)} records")
     title = f"count {len(records):,} records by key in the bucket, {codec}"
-    samples = in_turns(counts, rounds)
+    samples = sample_in_turns(counts, rounds)
     reporter.result(result_of(f"layouts/count-{codec}", title, len(records), samples, size_bytes))
 
 
@@ -120,31 +120,37 @@ def run_search(records: list[Record], scratch: Path, rounds: int, reporter: Repo
             fill(engine, topic, "single", "uncompressed", records, {**config, **SEARCHED[topic]})
             engine.log(topic, 0).append([Record(key=WANTED, value=b"found")])
             engine.log(topic, 0).roll()
-        built = sample(engine.make_extra_indexes)
+        build_sample = sample(engine.make_extra_indexes)
         engine.offload()
         engine.apply_retention()
-        sides = {topic: partial(searched, engine, topic) for topic in ("bloom", "without")}
-        read = {topic: search() for topic, search in sides.items()}
-        samples = in_turns(sides, rounds)
+        sides = {topic: partial(search_key, engine, topic) for topic in ("bloom", "without")}
+        read_bytes = {topic: search() for topic, search in sides.items()}
+        samples = sample_in_turns(sides, rounds)
     title = (
-        f"search for a key of one record among {len(records):,}: {read['bloom'] / 1e6:,.2f} MB read with bloom, "
-        f"{read['without'] / 1e6:,.2f} MB without; building it took {built.cpu_s:.2f} s"
+        f"search for a key of one record among {len(records):,}: {read_bytes['bloom'] / 1e6:,.2f} MB read with bloom, "
+        f"{read_bytes['without'] / 1e6:,.2f} MB without; building it took {build_sample.cpu_s:.2f} s"
     )
-    reporter.result(result_of("layouts/search", title, len(records), samples, read["without"]))
+    reporter.result(result_of("layouts/search", title, len(records), samples, read_bytes["without"]))
 
 
-def searched(engine: Engine, topic: str) -> int:
+def search_key(engine: Engine, topic: str) -> int:
     """Search for a key that exactly one record has, and return the bytes that were read from the store."""
     before = moved_bytes(engine)
-    found = [record.value for record in engine.log(topic, 0).records_with_key(WANTED)]
-    if found != [b"found"]:
-        raise ValueError(f"{topic}: {len(found)} records were found")
+    values = [record.value for record in engine.log(topic, 0).records_with_key(WANTED)]
+    if values != [b"found"]:
+        raise ValueError(f"{topic}: {len(values)} records were found")
     return moved_bytes(engine) - before
 
 
 def moved_bytes(engine: Engine) -> int:
     """Return the bytes that an engine has read from its tier."""
-    return int(sum(one.value for one in engine.metrics() if one.metric.name.endswith("tier_moved_bytes_total")))
+    return int(
+        sum(
+            measurement.value
+            for measurement in engine.metrics()
+            if measurement.metric.name.endswith("tier_moved_bytes_total")
+        )
+    )
 
 
 def fill(
@@ -153,16 +159,16 @@ def fill(
     layout: str,
     codec: str,
     records: list[Record],
-    more: Mapping[str, object] = MappingProxyType({}),
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Create a topic with these records in closed segments; ``more`` are additional settings of the topic."""
+    """Create a topic with these records in closed segments; ``settings`` are additional settings of the topic."""
     config = {
         "tier.layout": layout,
         "compression.type": codec,
         "segment.bytes": SEGMENT_BYTES,
         "retention.ms": -1,
         "max.message.bytes": 4 << 20,
-        **more,
+        **settings,
     }
     engine.create_topic(topic, config=config)
     log = engine.log(topic, 0)
@@ -174,25 +180,25 @@ def fill(
 def sides(tier: Path) -> Iterator[tuple[str, Callable[[], int]]]:
     """Yield the name and the function of each side; the function counts by key and returns the sum of the counts."""
     for layout in ("plain", "parquet"):
-        yield f"stratalog and DuckDB over {layout}", partial(counted_of_log, tier, layout)
-    yield "DuckDB over the bucket", partial(counted, f"read_parquet('{tier}/parquet-0-*/*/segments/*.parquet')")
+        yield f"stratalog and DuckDB over {layout}", partial(count_log, tier, layout)
+    yield "DuckDB over the bucket", partial(count_rows, f"read_parquet('{tier}/parquet-0-*/*/segments/*.parquet')")
 
 
-def counted_of_log(tier: Path, layout: str) -> int:
+def count_log(tier: Path, layout: str) -> int:
     """Read the keys of a topic with ``layout`` as Arrow, count them by key, and return the sum of the counts."""
     with stratalog.open_reader(f"file://{tier}") as reader:
         table = reader.log(f"{layout}-0", 0).to_arrow(columns=["key"])
-        return counted("found", table)
+        return count_rows("found", table)
 
 
-def counted(source: str, found: pa.Table | None = None) -> int:
+def count_rows(source: str, table: pa.Table | None = None) -> int:
     """Count the rows of ``source`` by key, and return the sum of the counts.
 
-    ``source`` is a table expression of DuckDB. The table ``found`` is available in it by the name "found".
+    ``source`` is a table expression of DuckDB. ``table`` is available in it by the name "found".
     """
     with duckdb.connect() as connection:
-        if found is not None:
-            connection.register("found", found)
+        if table is not None:
+            connection.register("found", table)
         return sum(row[1] for row in connection.sql(_QUERY.format(source)).fetchall())
 
 

@@ -30,7 +30,7 @@ from harness import (
     parse_options,
 )
 from log_parts.appending import append_bounds, append_cases
-from log_parts.logs import BATCH_RECORDS, MadeLog, make_log
+from log_parts.logs import BATCH_RECORDS, ClosedLog, make_log
 from log_parts.lookups import lookup_bounds, lookup_cases, range_case
 from log_parts.reading import read_bounds, read_cases
 from log_parts.recovering import recovery_bounds, recovery_cases
@@ -62,35 +62,35 @@ def main(arguments: list[str] | None = None) -> int:
         reporter.machine(Machine.now(_PACKAGES))
         reporter.missing(missing)
         size = "quick" if options.quick else "full" if options.full else ""
-        made = make_log(scratch / "one", _LOG_BYTES[size] // _BATCH_BYTES)
+        closed_log = make_log(scratch / "one", _LOG_BYTES[size] // _BATCH_BYTES)
         results: dict[str, Result] = {}
         try:
-            for case in _cases(made, scratch, aiokafka, jvm, options, _SEGMENTS[size]):
+            for case in _cases(closed_log, scratch, aiokafka, jvm, options, _SEGMENTS[size]):
                 results[case.name] = measure(case, options.plan)
                 reporter.result(results[case.name])
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
-        bounds = [*append_bounds(), *read_bounds(), *lookup_bounds(), *recovery_bounds(made)]
+        bounds = [*append_bounds(), *read_bounds(), *lookup_bounds(), *recovery_bounds(closed_log)]
         reporter.verdicts([bound.verdict(results) for bound in bounds if options.wants(bound.case)])
     return 0
 
 
 def _cases(
-    made: MadeLog, scratch: Path, aiokafka: Aiokafka | None, jvm: Worker | None, options: Options, segments: int
+    closed_log: ClosedLog, scratch: Path, aiokafka: Aiokafka | None, jvm: Worker | None, options: Options, segments: int
 ) -> Iterator[Case]:
     yield from append_cases(scratch, aiokafka, jvm, options.wants, quick=options.quick)
     with ExitStack() as stack:
-        yield from read_cases(made, scratch, aiokafka, jvm, options.wants, stack)
+        yield from read_cases(closed_log, scratch, aiokafka, jvm, options.wants, stack)
     with ExitStack() as stack:
-        yield from range_case(made, options.wants, stack)
+        yield from range_case(closed_log, options.wants, stack)
     if any(map(options.wants, ("lookup/offset", "lookup/timestamp"))):
         many = make_log(scratch / "many", segments, batch_records=BATCH_RECORDS, segment_bytes=_SMALL_SEGMENT_BYTES)
         with ExitStack() as stack:
-            yield from lookup_cases(made, many, scratch, jvm, options.wants, stack)
-    yield from recovery_cases(made, scratch, jvm, options.wants)
+            yield from lookup_cases(closed_log, many, scratch, jvm, options.wants, stack)
+    yield from recovery_cases(closed_log, scratch, jvm, options.wants)
     with ExitStack() as stack:
-        yield from read_cases(made, scratch, aiokafka, jvm, options.wants, stack, read_in=True)
+        yield from read_cases(closed_log, scratch, aiokafka, jvm, options.wants, stack, read_in=True)
 
 
 if __name__ == "__main__":

@@ -65,14 +65,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
     sizes = _QUICK_SIZES if options.quick else _SIZES
-    written = {size: _bytes_of_a_commit(scratch / str(size), size) for size in sizes}
-    told = ", ".join(f"{size:,}: {count / 1024:.0f} KiB" for size, count in written.items())
-    growth = written[sizes[-1]] / written[sizes[1]]
+    bytes_by_size = {size: _bytes_of_a_commit(scratch / str(size), size) for size in sizes}
+    text = ", ".join(f"{size:,}: {count / 1024:.0f} KiB" for size, count in bytes_by_size.items())
+    growth = bytes_by_size[sizes[-1]] / bytes_by_size[sizes[1]]
     verdicts = [
         Verdict(
             _COMMITS,
             "manifest/commit",
-            f"bytes of a commit, {told}",
+            f"bytes of a commit, {text}",
             f"at most {_GROWTH:g} x",
             growth,
             growth <= _GROWTH,
@@ -89,12 +89,12 @@ def attach_verdicts(folder: Path, options: Options) -> list[Verdict]:
 
 def _attaching(folder: Path) -> list[Verdict]:
     command = [sys.executable, __file__, "--child", folder.as_uri()]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rows = (
-        ("requests", f"{found['requests']} requests, {found['oldest']} more for the list at its oldest offset",
-         found["requests"], _REQUESTS, "requests"),
-        ("cpu", f"{found['cpu_s']:.3f} s of processor time", found["cpu_s"], _CPU_S, "s"),
-        ("memory", f"{found['peak_mib']:.1f} MiB", found["peak_mib"], _PEAK_MIB, "MiB"),
+        ("requests", f"{figures['requests']} requests, {figures['oldest']} more for the list at its oldest offset",
+         figures["requests"], _REQUESTS, "requests"),
+        ("cpu", f"{figures['cpu_s']:.3f} s of processor time", figures["cpu_s"], _CPU_S, "s"),
+        ("memory", f"{figures['peak_mib']:.1f} MiB", figures["peak_mib"], _PEAK_MIB, "MiB"),
     )  # fmt: skip
     return [
         Verdict(_ATTACH, f"{ATTACH}/{case}", measured, f"at most {bound:g} {unit}", figure, figure <= bound)
@@ -120,12 +120,12 @@ class _Writer:
 
     def add(self, first: int, count: int) -> None:
         """Commit ``count`` segments, from number ``first`` on."""
-        added = tuple(_entry(number) for number in range(first, first + count))
+        entries = tuple(_entry(number) for number in range(first, first + count))
 
         def decide(root: Root | None) -> Change:
             del root
-            end = added[-1].info.end_offset
-            return Change(kind=ChangeKind.OFFLOAD, reason="a benchmark", added=added, log_start=0, high_watermark=end)
+            end = entries[-1].info.end_offset
+            return Change(kind=ChangeKind.OFFLOAD, reason="a benchmark", added=entries, log_start=0, high_watermark=end)
 
         self._committer.commit(0, decide)
 
@@ -168,11 +168,11 @@ def _child(uri: str) -> None:
     """Measure the first read, and print the figures as JSON."""
     with tempfile.TemporaryDirectory() as folder, open_reader(Path(folder).as_uri()):
         pass  # imports, and other work that a process does only once
-    peak = peak_of(lambda: _attached(uri))  # not from getrusage, whose peak is at least that of the parent process
+    peak = peak_of(lambda: _attach(uri))  # not from getrusage, whose peak is at least that of the parent process
     sys.stdout.write(json.dumps({**peak.result, "peak_mib": peak.bytes / (1 << 20)}))
 
 
-def _attached(uri: str) -> dict[str, float]:
+def _attach(uri: str) -> dict[str, float]:
     began = time.process_time()
     with open_reader(uri) as reader:
         log = reader.log(_LOG.topic, _LOG.partition)

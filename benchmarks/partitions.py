@@ -44,13 +44,13 @@ def _verdicts(directory: Path, options: Options) -> list[Verdict]:
     logs = _QUICK_LOGS if options.quick else _LOGS
     _make(directory, logs)
     command = [sys.executable, __file__, "--child", str(directory), str(logs)]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rows = (
-        ("open", f"opening {logs:,} logs: {found['open_s']:.2f} s ({found['open_cpu_s']:.2f} s of processor time)",
-         found["open_s"], _OPENING_S, "s"),
-        ("memory/open", f"beyond the process, a log: {found['open_kib']:.2f} KiB", found["open_kib"], _LOG_KIB, "KiB"),
-        ("memory/appended", f"appended to, a log: {found['appended_kib']:.2f} KiB", found["appended_kib"], _LOG_KIB, "KiB"),
-        ("disk/indexes", f"all index files: {found['indexes_mib']:.1f} MiB", found["indexes_mib"], _INDEXES_MIB, "MiB"),
+        ("open", f"opening {logs:,} logs: {figures['open_s']:.2f} s ({figures['open_cpu_s']:.2f} s of processor time)",
+         figures["open_s"], _OPENING_S, "s"),
+        ("memory/open", f"beyond the process, a log: {figures['open_kib']:.2f} KiB", figures["open_kib"], _LOG_KIB, "KiB"),
+        ("memory/appended", f"appended to, a log: {figures['appended_kib']:.2f} KiB", figures["appended_kib"], _LOG_KIB, "KiB"),
+        ("disk/indexes", f"all index files: {figures['indexes_mib']:.1f} MiB", figures["indexes_mib"], _INDEXES_MIB, "MiB"),
     )  # fmt: skip
     return [
         Verdict(_TARGET, f"partitions/{case}", measured, f"at most {bound:g} {unit}", figure, figure <= bound)

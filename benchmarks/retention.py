@@ -50,19 +50,21 @@ def _verdicts(directory: Path, logs: int) -> list[Verdict]:
     files = CountingVfs()
     with open_engine(directory, env=Env(files=files)) as engine:
         first_s, _ = _pass(engine.apply_retention, files)
-        cpu_s, opened = min(_pass(engine.apply_retention, files) for _ in range(3))
-    said = f"{logs:,} logs: {cpu_s:.3f} s of processor time ({first_s:.3f} s the first pass), {opened} files opened"
+        cpu_s, opened_files = min(_pass(engine.apply_retention, files) for _ in range(3))
+    text = (
+        f"{logs:,} logs: {cpu_s:.3f} s of processor time ({first_s:.3f} s the first pass), {opened_files} files opened"
+    )
     return [
-        Verdict(_TARGET, "retention/cpu", said, f"less than {_CPU_S:g} s", cpu_s, cpu_s < _CPU_S),
-        Verdict(_TARGET, "retention/files", said, "no file opened", opened, opened == 0),
+        Verdict(_TARGET, "retention/cpu", text, f"less than {_CPU_S:g} s", cpu_s, cpu_s < _CPU_S),
+        Verdict(_TARGET, "retention/files", text, "no file opened", opened_files, opened_files == 0),
     ]
 
 
 def _pass(work: object, files: CountingVfs) -> tuple[float, int]:
     assert callable(work)
-    opened, began = files.opened, time.process_time()
+    opened_before, began = files.opened, time.process_time()
     work()
-    return time.process_time() - began, files.opened - opened
+    return time.process_time() - began, files.opened - opened_before
 
 
 def _make(directory: Path, logs: int) -> None:

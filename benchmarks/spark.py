@@ -25,9 +25,9 @@ from typing import Any
 from harness import JavaMissingError, Machine, Reporter, Sample
 from spark_parts import cases, lakes, queries
 from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
-from spark_parts.measure import in_turns, result_of, sample
+from spark_parts.measure import result_of, sample, sample_in_turns
 from spark_parts.peer import Peer, broker
-from spark_parts.plans import SEGMENTS, fill_tier, planned
+from spark_parts.plans import SEGMENTS, fill_tier, measure_plan
 from spark_parts.small import Size, compact_small
 from spark_parts.triggers import report_triggers
 from stratalog_spark import local_session
@@ -53,13 +53,13 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without Spark's Kafka source and its broker")
     parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of tables")
-    chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.rows, chosen.keys, chosen.segments, chosen.partitions, chosen.rounds = 40_000, 8_000, 50, 20, 1
-    reporter = Reporter(as_json=chosen.json)
+    options = parser.parse_args()
+    if options.quick:
+        options.rows, options.keys, options.segments, options.partitions, options.rounds = 40_000, 8_000, 50, 20, 1
+    reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog", "pyspark", "pyarrow", "pyiceberg")))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
-        Run(Path(folder), chosen, reporter, opened).run(frozenset(chosen.only or CASES))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        Run(Path(folder), options, reporter, stack).run(frozenset(options.only or CASES))
 
 
 @dataclass
@@ -68,29 +68,29 @@ class Run:
 
     Attributes:
         scratch: folder of all data.
-        chosen: the parsed command line.
+        options: the parsed command line.
         reporter: prints the results.
-        opened: closes the broker and the Spark session at its exit.
+        stack: closes the broker and the Spark session at its exit.
         peer: Spark's Kafka source; None if it is missing.
         rows: number of records of the topic in ``large``.
     """
 
     scratch: Path
-    chosen: argparse.Namespace
+    options: argparse.Namespace
     reporter: Reporter
-    opened: ExitStack
+    stack: ExitStack
     peer: Peer | None = None
     rows: int = 0
 
-    def run(self, wanted: frozenset[str]) -> None:
+    def run(self, selected: frozenset[str]) -> None:
         """Fill the large topic, and run the cases with these names."""
-        self.rows = fill_large(self.large, self.chosen.rows)
-        if BESIDE & wanted and not self.chosen.alone:
-            self.peer = self._started()
-        if {"read", "aggregate", "export"} & wanted:
+        self.rows = fill_large(self.large, self.options.rows)
+        if BESIDE & selected and not self.options.alone:
+            self.peer = self._start_broker()
+        if {"read", "aggregate", "export"} & selected:
             cases.check(self.session, self.large, self.peer, self.rows)
         for case in CASES:
-            if case in wanted:
+            if case in selected:
                 getattr(self, "_" + case.replace("-", "_"))()
 
     @property
@@ -115,20 +115,20 @@ class Run:
         settings["spark_sql_shuffle_partitions"] = "8"
         if self.peer:
             settings["spark_jars"] = self.peer.jars
-        session = local_session(self.chosen.master, **settings)
-        self.opened.callback(session.stop)
+        session = local_session(self.options.master, **settings)
+        self.stack.callback(session.stop)
         return session
 
     def _measure(self, name: str, title: str, sides: cases.Sides) -> None:
-        found = in_turns(sides, self.chosen.rounds)
-        self.reporter.result(result_of(f"spark/{name}", title, self.rows, found))
+        samples = sample_in_turns(sides, self.options.rounds)
+        self.reporter.result(result_of(f"spark/{name}", title, self.rows, samples))
 
-    def _started(self) -> Peer | None:
+    def _start_broker(self) -> Peer | None:
         """Start the broker, and return the peer that reads from it. If that fails, report the reason and return None."""
         place = self.scratch / "broker"
         place.mkdir()
         try:
-            return self.opened.enter_context(broker(self.large, place))
+            return self.stack.enter_context(broker(self.large, place))
         except JavaMissingError as error:
             self.reporter.missing([str(error)])
             return None
@@ -164,48 +164,50 @@ class Run:
         self.reporter.number("prune", "1 % of the time: share of the bytes that is read", 100 * share, "%")
 
     def _stream_trigger(self) -> None:
-        report_triggers(self.reporter, self.scratch / "triggers", 20 if self.chosen.quick else 500)
+        report_triggers(self.reporter, self.scratch / "triggers", 20 if self.options.quick else 500)
 
     def _small(self) -> None:
         self.session.stop()  # the workers of this session have no memory limit
-        size = Size(48 << 20, 2000) if self.chosen.quick else Size(64 << 20, 256)
-        compact_small(self.reporter, self.scratch, self.chosen.master, size)
+        size = Size(48 << 20, 2000) if self.options.quick else Size(64 << 20, 256)
+        compact_small(self.reporter, self.scratch, self.options.master, size)
 
     def _segments(self) -> None:
         small = self.scratch / "small"
-        segments = fill_small(small, self.chosen.segments)
+        segments = fill_small(small, self.options.segments)
         wall, cpu, tasks = cases.planning(small)
         self.reporter.number("spark/segments", f"planning {segments:,} segments: wall time", wall, "s")
         self.reporter.number("spark/segments", f"planning {segments:,} segments: processor time", cpu, "s")
         self.reporter.number("spark/segments", f"planning {segments:,} segments", tasks, "tasks")
-        found = in_turns({"stratalog": lambda: cases.noop(cases.load(self.session, small))}, self.chosen.rounds)
-        self.reporter.result(result_of("spark/segments", "segments of 100 KB to noop", segments, found))
+        samples = sample_in_turns(
+            {"stratalog": lambda: cases.noop(cases.load(self.session, small))}, self.options.rounds
+        )
+        self.reporter.result(result_of("spark/segments", "segments of 100 KB to noop", segments, samples))
 
     def _plan(self) -> None:
-        tier, partitions = self.scratch / "planned-tier", self.chosen.partitions
+        tier, partitions = self.scratch / "planned-tier", self.options.partitions
         fill_tier(tier, partitions)
         title = f"plan of {partitions * SEGMENTS:,} segments in {partitions:,} partitions of a tier"
-        found = planned(tier)
-        self.reporter.number("spark/plan", f"{title}: processor time", found["cpu_s"], "s")
-        self.reporter.number("spark/plan", f"{title}: peak memory", found["peak_mib"], "MiB")
-        self.reporter.number("spark/plan", f"{title}: messages to the tasks", found["message_mib"], "MiB")
-        self.reporter.number("spark/plan", title, found["tasks"], "tasks")
+        figures = measure_plan(tier)
+        self.reporter.number("spark/plan", f"{title}: processor time", figures["cpu_s"], "s")
+        self.reporter.number("spark/plan", f"{title}: peak memory", figures["peak_mib"], "MiB")
+        self.reporter.number("spark/plan", f"{title}: messages to the tasks", figures["message_mib"], "MiB")
+        self.reporter.number("spark/plan", title, figures["tasks"], "tasks")
 
     def _compact(self) -> None:
         """Measure compaction, with new copies of the data in each round."""
         folder, tier = self.scratch / "keys", self.scratch / "keys-tier"
-        fill_keys(folder, self.chosen.rows, self.chosen.keys)
+        fill_keys(folder, self.options.rows, self.options.keys)
         tier_of(folder, self.scratch / "copy", tier)
-        told: list[float] = []
-        found: dict[str, list[Sample]] = {}
-        for turn in range((self.chosen.rounds + 1) // 2 + 1):
-            for name, call in cases.compacting(self.session, folder, tier, self.scratch, told).items():
-                taken = sample(call)
+        figures: list[float] = []
+        samples: dict[str, list[Sample]] = {}
+        for turn in range((self.options.rounds + 1) // 2 + 1):
+            for name, call in cases.compacting(self.session, folder, tier, self.scratch, figures).items():
+                call_sample = sample(call)
                 if turn:  # the first round starts the Python workers, and does not count
-                    found.setdefault(name, []).append(taken)
-        self.reporter.result(result_of("spark/compact", "compact", self.chosen.rows, found))
-        self.reporter.number("spark/compact", "messages between tasks, for each record", told[0], "bytes")
-        self.reporter.number("spark/compact", "records that are left", told[1], "records")
+                    samples.setdefault(name, []).append(call_sample)
+        self.reporter.result(result_of("spark/compact", "compact", self.options.rows, samples))
+        self.reporter.number("spark/compact", "messages between tasks, for each record", figures[0], "bytes")
+        self.reporter.number("spark/compact", "records that are left", figures[1], "records")
         shutil.rmtree(tier)
 
 

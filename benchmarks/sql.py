@@ -20,7 +20,7 @@ import duckdb
 
 from harness import Machine, Reporter
 from spark_parts.data import TOPIC, fill_large
-from spark_parts.measure import in_turns, result_of
+from spark_parts.measure import result_of, sample_in_turns
 from stratalog.cli.app import run
 from stratalog.errors import PluginImportError
 
@@ -35,50 +35,50 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.rows, chosen.rounds = 40_000, 1
-    reporter = Reporter(as_json=chosen.json)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.rounds = 40_000, 1
+    reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog", "duckdb", "pyspark")))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         scratch = Path(folder)
         data, parquet = scratch / "data", scratch / "topic.parquet"
-        rows = fill_large(data, chosen.rows)
+        rows = fill_large(data, options.rows)
         _command(f"from {TOPIC}", data, parquet)
-        stored = sum(file.stat().st_size for file in data.glob("*/*.log"))
-        sides = dict(_sides(data, parquet, scratch / "result.parquet", opened, reporter))
+        log_bytes = sum(file.stat().st_size for file in data.glob("*/*.log"))
+        sides = dict(_sides(data, parquet, scratch / "result.parquet", stack, reporter))
         check(sides, rows)
-        samples = in_turns(sides, chosen.rounds)
+        samples = sample_in_turns(sides, options.rounds)
         title = f"count {rows:,} records by key; Parquet (snappy) has {parquet.stat().st_size / 1e6:,.0f} MB"
-        reporter.result(result_of(CASE, title, rows, samples, stored))
+        reporter.result(result_of(CASE, title, rows, samples, log_bytes))
 
 
 def _sides(
-    data: Path, parquet: Path, result: Path, opened: ExitStack, reporter: Reporter
+    data: Path, parquet: Path, result: Path, stack: ExitStack, reporter: Reporter
 ) -> Iterator[tuple[str, Callable[[], int]]]:
     """Yield the name and the function of each side; the function counts and returns the sum of the counts."""
     yield "stratalog", lambda: _command(_QUERY.format(TOPIC), data, result)
-    yield "DuckDB over Parquet", lambda: _over_parquet(parquet, result)
+    yield "DuckDB over Parquet", lambda: _count_parquet(parquet, result)
     try:
         from stratalog_spark import local_session  # noqa: PLC0415 - an extra
     except PluginImportError as error:
         reporter.missing([f"Spark is left out: {error}"])
         return
-    spark = opened.enter_context(
+    spark = stack.enter_context(
         local_session(spark_log_level="ERROR", spark_ui_showConsoleProgress="false", spark_ui_enabled="false")
     )
     spark.conf.set("spark.sql.shuffle.partitions", "8")
     topic = spark.read.format("stratalog").option("path", str(data)).option("subscribe", TOPIC).load()
-    yield "Spark over the topic", lambda: _collected(topic)
-    yield "Spark over Parquet", lambda: _collected(spark.read.parquet(str(parquet)))
+    yield "Spark over the topic", lambda: _collect_count(topic)
+    yield "Spark over Parquet", lambda: _collect_count(spark.read.parquet(str(parquet)))
 
 
 def check(sides: Mapping[str, Callable[[], int]], rows: int) -> None:
     """Raise ValueError if a side does not count all records."""
     for name, count in sides.items():
-        found = count()
-        if found != rows:
-            raise ValueError(f"{name} counted {found} of {rows} records")
+        record_count = count()
+        if record_count != rows:
+            raise ValueError(f"{name} counted {record_count} of {rows} records")
 
 
 def _command(query: str, data: Path, result: Path) -> int:
@@ -87,20 +87,20 @@ def _command(query: str, data: Path, result: Path) -> int:
     return _sum_of(result) if "count" in query else 0
 
 
-def _over_parquet(parquet: Path, result: Path) -> int:
+def _count_parquet(parquet: Path, result: Path) -> int:
     with duckdb.connect() as connection:
-        counted = connection.sql(_QUERY.format(f"'{parquet}'"))
-        counted.write_parquet(str(result))
+        relation = connection.sql(_QUERY.format(f"'{parquet}'"))
+        relation.write_parquet(str(result))
     return _sum_of(result)
 
 
 def _sum_of(result: Path) -> int:
     with duckdb.connect() as connection:
-        ((found,),) = connection.sql(f"select sum(records) from '{result}'").fetchall()  # noqa: S608 - a path of ours
-    return int(found)
+        ((total,),) = connection.sql(f"select sum(records) from '{result}'").fetchall()  # noqa: S608 - a path of ours
+    return int(total)
 
 
-def _collected(frame: object) -> int:
+def _collect_count(frame: object) -> int:
     return sum(row[1] for row in frame.groupBy("key").count().collect())  # type: ignore[attr-defined]  # of Spark, which has no types here
 
 

@@ -50,13 +50,15 @@ def main(arguments: list[str] | None = None) -> int:
     reporter.machine(Machine.now(_PACKAGES))
     with tempfile.TemporaryDirectory(prefix="tier-benchmark-") as scratch, ExitStack() as stack:
         try:
-            for found in _measured(Path(scratch), options, reporter, stack):
-                if isinstance(found, Case):
-                    plan = kafka_plan(found.name, options.plan) if found.name in KAFKA_CASES else options.plan
-                    results[found.name] = measure(found, plan)
-                    reporter.result(results[found.name])
+            for measurement in _measurements(Path(scratch), options, reporter, stack):
+                if isinstance(measurement, Case):
+                    plan = (
+                        kafka_plan(measurement.name, options.plan) if measurement.name in KAFKA_CASES else options.plan
+                    )
+                    results[measurement.name] = measure(measurement, plan)
+                    reporter.result(results[measurement.name])
                 else:
-                    verdicts.append(found)
+                    verdicts.append(measurement)
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
@@ -65,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitStack) -> Iterator[Case | Verdict]:
+def _measurements(scratch: Path, options: Options, reporter: Reporter, stack: ExitStack) -> Iterator[Case | Verdict]:
     """Yield cases and verdicts.
 
     Measure each case before you request the next one, which deletes the data of the case. Verdicts are figures without
@@ -74,7 +76,7 @@ def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitSt
     if any(map(options.wants, (OFFLOAD, COLD_S3, UPLOAD, READER))):
         server = stack.enter_context(loopback_s3())
         if any(map(options.wants, (OFFLOAD, COLD_S3))):
-            yield from _on_s3(scratch, options, server)
+            yield from _measure_on_s3(scratch, options, server)
             server.forget()
         if any(map(options.wants, (UPLOAD, READER))):
             yield from memory_verdicts(server, scratch, options, reporter)
@@ -84,32 +86,32 @@ def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitSt
         except JavaMissingError as error:
             reporter.missing([str(error)])
     if any(map(options.wants, (FIRST, COLD_FILE, COLD_DISK, WARM))):
-        yield from _on_files(scratch, options, stack)
+        yield from _measure_on_files(scratch, options, stack)
     if any(map(options.wants, ATTACH_CASES)):
         yield from attach_verdicts(scratch / "manifest", options)
 
 
-def _on_s3(scratch: Path, options: Options, server: LoopbackS3) -> Iterator[Case]:
+def _measure_on_s3(scratch: Path, options: Options, server: LoopbackS3) -> Iterator[Case]:
     store = Store(server.uri("tier"), server.options)
-    made = make_log(scratch / "s3", store, *_sizes(options))
+    local_log = make_log(scratch / "s3", store, *_sizes(options))
     if options.wants(OFFLOAD):
-        yield offload_case(made, scratch, server)
+        yield offload_case(local_log, scratch, server)
     if options.wants(COLD_S3):
-        offload(made, store)
-        yield Cold(made, store).case(COLD_S3)
+        offload(local_log, store)
+        yield Cold(local_log, store).case(COLD_S3)
 
 
-def _on_files(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Case | Verdict]:
+def _measure_on_files(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Case | Verdict]:
     (scratch / "bucket").mkdir()
     store = Store((scratch / "bucket").as_uri(), {})
-    made = make_log(scratch / "file", store, *_sizes(options), beside=True)
-    offload(made, store)
+    local_log = make_log(scratch / "file", store, *_sizes(options), with_local=True)
+    offload(local_log, store)
     if options.wants(FIRST):
-        yield from first_verdicts(made, store)
+        yield from first_verdicts(local_log, store)
     for name in filter(options.wants, (COLD_FILE, COLD_DISK)):
-        yield Cold(made, store, from_disk=name == COLD_DISK).case(name)
+        yield Cold(local_log, store, from_disk=name == COLD_DISK).case(name)
     if options.wants(WARM):
-        yield warm_case(made, store, stack)
+        yield warm_case(local_log, store, stack)
 
 
 def _sizes(options: Options) -> tuple[int, int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import stratalog
-from cleaning_parts.compacting import AIOKAFKA, OURS, CompactingSide, batches_of, opened_copies
-from cleaning_parts.logs import TOPIC, VERSION, DirtyLog, linked_copy
+from cleaning_parts.compacting import AIOKAFKA, OURS, CompactingSide, batches_of, open_copies
+from cleaning_parts.logs import TOPIC, VERSION, DirtyLog, link_copy
 from codec_parts.python_peers import Aiokafka
 from harness import Bound, Case, CpuBound, LocalSide, PreparedSide, Side, WrongOutcomeError
 from log_parts.logs import scratch_folder
@@ -37,41 +37,56 @@ def beyond_bounds() -> list[Bound | CpuBound]:
     ]
 
 
-def latest_case(name: str, made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
+def latest_case(name: str, dirty_log: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
     """Return the case that compares compaction by version with compaction by offset.
 
     Versions ascend with offsets, so both must leave the same bytes. ``name`` is ``BY_TIMESTAMP`` or ``BY_HEADER``.
     """
-    ours, by_offset = CompactingSide(made, scratch, policy=_POLICIES[name]), CompactingSide(made, scratch, BY_OFFSET)
-    if ours.outcome() != by_offset.outcome():
+    side, by_offset = (
+        CompactingSide(dirty_log, scratch, policy=_POLICIES[name]),
+        CompactingSide(dirty_log, scratch, BY_OFFSET),
+    )
+    if side.outcome() != by_offset.outcome():
         raise WrongOutcomeError(f"{_POLICIES[name]} leaves other bytes than compact, though versions ascend")
-    loop = by_timestamp if name == BY_TIMESTAMP else by_header
-    title = f"{_POLICIES[name]}: {made.size_bytes >> 20} MiB, {made.records:,} records of {made.keys:,} keys"
-    return Case(name, title, [ours, by_offset, *_loops(loop, made, aiokafka, made.keys)], made.records, made.size_bytes)
+    loop = compact_by_timestamp if name == BY_TIMESTAMP else compact_by_header
+    title = (
+        f"{_POLICIES[name]}: {dirty_log.size_bytes >> 20} MiB, {dirty_log.records:,} records of {dirty_log.keys:,} keys"
+    )
+    return Case(
+        name,
+        title,
+        [side, by_offset, *_loops(loop, dirty_log, aiokafka, dirty_log.keys)],
+        dirty_log.records,
+        dirty_log.size_bytes,
+    )
 
 
-def erase_case(made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
+def erase_case(dirty_log: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
     """Return the case in which a call erases one key from a copy of the log.
 
     Segments without the key are read, but not rewritten.
     """
-    ours = ErasingSide(made, scratch)
-    sides = [ours, CompactingSide(made, scratch, BY_OFFSET), *_loops(erase_by_loop, made, aiokafka, ours.kept())]
-    title = f"erase a key of {made.keys:,} from {made.size_bytes >> 20} MiB, {made.records:,} records"
-    return Case(ERASE, title, sides, made.records, made.size_bytes)
+    side = ErasingSide(dirty_log, scratch)
+    sides = [
+        side,
+        CompactingSide(dirty_log, scratch, BY_OFFSET),
+        *_loops(erase_by_loop, dirty_log, aiokafka, side.erase_copy()),
+    ]
+    title = f"erase a key of {dirty_log.keys:,} from {dirty_log.size_bytes >> 20} MiB, {dirty_log.records:,} records"
+    return Case(ERASE, title, sides, dirty_log.records, dirty_log.size_bytes)
 
 
 class ErasingSide(PreparedSide):
     """The side of stratalog, which erases one key."""
 
-    def __init__(self, made: DirtyLog, scratch: Path) -> None:
-        super().__init__(OURS, self._prepared, self._check)
-        self._made, self._scratch = made, scratch
+    def __init__(self, dirty_log: DirtyLog, scratch: Path) -> None:
+        super().__init__(OURS, self._prepare, self._check)
+        self._dirty_log, self._scratch = dirty_log, scratch
 
-    def kept(self) -> int:
+    def erase_copy(self) -> int:
         """Erase the key outside of the measured time, and return the number of remaining records."""
         with scratch_folder(self._scratch) as root:
-            linked_copy(self._made, root)
+            link_copy(self._dirty_log, root)
             with stratalog.open_engine(root) as engine:
                 engine.erase(TOPIC, _ERASED)
                 keys = [record.key for record in engine.log(TOPIC, 0).records()]
@@ -80,82 +95,82 @@ class ErasingSide(PreparedSide):
         return len(keys)
 
     @contextmanager
-    def _prepared(self, calls: int) -> Iterator[Callable[[], object]]:
-        with opened_copies(self._made, self._scratch, calls, stratalog.open_engine) as engines:
+    def _prepare(self, calls: int) -> Iterator[Callable[[], object]]:
+        with open_copies(self._dirty_log, self._scratch, calls, stratalog.open_engine) as engines:
             yield lambda: next(engines).erase(TOPIC, _ERASED)
 
     def _check(self) -> None:
-        if not 0 < self.kept() < self._made.records:
+        if not 0 < self.erase_copy() < self._dirty_log.records:
             raise WrongOutcomeError(f"{OURS}: nothing was erased, or everything")
 
 
 # --- loops that a user of a Python client would write ----------------------------------------------------------------
 
 
-def _loops(loop: Loop, made: DirtyLog, aiokafka: Aiokafka | None, wanted: int) -> Iterator[Side]:
-    """Yield the side of aiokafka, if it is installed: ``loop`` must leave ``wanted`` records."""
+def _loops(loop: Loop, dirty_log: DirtyLog, aiokafka: Aiokafka | None, expected: int) -> Iterator[Side]:
+    """Yield the side of aiokafka, if it is installed: ``loop`` must leave ``expected`` records."""
     if aiokafka is None:
         return
 
     def check(client: Aiokafka) -> None:
-        kept = loop(made, client)
-        if kept != wanted:
-            raise WrongOutcomeError(f"{AIOKAFKA}: {kept} records are left, not {wanted}")
+        remaining = loop(dirty_log, client)
+        if remaining != expected:
+            raise WrongOutcomeError(f"{AIOKAFKA}: {remaining} records are left, not {expected}")
 
-    yield LocalSide(AIOKAFKA, partial(loop, made, aiokafka), partial(check, aiokafka))
+    yield LocalSide(AIOKAFKA, partial(loop, dirty_log, aiokafka), partial(check, aiokafka))
 
 
-def by_timestamp(made: DirtyLog, aiokafka: Aiokafka) -> int:
+def compact_by_timestamp(dirty_log: DirtyLog, aiokafka: Aiokafka) -> int:
     """Compact by timestamp in a loop, and return the number of remaining records.
 
     The loop keeps the largest timestamp and its offset for each key in a dictionary. Then it rebuilds every batch
     without the other records.
     """
     greatest: dict[bytes, tuple[int, int]] = {}
-    for batch in batches_of(made, aiokafka):
+    for batch in batches_of(dirty_log, aiokafka):
         for record in batch:
             version = (record.timestamp, record.offset)
             if greatest.get(record.key, version) <= version:
                 greatest[record.key] = version
-    return _rebuilt(made, aiokafka, lambda record: greatest[record.key][1] == record.offset)
+    return _rebuild(dirty_log, aiokafka, lambda record: greatest[record.key][1] == record.offset)
 
 
-def by_header(made: DirtyLog, aiokafka: Aiokafka) -> int:
+def compact_by_header(dirty_log: DirtyLog, aiokafka: Aiokafka) -> int:
     """Compact by the number in a header in a loop, and return the number of remaining records."""
     greatest: dict[bytes, tuple[int, int]] = {}
-    for batch in batches_of(made, aiokafka):
+    for batch in batches_of(dirty_log, aiokafka):
         for record in batch:
             number = next(int.from_bytes(value, "big", signed=True) for key, value in record.headers if key == VERSION)
             version = (number, record.offset)
             if greatest.get(record.key, version) <= version:
                 greatest[record.key] = version
-    return _rebuilt(made, aiokafka, lambda record: greatest[record.key][1] == record.offset)
+    return _rebuild(dirty_log, aiokafka, lambda record: greatest[record.key][1] == record.offset)
 
 
-def erase_by_loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
+def erase_by_loop(dirty_log: DirtyLog, aiokafka: Aiokafka) -> int:
     """Erase the key in a loop, and return the number of remaining records.
 
     The loop decodes each file until it finds the key, and rebuilds the batches of a file that has it.
     """
-    gone, encode = 0, aiokafka.encoder("none")
-    for file in sorted(made.folder.glob("*.log")):
-        data, out = file.read_bytes(), bytearray()
+    erased_count, encode = 0, aiokafka.encoder("none")
+    for file in sorted(dirty_log.folder.glob("*.log")):
+        data, output = file.read_bytes(), bytearray()
         if not any(record.key == _ERASED for batch in aiokafka.batches(data) for record in batch):
             continue
         for batch in aiokafka.batches(data):
             records = list(batch)
-            left = [record for record in records if record.key != _ERASED]
-            gone += len(records) - len(left)
-            if left:
-                out += encode([(record.timestamp, record.key, record.value, record.headers) for record in left])
-    return made.records - gone
+            remaining = [record for record in records if record.key != _ERASED]
+            erased_count += len(records) - len(remaining)
+            if remaining:
+                output += encode([(record.timestamp, record.key, record.value, record.headers) for record in remaining])
+    return dirty_log.records - erased_count
 
 
-def _rebuilt(made: DirtyLog, aiokafka: Aiokafka, stays: Callable[[Any], bool]) -> int:
-    kept, out, encode = 0, bytearray(), aiokafka.encoder("none")
-    for batch in batches_of(made, aiokafka):
-        left = [record for record in batch if stays(record)]
-        if left:
-            out += encode([(record.timestamp, record.key, record.value, record.headers) for record in left])
-            kept += len(left)
-    return kept
+def _rebuild(dirty_log: DirtyLog, aiokafka: Aiokafka, is_kept: Callable[[Any], bool]) -> int:
+    record_count, output, encode = 0, bytearray(), aiokafka.encoder("none")
+    for batch in batches_of(dirty_log, aiokafka):
+        remaining = [record for record in batch if is_kept(record)]
+        if remaining:
+            output += encode([(record.timestamp, record.key, record.value, record.headers) for record in remaining])
+            record_count += len(remaining)
+    return record_count

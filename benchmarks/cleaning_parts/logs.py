@@ -58,28 +58,28 @@ def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = Fal
     With ``versioned``, each record has a header with an ascending version.
     """
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
-    value, offset, seen = chance.randbytes(_VALUE_BYTES), 0, set[int]()
+    value, offset, used_keys = chance.randbytes(_VALUE_BYTES), 0, set[int]()
     with stratalog.open_engine(root) as engine:
         engine.create_topic(TOPIC, config=CONFIG)
         log = engine.log(TOPIC, 0)
         for _ in range(batches):
-            drawn = [chance.randrange(keys) for _ in range(_BATCH_RECORDS)]
-            seen.update(drawn)
+            batch_keys = [chance.randrange(keys) for _ in range(_BATCH_RECORDS)]
+            used_keys.update(batch_keys)
             log.append(
                 [
                     Record(
                         key=b"key-%012d" % key,
                         value=value,
-                        timestamp_ms=_FIRST_MS + at,
-                        headers=((VERSION, at.to_bytes(8, "big")),) if versioned else (),
+                        timestamp_ms=_FIRST_MS + number,
+                        headers=((VERSION, number.to_bytes(8, "big")),) if versioned else (),
                     )
-                    for at, key in enumerate(drawn, offset)
+                    for number, key in enumerate(batch_keys, offset)
                 ]
             )
             offset += _BATCH_RECORDS
         log.roll()
         size_bytes = sum(segment.size_bytes for segment in log.segments())
-    return DirtyLog(root, offset, len(seen), size_bytes)
+    return DirtyLog(root, offset, len(used_keys), size_bytes)
 
 
 class Kind(Enum):
@@ -130,11 +130,11 @@ class _Transactions:
     def __init__(self, log: Log) -> None:
         self._log, self._format, self._sequence, self._batches = log, log.components.formats.of(2, "", 0), 0, 0
 
-    def append(self, written: list[Record]) -> None:
+    def append(self, records: list[Record]) -> None:
         """Append one batch. Every tenth batch ends its transaction."""
         header = BatchHeader(producer_id=_PRODUCER, producer_epoch=0, base_sequence=self._sequence, transactional=True)
-        self._log.append_as_leader(self._format.encode(written, header, None, None))
-        self._sequence, self._batches = self._sequence + len(written), self._batches + 1
+        self._log.append_as_leader(self._format.encode(records, header, None, None))
+        self._sequence, self._batches = self._sequence + len(records), self._batches + 1
         if self._batches == _TRANSACTION_BATCHES:
             self.end()
 
@@ -145,19 +145,19 @@ class _Transactions:
         self._batches = 0
 
 
-def linked_copy(made: DirtyLog, root: Path) -> None:
+def link_copy(dirty_log: DirtyLog, root: Path) -> None:
     """Copy a log to another directory.
 
     Segment files are hard links, since cleaning does not change existing files. All other files are copied.
     """
-    folder = root / made.folder.name
+    folder = root / dirty_log.folder.name
     folder.mkdir(parents=True)
-    for file in made.folder.iterdir():
+    for file in dirty_log.folder.iterdir():
         if file.suffix == ".log" and file.stat().st_size:
             (folder / file.name).hardlink_to(file)
         else:
             shutil.copyfile(file, folder / file.name)
-    for file in made.root.iterdir():
+    for file in dirty_log.root.iterdir():
         if file.is_file() and file.name != ".lock":
             shutil.copyfile(file, root / file.name)
 

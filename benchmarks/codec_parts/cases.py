@@ -45,13 +45,15 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
     """
     if full:
         every = [Shape(size, count, codec) for codec in CODEC_NAMES for size in VALUE_BYTES for count in BATCH_RECORDS]
-        others = [shape for shape in every if shape != TARGET]
-        return [TARGET, *others, Shape(headers=2)]
+        other_shapes = [shape for shape in every if shape != TARGET]
+        return [TARGET, *other_shapes, Shape(headers=2)]
     if quick:
         return [TARGET, *(Shape(10, 10, codec, headers=1) for codec in CODEC_NAMES)]
-    others = [Shape(value_bytes=size) for size in VALUE_BYTES] + [Shape(batch_records=count) for count in BATCH_RECORDS]
-    others += [Shape(codec=codec) for codec in CODEC_NAMES] + [Shape(headers=2)]
-    return [TARGET, *dict.fromkeys(shape for shape in others if shape != TARGET)]
+    other_shapes = [Shape(value_bytes=size) for size in VALUE_BYTES] + [
+        Shape(batch_records=count) for count in BATCH_RECORDS
+    ]
+    other_shapes += [Shape(codec=codec) for codec in CODEC_NAMES] + [Shape(headers=2)]
+    return [TARGET, *dict.fromkeys(shape for shape in other_shapes if shape != TARGET)]
 
 
 def operations_on(shape: Shape) -> list[Operation]:

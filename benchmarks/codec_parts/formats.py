@@ -22,8 +22,8 @@ def _context(table: CodecTable) -> OpenContext:
 
 
 def _codecs() -> dict[str, Codec]:
-    opened = {provider.name: provider.open(_context(CodecTable())) for provider in codecs.PROVIDERS}
-    return dict(sorted(opened.items(), key=lambda item: item[1].id))
+    codec_by_name = {provider.name: provider.open(_context(CodecTable())) for provider in codecs.PROVIDERS}
+    return dict(sorted(codec_by_name.items(), key=lambda item: item[1].id))
 
 
 _PROVIDER: Final = next(provider for provider in records.PROVIDERS if provider.name == "v2")

@@ -39,7 +39,7 @@ class Kind:
 
 def healthy() -> bytes:
     """Return valid batches, one for each codec and one without compression, concatenated."""
-    records = [Record(timestamp_ms=at, key=b"key", value=b"value" * 20) for at in range(100)]
+    records = [Record(timestamp_ms=number, key=b"key", value=b"value" * 20) for number in range(100)]
     encoded = [BATCHES.encode(records, BatchHeader(), codec, None) for codec in (None, *CODECS.values())]
     return b"".join(encoded)
 
@@ -49,14 +49,14 @@ def _bomb(codec: str, limit_bytes: int) -> bytes:
     return bytes(BATCHES.encode([Record(timestamp_ms=0, value=value)], BatchHeader(), CODECS[codec], None))
 
 
-def _lying(limit_bytes: int, patch: Callable[[bytearray], None]) -> bytes:
+def _patched_batch(limit_bytes: int, patch: Callable[[bytearray], None]) -> bytes:
     del limit_bytes
     data = BATCHES.encode([Record(timestamp_ms=0, key=b"key", value=b"value")], BatchHeader(), None, None)
     patch(data)
-    return _sealed(data)
+    return _seal(data)
 
 
-def _sealed(data: bytearray) -> bytes:
+def _seal(data: bytearray) -> bytes:
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     data[_CRC:_ATTRIBUTES] = crc32c(data[_ATTRIBUTES:]).to_bytes(4, "big")
     return bytes(data)
@@ -76,14 +76,14 @@ def _claim_headers(data: bytearray) -> None:
     data[_RECORDS:] = bytes((2 * len(record),)) + record
 
 
-def _claim_contents(codec_id: int, packed: bytes, limit_bytes: int) -> bytes:
+def _claim_contents(codec_id: int, stream: bytes, limit_bytes: int) -> bytes:
     """Return a compressed batch whose stream claims a large content, but is empty."""
 
     def patch(data: bytearray) -> None:
         data[_ATTRIBUTES + 1] = codec_id
-        data[_RECORDS:] = packed
+        data[_RECORDS:] = stream
 
-    return _lying(limit_bytes, patch)
+    return _patched_batch(limit_bytes, patch)
 
 
 def _dense(limit_bytes: int) -> bytes:
@@ -93,12 +93,12 @@ def _dense(limit_bytes: int) -> bytes:
     """
     count = limit_bytes // len(_SMALLEST_RECORD)
     data = BATCHES.encode([Record(timestamp_ms=0)], BatchHeader(), None, None)
-    packed = CODECS["zstd"].compress(_SMALLEST_RECORD * count, level=None, magic=2)
+    compressed = CODECS["zstd"].compress(_SMALLEST_RECORD * count, level=None, magic=2)
     data[_ATTRIBUTES + 1] = CODECS["zstd"].id
     data[_LAST_DELTA : _LAST_DELTA + 4] = (count - 1).to_bytes(4, "big")
     data[_COUNT : _COUNT + 4] = count.to_bytes(4, "big")
-    data[_RECORDS:] = packed
-    return _sealed(data)
+    data[_RECORDS:] = compressed
+    return _seal(data)
 
 
 _ZSTD_CLAIM: Final = b"\x28\xb5\x2f\xfd\xa0" + _MOST.to_bytes(4, "little") + b"\x01\x00\x00"
@@ -106,9 +106,9 @@ _SNAPPY_CLAIM: Final = b"\xff\xff\xff\xff\x07" + bytes(8)
 _LZ4_BLOCK: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 KINDS: Final = (
     *(Kind(f"bomb-{name}", f"{name} of four times the limit", partial(_bomb, name)) for name in CODECS),
-    Kind("count", "claims 2**31 - 1 records", lambda limit: _lying(limit, _claim_count)),
-    Kind("record-size", "a record claims 2 GiB", lambda limit: _lying(limit, _claim_record_size)),
-    Kind("headers", "a record claims 2**31 - 1 headers", lambda limit: _lying(limit, _claim_headers)),
+    Kind("count", "claims 2**31 - 1 records", lambda limit: _patched_batch(limit, _claim_count)),
+    Kind("record-size", "a record claims 2 GiB", lambda limit: _patched_batch(limit, _claim_record_size)),
+    Kind("headers", "a record claims 2**31 - 1 headers", lambda limit: _patched_batch(limit, _claim_headers)),
     Kind("zstd-claim", "a zstd frame claims 2 GiB", partial(_claim_contents, 4, _ZSTD_CLAIM)),
     Kind("snappy-claim", "a snappy block claims 2 GiB", partial(_claim_contents, 2, _SNAPPY_CLAIM)),
     Kind("lz4-cut", "an lz4 frame without blocks", partial(_claim_contents, 3, _LZ4_BLOCK)),

@@ -40,14 +40,14 @@ class Library:
     decompress: Callable[[bytes], int]
 
 
-def _snappy_blocks(packed: bytes) -> Sequence[bytes]:
-    found, position = [], _SNAPPY_HEAD_BYTES
-    while position < len(packed):
-        size = _SIZE.unpack_from(packed, position)[0]
+def _snappy_blocks(compressed: bytes) -> Sequence[bytes]:
+    blocks, position = [], _SNAPPY_HEAD_BYTES
+    while position < len(compressed):
+        size = _SIZE.unpack_from(compressed, position)[0]
         position += _SIZE.size
-        found.append(packed[position : position + size])
+        blocks.append(compressed[position : position + size])
         position += size
-    return found
+    return blocks
 
 
 def _snappy_compress(data: bytes) -> object:
@@ -116,20 +116,20 @@ def _compress_case(name: str, codec: Codec, body: bytes, shape: Shape) -> Case:
 
 
 def _decompress_case(name: str, codec: Codec, body: bytes, shape: Shape) -> Case:
-    library, packed = LIBRARIES[name], bytes(codec.compress(body, level=None, magic=2))
-    decompress = partial(codec.decompress, packed, limit_bytes=LIMIT_BYTES, magic=2)
+    library, compressed = LIBRARIES[name], bytes(codec.compress(body, level=None, magic=2))
+    decompress = partial(codec.decompress, compressed, limit_bytes=LIMIT_BYTES, magic=2)
 
     def check() -> None:
         if bytes(decompress()) != body:
             raise WrongOutcomeError(f"{name}: the codec does not read what it wrote")
 
     def check_library() -> None:
-        if library.decompress(packed) != len(body):
+        if library.decompress(compressed) != len(body):
             raise WrongOutcomeError(f"{name}: the library does not read what the codec writes")
 
     sides = (
         LocalSide(NAME, decompress, check),
-        LocalSide(library.name, partial(library.decompress, packed), check_library),
+        LocalSide(library.name, partial(library.decompress, compressed), check_library),
     )
     title = f"decompress one batch with {name}, {shape.title.rpartition(',')[0]}"
     return Case(f"decompress/{name}/{shape.name}", title, sides, 0, len(body))

@@ -42,12 +42,12 @@ def memory_verdicts(options: Options, reporter: Reporter, scratch: Path) -> Iter
         if ways:
             _write_log(scratch / f"log-{codec}", codec, size_bytes)
         for way in ways:
-            told = _child("read", way, str(scratch / f"log-{codec}"))
-            if told is None:
+            measured = _child("read", way, str(scratch / f"log-{codec}"))
+            if measured is None:
                 reporter.missing([f"memory/{way}/{codec}: the system does not tell the peak of memory"])
                 continue
-            mib = (told["peak_bytes"] - told["result_bytes"]) / _MIB
-            title = f"{told['rows']:,} records, {codec}: {_WAYS[way]}"
+            mib = (measured["peak_bytes"] - measured["result_bytes"]) / _MIB
+            title = f"{measured['rows']:,} records, {codec}: {_WAYS[way]}"
             reporter.memory(f"memory/{way}/{codec}", title, mib)
             yield ceiling(_READ_TARGET, f"memory/{way}/{codec}", _WAYS[way], mib, _READ_MOST_MIB)
     yield from _hostile_verdicts(options, reporter, scratch)
@@ -61,12 +61,12 @@ def _hostile_verdicts(options: Options, reporter: Reporter, scratch: Path) -> It
             continue
         file = scratch / "hostile"
         file.write_bytes(kind.make(limit_bytes))
-        told = _child("hostile", str(file), str(limit_bytes))
-        if told is None:
+        measured = _child("hostile", str(file), str(limit_bytes))
+        if measured is None:
             reporter.missing([f"{name}: the system does not tell the peak of memory"])
             continue
-        mib = told["peak_bytes"] / _MIB
-        title = f"{kind.title}, limit {limit_bytes // _MIB} MiB: {told['outcome']}"
+        mib = measured["peak_bytes"] / _MIB
+        title = f"{kind.title}, limit {limit_bytes // _MIB} MiB: {measured['outcome']}"
         reporter.memory(name, title, mib)
         if kind.hostile:
             yield ceiling(_HOSTILE_TARGET, name, title, mib, limit_bytes / _MIB + _HOSTILE_MOST_MIB)
@@ -74,9 +74,9 @@ def _hostile_verdicts(options: Options, reporter: Reporter, scratch: Path) -> It
 
 def _child(*arguments: str) -> dict[str, int] | None:
     """Return the measurements of a child process; None if the platform does not support them."""
-    done = subprocess.run([sys.executable, str(_CHILD), *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    told: dict[str, int] | None = json.loads(done.stdout)
-    return told
+    process = subprocess.run([sys.executable, str(_CHILD), *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    measured: dict[str, int] | None = json.loads(process.stdout)
+    return measured
 
 
 def _write_log(folder: Path, codec: str, size_bytes: int) -> None:

@@ -79,12 +79,12 @@ def decode(data: bytes, limit_bytes: int) -> str:
 
 def main(arguments: list[str]) -> None:
     """Run the measurement that the command line selects, and print its result as JSON."""
-    told: dict[str, object] | None
+    measured: dict[str, object] | None
     try:
-        told = read(*arguments[1:]) if arguments[0] == "read" else hostile(arguments[1], int(arguments[2]))
+        measured = read(*arguments[1:]) if arguments[0] == "read" else hostile(arguments[1], int(arguments[2]))
     except UnsupportedPlatformError:
-        told = None
-    print(json.dumps(told))
+        measured = None
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

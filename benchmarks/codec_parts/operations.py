@@ -57,19 +57,23 @@ def check(side: str, operation: Operation, workload: Workload, outcome: bytes) -
     if operation is Operation.SCAN:
         expected = workload.bounds
     elif operation in {Operation.ENCODE, Operation.ENCODE_COLUMNS}:
-        expected, outcome = workload.encoded_rows, _decoded(side, outcome)
+        expected, outcome = workload.encoded_rows, _decode_rows(side, outcome)
     else:
         expected = workload.rows * (GATHERED_TIMES if operation is Operation.GATHERED else 1)
     if outcome != expected:
-        at = next(
-            (at for at, (one, other) in enumerate(zip(outcome, expected, strict=False)) if one != other),
+        position = next(
+            (
+                position
+                for position, (actual_byte, expected_byte) in enumerate(zip(outcome, expected, strict=False))
+                if actual_byte != expected_byte
+            ),
             min(len(outcome), len(expected)),
         )
-        got, wanted = (data[max(0, at - 40) : at + 40] for data in (outcome, expected))
-        raise WrongOutcomeError(f"{side} does not {operation.does}: {got!r} instead of {wanted!r}")
+        actual_part, expected_part = (data[max(0, position - 40) : position + 40] for data in (outcome, expected))
+        raise WrongOutcomeError(f"{side} does not {operation.does}: {actual_part!r} instead of {expected_part!r}")
 
 
-def _decoded(side: str, data: bytes) -> bytes:
+def _decode_rows(side: str, data: bytes) -> bytes:
     """Return the rows of encoded batches in their canonical form.
 
     Raises:

@@ -100,6 +100,7 @@ def _encode_columns_job(workload: Workload) -> Job:
     codec, header = CODECS.get(workload.codec), BatchHeader()
     table = _scan(workload.data)
     batches = [
-        list(BATCHES.decode(workload.data, table.take(at, at + 1), limit_bytes=LIMIT_BYTES)) for at in range(len(table))
+        list(BATCHES.decode(workload.data, table.take(row, row + 1), limit_bytes=LIMIT_BYTES))
+        for row in range(len(table))
     ]
     return encode_job(lambda columns: BATCHES.encode(columns[0], header, codec, None), batches)

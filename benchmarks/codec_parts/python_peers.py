@@ -106,10 +106,10 @@ class Client(Peer):
         def encode(rows: Inputs) -> bytes:
             builder = self._builder(2, codec_id, 0, *_NO_PRODUCER, _NEVER_FULL_BYTES)
             add = builder.append
-            for at, (stamp, key, value, headers) in enumerate(rows):
-                add(at, stamp, key, value, headers)
-            built: bytes = builder.build()
-            return built
+            for offset, (stamp, key, value, headers) in enumerate(rows):
+                add(offset, stamp, key, value, headers)
+            data: bytes = builder.build()
+            return data
 
         return encode
 
@@ -142,16 +142,16 @@ class KafkaPython(Client):
 
 def python_peers() -> tuple[list[Peer], list[str]]:
     """Return the installed peers, and a sentence for each missing one."""
-    found: list[Peer] = [CrcAlone()]
+    peers: list[Peer] = [CrcAlone()]
     missing = []
     for kind in (Aiokafka, KafkaPython):
         try:
-            found.append(kind())
+            peers.append(kind())
         except ImportError as error:
             missing.append(f"{kind.name}: {error}; the dependency group 'bench' has it")
     if not find_spec("pyarrow"):
         missing.append("pyarrow: the cases that decode to Arrow need the extra 'arrow'")
-    return found, missing
+    return peers, missing
 
 
 def inputs_of(workload: Workload) -> list[Inputs]:

@@ -81,7 +81,7 @@ class Workload:
     @cached_property
     def encoded_rows(self) -> bytes:
         """The expected records of the batches that are encoded from the rows. Offsets begin at 0 in each batch."""
-        return canonical((at, *row[1:]) for rows in self.batches for at, row in enumerate(rows))
+        return canonical((offset, *row[1:]) for rows in self.batches for offset, row in enumerate(rows))
 
     @cached_property
     def bounds(self) -> bytes:
@@ -95,12 +95,12 @@ def make(shape: Shape, *, quick: bool) -> Workload:
     batch_bytes = _HEADER_BYTES + shape.batch_records * (shape.value_bytes + _OVERHEAD_BYTES)
     count = max(1, (_QUICK_BYTES if quick else BUFFER_BYTES) // batch_bytes)
     batches = [
-        [_row(chance, base + at, shape) for at in range(shape.batch_records)]
+        [_row(chance, base + index, shape) for index in range(shape.batch_records)]
         for base in range(0, count * shape.batch_records, shape.batch_records)
     ]
     codec = CODECS.get(shape.codec)
-    raw = [_encoded(rows, None) for rows in batches]
-    data = raw if codec is None else [_encoded(rows, shape.codec) for rows in batches]
+    raw = [_encode(rows, None) for rows in batches]
+    data = raw if codec is None else [_encode(rows, shape.codec) for rows in batches]
     return Workload(b"".join(data), batches, shape.codec, sum(map(len, raw)))
 
 
@@ -109,8 +109,8 @@ def load(data: bytes) -> Workload:
     table = BATCHES.scan(data, 0, len(data), check_crc=True)
     batches: list[list[Row]] = []
     for index in range(len(table)):
-        one = table.take(index, index + 1)
-        decoded = BATCHES.decode(data, one, limit_bytes=LIMIT_BYTES)
+        batch = table.take(index, index + 1)
+        decoded = BATCHES.decode(data, batch, limit_bytes=LIMIT_BYTES)
         batches.append([row_of(record) for columns in decoded for record in columns.to_records()])
     codec = CODEC_NAMES[table[0].codec_id]
     return Workload(data, batches, codec, len(data))
@@ -125,7 +125,7 @@ def canonical(rows: Iterable[Row]) -> bytes:
     """Return rows in a form that any language can write: one line each, bytes in hexadecimal, ``-`` for null."""
     return "".join(
         f"{offset} {stamp} {_hex(key)} {_hex(value)} "
-        f"{','.join(f'{_hex(name.encode())}={_hex(found)}' for name, found in headers)}\n"
+        f"{','.join(f'{_hex(name.encode())}={_hex(header)}' for name, header in headers)}\n"
         for offset, stamp, key, value, headers in rows
     ).encode()
 
@@ -135,7 +135,7 @@ def canonical_bounds(bounds: Iterable[tuple[int, int]]) -> bytes:
     return "".join(f"{first} {last}\n" for first, last in bounds).encode()
 
 
-def _encoded(rows: Sequence[Row], codec: str | None) -> bytes:
+def _encode(rows: Sequence[Row], codec: str | None) -> bytes:
     records = [
         Record(offset, stamp, key=key, value=value, headers=headers) for offset, stamp, key, value, headers in rows
     ]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from gateway_parts.servers import Server
-from gateway_parts.wire import Batch, Connection, batches_in, fetch_exchange, produce_exchange
+from gateway_parts.wire import Batch, Connection, count_batches, fetch_exchange, produce_exchange
 from harness import Case, Sample, Side
 
 KIB: Final = 1 << 10
@@ -45,7 +45,7 @@ class _ServerSide(Side):
             for topic in self._topics:
                 connection.delete(topic)
 
-    def _timed(self, work: Callable[[], None]) -> Sample:
+    def _measure(self, work: Callable[[], None]) -> Sample:
         cpu_s, wall_s = self._server.cpu_s(), time.perf_counter()
         work()
         return Sample(time.perf_counter() - wall_s, self._server.cpu_s() - cpu_s)
@@ -81,7 +81,7 @@ class ProduceSide(_ServerSide):
                 for thread in running:
                     thread.result()
 
-        return self._timed(work)
+        return self._measure(work)
 
 
 class FetchSide(_ServerSide):
@@ -115,7 +115,7 @@ class FetchSide(_ServerSide):
                 self._connection.exchange(self._exchanges[self._next])
                 self._next = (self._next + 1) % len(self._exchanges)
 
-        return self._timed(work)
+        return self._measure(work)
 
 
 def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> Iterator[Case]:
@@ -154,8 +154,8 @@ def latencies_s(server: Server, seconds: float, rate: int) -> list[float]:
         with Connection(server.port) as consumer:
             while len(arrived) < count:
                 size = consumer.exchange(fetch_exchange(topic, len(arrived), MIB))
-                found = batches_in(size, len(batch.data))
-                arrived.extend([time.perf_counter()] * found)
+                batch_count = count_batches(size, len(batch.data))
+                arrived.extend([time.perf_counter()] * batch_count)
 
     with Connection(server.port) as producer:
         producer.create(topic, 1)

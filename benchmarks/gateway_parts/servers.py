@@ -90,9 +90,9 @@ def broker(folder: Path) -> Iterator[Server]:
     }
     properties = folder / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    made = tools.run("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), folder=folder)
-    if made.returncode:
-        raise JavaMissingError(f"{KAFKA}: {made.stdout.strip()}")
+    formatting = tools.run("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), folder=folder)
+    if formatting.returncode:
+        raise JavaMissingError(f"{KAFKA}: {formatting.stdout.strip()}")
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     heap = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
     command = [tools.java, *heap, quiet, "-cp", f"{tools.libraries}/*", "kafka.Kafka", str(properties)]
@@ -114,10 +114,10 @@ def java_producer(server: Server, topic: str, count: int, folder: Path) -> float
     tools = _tools()
     arguments = ("--topic", topic, "--num-records", str(count), "--record-size", "100", "--throughput", "-1")
     properties = ("--producer-props", f"bootstrap.servers=127.0.0.1:{server.port}", "acks=1")
-    done = tools.run("org.apache.kafka.tools.ProducerPerformance", *arguments, *properties, folder=folder)
-    rates = re.findall(rf"^{count} records sent, ([0-9.]+) records/sec", done.stdout, re.MULTILINE)
-    if done.returncode or not rates:
-        raise WrongOutcomeError(f"{server.name}: {done.stdout.strip()[-500:]}")
+    process = tools.run("org.apache.kafka.tools.ProducerPerformance", *arguments, *properties, folder=folder)
+    rates = re.findall(rf"^{count} records sent, ([0-9.]+) records/sec", process.stdout, re.MULTILINE)
+    if process.returncode or not rates:
+        raise WrongOutcomeError(f"{server.name}: {process.stdout.strip()[-500:]}")
     return count / float(rates[-1])
 
 

@@ -105,8 +105,8 @@ class Connection(Closeable):
             engine.create_topic("t", config={"max.message.bytes": 2 * size_bytes + 1000})
             log = engine.log("t", 0)
             log.append(records)
-            with log.fetch(0, 4 * size_bytes + 1000) as found:
-                return Batch(found.read(), count)
+            with log.fetch(0, 4 * size_bytes + 1000) as fetched:
+                return Batch(fetched.read(), count)
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic that accepts batches of 2 MiB and keeps old records, unless it exists; wait for its log."""
@@ -114,31 +114,33 @@ class Connection(Closeable):
         settings = tuple(
             _part(schema, "CreatableTopicConfig", name=name, value=value) for name, value in _TOPIC_SETTINGS.items()
         )
-        wanted = _part(
+        new_topic = _part(
             schema, "CreatableTopic", name=topic, num_partitions=partitions, replication_factor=1, assignments=(),
             configs=settings,
         )  # fmt: skip
-        found = self.ask(CREATE_TOPICS, 5, topics=(wanted,), timeout=_TIMEOUT, validate_only=False)
-        if found.topics[0].error_code not in {0, _TOPIC_EXISTS}:
-            raise RefusedError(f"{topic} is not created: error {found.topics[0].error_code}")
+        response = self.ask(CREATE_TOPICS, 5, topics=(new_topic,), timeout=_TIMEOUT, validate_only=False)
+        if response.topics[0].error_code not in {0, _TOPIC_EXISTS}:
+            raise RefusedError(f"{topic} is not created: error {response.topics[0].error_code}")
         schema = load_request_schema(LIST_OFFSETS, _LIST_OFFSETS_VERSION)
         bounds = _part(schema, "ListOffsetsPartition", partition_index=0, timestamp=-1)
-        asked = (_part(schema, "ListOffsetsTopic", name=topic, partitions=(bounds,)),)
-        until = time.perf_counter() + _TIMEOUT.seconds
+        requested_topics = (_part(schema, "ListOffsetsTopic", name=topic, partitions=(bounds,)),)
+        deadline = time.perf_counter() + _TIMEOUT.seconds
         while True:  # a broker answers before it has created the log
-            listed = self.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=asked)
-            code = listed.topics[0].partitions[0].error_code
+            offsets = self.ask(
+                LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=requested_topics
+            )
+            code = offsets.topics[0].partitions[0].error_code
             if not code:
                 return
-            if code not in _STARTING or time.perf_counter() > until:
+            if code not in _STARTING or time.perf_counter() > deadline:
                 raise RefusedError(f"{topic} cannot be read: error {code}")
             time.sleep(_PAUSE_S)  # noqa: TID251 - the other process has no event to wait for
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        found = self.ask(DELETE_TOPICS, 4, topic_names=(topic,), timeout=_TIMEOUT)
-        if found.responses[0].error_code:
-            raise RefusedError(f"{topic} is not deleted: error {found.responses[0].error_code}")
+        response = self.ask(DELETE_TOPICS, 4, topic_names=(topic,), timeout=_TIMEOUT)
+        if response.responses[0].error_code:
+            raise RefusedError(f"{topic} is not deleted: error {response.responses[0].error_code}")
 
     def produce(self, topic: str, data: bytes) -> None:
         """Produce one batch with acks=1; raise RefusedError if the server refuses it."""
@@ -174,14 +176,14 @@ class Connection(Closeable):
         """Receive a response, and return a view of it without its size. The view is valid until the next call."""
         return self._take(_SIZE.unpack(self._take(_SIZE.size))[0])
 
-    def _take(self, size: int) -> memoryview:
-        got = 0
-        while got < size:
-            count = self._socket.recv_into(self._view[got:size])
+    def _take(self, size_bytes: int) -> memoryview:
+        received_bytes = 0
+        while received_bytes < size_bytes:
+            count = self._socket.recv_into(self._view[received_bytes:size_bytes])
             if not count:
                 raise ConnectionResetError("the server closed the connection")
-            got += count
-        return self._view[:size]
+            received_bytes += count
+        return self._view[:size_bytes]
 
 
 def produce_exchange(topic: str, data: bytes) -> Exchange:
@@ -190,11 +192,11 @@ def produce_exchange(topic: str, data: bytes) -> Exchange:
     records = _part(schema, "PartitionProduceData", index=0, records=data)
     topics = (_part(schema, "TopicProduceData", name=topic, partition_data=(records,)),)
     values = {"transactional_id": None, "acks": 1, "timeout": _TIMEOUT, "topic_data": topics}
-    at, last = _PRODUCED_AT + len(topic), -1
+    position, last = _PRODUCED_AT + len(topic), -1
 
     def check(response: memoryview) -> None:
         nonlocal last
-        code, offset = _PRODUCED.unpack_from(response, at)
+        code, offset = _PRODUCED.unpack_from(response, position)
         if code or offset <= last:
             raise RefusedError(f"produce to {topic}: error {code}, offset {offset} after {last}")
         last = offset
@@ -213,34 +215,34 @@ def fetch_exchange(topic: str, offset: int, max_bytes: int, expected_bytes: int 
             response without an error.
     """
     schema = load_request_schema(FETCH, _FETCH_VERSION)
-    wanted = _part(schema, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    topics = (_part(schema, "FetchTopic", topic=topic, partitions=(wanted,)),)
+    partition = _part(schema, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    topics = (_part(schema, "FetchTopic", topic=topic, partitions=(partition,)),)
     values = {"max_wait": _WAIT, "min_bytes": 1, "max_bytes": max_bytes, "topics": topics, "forgotten_topics_data": ()}
-    at = _FETCHED_AT + len(topic)
+    position = _FETCHED_AT + len(topic)
 
     def check(response: memoryview) -> None:
-        code = _FETCHED.unpack_from(response, at)[0]
+        code = _FETCHED.unpack_from(response, position)[0]
         if code:
             raise RefusedError(f"fetch of {topic} at {offset}: error {code}")
         if expected_bytes is None:
             return
-        size, first = _records_size(response, at + _FETCHED.size)
+        size, first = _records_size(response, position + _FETCHED.size)
         if size != expected_bytes or _BASE_OFFSET.unpack_from(response, first)[0] != offset:
             raise RefusedError(f"fetch of {topic} at {offset}: {size} bytes and not {expected_bytes}")
 
     return Exchange(_frame(FETCH, _FETCH_VERSION, values), check)
 
 
-def _records_size(response: memoryview, at: int) -> tuple[int, int]:
+def _records_size(response: memoryview, position: int) -> tuple[int, int]:
     """Return the number of bytes of the batches of a Fetch response, and the position of the first one."""
-    found = shift = 0
-    while response[at] & 0x80:
-        found |= (response[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return (found | response[at] << shift) - 1, at + 1
+    size = shift = 0
+    while response[position] & 0x80:
+        size |= (response[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return (size | response[position] << shift) - 1, position + 1
 
 
-def batches_in(response_bytes: int, batch_bytes: int) -> int:
+def count_batches(response_bytes: int, batch_bytes: int) -> int:
     """Return the number of batches of ``batch_bytes`` in a Fetch response of ``response_bytes``.
 
     The rest of the response must be smaller than a batch.
@@ -250,11 +252,13 @@ def batches_in(response_bytes: int, batch_bytes: int) -> int:
 
 def _frame(api: int, version: int, values: dict[str, Any]) -> bytes:
     schema: Any = load_request_schema(api, version)
-    out = io.BytesIO()
-    out.write(bytes(_SIZE.size) + _HEADER.pack(api, version, 7, 5) + b"bench" + (b"\0" if schema.__flexible__ else b""))
+    buffer = io.BytesIO()
+    buffer.write(
+        bytes(_SIZE.size) + _HEADER.pack(api, version, 7, 5) + b"bench" + (b"\0" if schema.__flexible__ else b"")
+    )
     writer: Any = entity_writer(schema)
-    writer(out, schema(**values))
-    frame = bytearray(out.getvalue())
+    writer(buffer, schema(**values))
+    frame = bytearray(buffer.getvalue())
     _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
     return bytes(frame)
 

@@ -103,9 +103,9 @@ class CpuBound(_Pair):
         return f"cpu {self.at_most:g} x {self.peer}"
 
     def _compare(self, result: Result) -> tuple[float, str, bool]:
-        ours, theirs = result.figures[self.side].cpu_s, result.figures[self.peer].cpu_s
-        share, gib = ours / max(theirs, 1e-12), result.case.bytes / (1 << 30)
-        return share, f"cpu {share:.3g} x ({ours / gib:.3g} s a GiB beside {theirs / gib:.3g})", share <= self.at_most
+        side_s, peer_s = result.figures[self.side].cpu_s, result.figures[self.peer].cpu_s
+        share, gib = side_s / max(peer_s, 1e-12), result.case.bytes / (1 << 30)
+        return share, f"cpu {share:.3g} x ({side_s / gib:.3g} s a GiB beside {peer_s / gib:.3g})", share <= self.at_most
 
 
 @dataclass(frozen=True, slots=True)

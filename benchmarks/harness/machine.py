@@ -48,12 +48,12 @@ class Machine:
 
     def lines(self) -> list[str]:
         """Return the description of the machine in lines, for people."""
-        known = ", ".join(f"{name} {found or 'missing'}" for name, found in self.packages.items())
+        packages = ", ".join(f"{name} {release or 'missing'}" for name, release in self.packages.items())
         busy = "  BUSY: the figures mean little" if self.load > 0.5 * self.processors else ""
         return [
             f"{self.processors} x {self.processor}, {self.system}, {self.python}",
             f"load {self.load:.2f}{busy}",
-            known,
+            packages,
         ]
 
 

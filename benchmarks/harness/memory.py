@@ -45,7 +45,7 @@ def peak_of(step: Callable[[], T]) -> Peak[T]:
 
 def _bytes(field: str) -> int:
     for line in _STATUS.read_text(encoding="ascii").splitlines():
-        name, _, rest = line.partition(":")
+        name, _, text = line.partition(":")
         if name == field:
-            return int(rest.split()[0]) << 10
+            return int(text.split()[0]) << 10
     raise UnsupportedPlatformError(f"the kernel does not tell {field}")

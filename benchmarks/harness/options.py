@@ -41,10 +41,10 @@ def parse_options(description: str, arguments: list[str] | None = None) -> Optio
     parser.add_argument("--quick", action="store_true", help="tiny inputs: does it work? the figures mean nothing")
     parser.add_argument("--full", action="store_true", help="every combination, and the large sizes")
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="only cases with PART in the name")
-    found = parser.parse_args(arguments)
-    if found.rounds is not None and found.rounds < 1:
+    parsed = parser.parse_args(arguments)
+    if parsed.rounds is not None and parsed.rounds < 1:
         parser.error("--rounds must be at least 1")
-    plan = _QUICK if found.quick else Plan()
-    if found.rounds is not None:
-        plan = Plan(found.rounds, plan.sample_s, plan.warm_up_s)
-    return Options(plan, found.json, found.quick, found.full, tuple(found.only))
+    plan = _QUICK if parsed.quick else Plan()
+    if parsed.rounds is not None:
+        plan = Plan(parsed.rounds, plan.sample_s, plan.warm_up_s)
+    return Options(plan, parsed.json, parsed.quick, parsed.full, tuple(parsed.only))

@@ -94,9 +94,17 @@ class Result:
 
     def ratio(self, side: str, peer: str) -> Ratio:
         """Return the speed of a side relative to ``peer``."""
-        one, other = self.figures[side], self.figures[peer]
-        each = [theirs.wall_s / ours.wall_s for ours, theirs in zip(one.samples, other.samples, strict=True)]
-        return Ratio(other.wall_s / one.wall_s, other.cpu_s / max(one.cpu_s, 1e-12), min(each), max(each))
+        own_figures, peer_figures = self.figures[side], self.figures[peer]
+        round_ratios = [
+            peer_sample.wall_s / own_sample.wall_s
+            for own_sample, peer_sample in zip(own_figures.samples, peer_figures.samples, strict=True)
+        ]
+        return Ratio(
+            peer_figures.wall_s / own_figures.wall_s,
+            peer_figures.cpu_s / max(own_figures.cpu_s, 1e-12),
+            min(round_ratios),
+            max(round_ratios),
+        )
 
 
 def measure(case: Case, plan: Plan) -> Result:
@@ -113,7 +121,7 @@ def measure(case: Case, plan: Plan) -> Result:
     gc.collect()
     gc.freeze()
     try:
-        calls = {side.name: _warmed_up(side, plan) for side in case.sides}
+        calls = {side.name: _warm_up(side, plan) for side in case.sides}
         samples: dict[str, list[Sample]] = {side.name: [] for side in case.sides}
         for turn in range(plan.rounds):
             for side in case.sides if turn % 2 == 0 else reversed(case.sides):
@@ -121,16 +129,16 @@ def measure(case: Case, plan: Plan) -> Result:
                 samples[side.name].append(side.sample(count).per_call(count))
     finally:
         gc.unfreeze()
-    return Result(case, {name: Figures(tuple(found), calls[name]) for name, found in samples.items()})
+    return Result(case, {name: Figures(tuple(side_samples), calls[name]) for name, side_samples in samples.items()})
 
 
-def _warmed_up(side: Side, plan: Plan) -> int:
+def _warm_up(side: Side, plan: Plan) -> int:
     """Run the side until the warm-up time has passed, and return the number of calls for a sample."""
-    left_s, calls = plan.warm_up_s * side.warm_up_times, 1
+    remaining_s, calls = plan.warm_up_s * side.warm_up_times, 1
     while True:
         sample = side.sample(calls)
-        left_s -= sample.wall_s
-        wanted = round(plan.sample_s * calls / max(sample.wall_s, 1e-9))
-        calls = max(1, min(wanted, calls * 10))
-        if left_s <= 0:
+        remaining_s -= sample.wall_s
+        target_calls = round(plan.sample_s * calls / max(sample.wall_s, 1e-9))
+        calls = max(1, min(target_calls, calls * 10))
+        if remaining_s <= 0:
             return calls

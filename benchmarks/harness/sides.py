@@ -78,7 +78,7 @@ class LocalSide(Side):
 
     def sample(self, calls: int) -> Sample:
         """Return the time of this many calls; their results are dropped immediately."""
-        return timed(self._call, calls)
+        return time_calls(self._call, calls)
 
 
 class PreparedSide(Side):
@@ -105,10 +105,10 @@ class PreparedSide(Side):
     def sample(self, calls: int) -> Sample:
         """Return the time of this many calls with the prepared work."""
         with self._prepare(calls) as call:
-            return timed(call, calls)
+            return time_calls(call, calls)
 
 
-def timed(call: Callable[[], object], calls: int) -> Sample:
+def time_calls(call: Callable[[], object], calls: int) -> Sample:
     """Return the time of this many calls.
 
     Before the calls, all garbage is collected. During the calls, the garbage collector runs as in any program.

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from harness.sides import Sample, Side, WrongOutcomeError, timed
+from harness.sides import Sample, Side, WrongOutcomeError, time_calls
 
 _ERROR: Final = "error"
 _LEAVE_S: Final = 10.0
@@ -177,7 +177,7 @@ def _answer(
             inputs[name] = Path(path).read_bytes()
             return "ok"
         case ["sample", job, name, calls]:
-            sample = timed(_job(job, name, inputs, jobs, job_of).call, int(calls))
+            sample = time_calls(_job(job, name, inputs, jobs, job_of).call, int(calls))
             return f"{round(sample.wall_s * 1e9)} {round(sample.cpu_s * 1e9)}"
         case ["outcome", job, name, path]:
             Path(path).write_bytes(_job(job, name, inputs, jobs, job_of).outcome())

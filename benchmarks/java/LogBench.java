@@ -173,7 +173,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
 
     // ------------------------------------------------------------------ look-ups
 
-    /** Returns the same offsets in each call as wanted_offsets in log_parts/logs.py: a linear congruential generator. */
+    /** Returns the same offsets in each call as random_offsets in log_parts/logs.py: a linear congruential generator. */
     private static long[] wanted(long records) {
         long[] offsets = new long[LOOK_UPS];
         long state = 7;

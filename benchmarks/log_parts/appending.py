@@ -74,7 +74,7 @@ def _ours(name: str, workload: Workload, scratch: Path) -> Side:
     work = _append_records(workload) if name == RECORDS else _append_batches(workload)
 
     @contextmanager
-    def prepared(calls: int) -> Iterator[Callable[[], object]]:
+    def prepare(calls: int) -> Iterator[Callable[[], object]]:
         with _empty_log(scratch) as log:
             work(log)  # the first call, with work that a log does only once, is not measured
             warm_pages(scratch, calls * len(workload.data))
@@ -85,7 +85,7 @@ def _ours(name: str, workload: Workload, scratch: Path) -> Side:
             work(log)
             _compare(OURS, workload, canonical(map(row_of, log.records())))
 
-    return PreparedSide(OURS, prepared, check)
+    return PreparedSide(OURS, prepare, check)
 
 
 def _append_records(workload: Workload) -> Callable[[Log], None]:
@@ -102,7 +102,7 @@ def _append_records(workload: Workload) -> Callable[[Log], None]:
 
 
 def _append_batches(workload: Workload) -> Callable[[Log], None]:
-    batches = _encoded(workload)
+    batches = _split_batches(workload)
 
     def work(log: Log) -> None:
         for batch in batches:
@@ -112,7 +112,7 @@ def _append_batches(workload: Workload) -> Callable[[Log], None]:
     return work
 
 
-def _encoded(workload: Workload) -> list[bytearray]:
+def _split_batches(workload: Workload) -> list[bytearray]:
     """Return each batch in its own buffer, as a server receives it."""
     batches, data = [], workload.data
     while data:
@@ -131,29 +131,29 @@ def _empty_log(scratch: Path) -> Iterator[Log]:
 
 def _aiokafka(library: Aiokafka, workload: Workload, scratch: Path) -> Side:
     encode, batches = library.encoder(workload.codec), inputs_of(workload)
-    return _writing(AIOKAFKA, workload, scratch, lambda out: [out.write(encode(batch)) for batch in batches])
+    return _writing(AIOKAFKA, workload, scratch, lambda file: [file.write(encode(batch)) for batch in batches])
 
 
 def _write(workload: Workload, scratch: Path) -> Side:
-    batches = _encoded(workload)
-    return _writing(WRITE, workload, scratch, lambda out: [out.write(batch) for batch in batches])
+    batches = _split_batches(workload)
+    return _writing(WRITE, workload, scratch, lambda file: [file.write(batch) for batch in batches])
 
 
 def _writing(name: str, workload: Workload, scratch: Path, work: Callable[[BinaryIO], object]) -> Side:
     """Return a side that writes to a plain file instead of a log."""
 
     @contextmanager
-    def prepared(calls: int) -> Iterator[Callable[[], object]]:
-        with scratch_folder(scratch) as root, (root / "file").open("wb", buffering=0) as out:
+    def prepare(calls: int) -> Iterator[Callable[[], object]]:
+        with scratch_folder(scratch) as root, (root / "file").open("wb", buffering=0) as file:
             warm_pages(scratch, calls * len(workload.data))
-            yield partial(work, out)
+            yield partial(work, file)
 
     def check() -> None:
         with scratch_folder(scratch) as root:
-            with (root / "file").open("wb", buffering=0) as out:
-                work(out)
-            written = (root / "file").read_bytes()
-        if len(written) != len(workload.data) or (name == WRITE and written != workload.data):
+            with (root / "file").open("wb", buffering=0) as file:
+                work(file)
+            data = (root / "file").read_bytes()
+        if len(data) != len(workload.data) or (name == WRITE and data != workload.data):
             raise WrongOutcomeError(f"{name}: other bytes are in the file than were to be written")
 
-    return PreparedSide(name, prepared, check)
+    return PreparedSide(name, prepare, check)

@@ -27,7 +27,7 @@ LOOK_UPS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class MadeLog:
+class ClosedLog:
     """A log that was closed cleanly.
 
     Attributes:
@@ -54,7 +54,7 @@ class MadeLog:
         return self.root / f"{TOPIC}-0"
 
 
-def make_log(root: Path, batches: int, *, batch_records: int = BATCH_RECORDS, segment_bytes: int = _GIB) -> MadeLog:
+def make_log(root: Path, batches: int, *, batch_records: int = BATCH_RECORDS, segment_bytes: int = _GIB) -> ClosedLog:
     """Make a log of ``batches`` batches, with values of 100 bytes."""
     chance = random.Random(11)  # noqa: S311 - the same bytes in every run
     shapes = [(b"%010d" % chance.randrange(10**10), chance.randbytes(_VALUE_BYTES)) for _ in range(_SHAPES)]
@@ -63,11 +63,11 @@ def make_log(root: Path, batches: int, *, batch_records: int = BATCH_RECORDS, se
         engine.create_topic(TOPIC, config={"segment.bytes": segment_bytes, "retention.ms": -1})
         log = engine.log(TOPIC, 0)
         for _ in range(batches):
-            log.append([_record(at, shapes) for at in range(offset, offset + batch_records)])
+            log.append([_record(number, shapes) for number in range(offset, offset + batch_records)])
             offset += batch_records
         size_bytes = sum(segment.size_bytes for segment in log.segments())
         log.flush()
-    return MadeLog(root, offset, size_bytes, batch_records)
+    return ClosedLog(root, offset, size_bytes, batch_records)
 
 
 class _Unsynced(PosixVfs):
@@ -88,17 +88,17 @@ def engine_on(root: Path) -> Iterator[Engine]:
 
 
 @contextmanager
-def opened(made: MadeLog) -> Iterator[Log]:
+def open_log(closed_log: ClosedLog) -> Iterator[Log]:
     """Yield the log, opened by a new engine."""
-    with engine_on(made.root) as engine:
+    with engine_on(closed_log.root) as engine:
         yield engine.log(TOPIC, 0)
 
 
-def unclean_copy(made: MadeLog, root: Path, *, indexes: bool, recovery_point: int = 0) -> None:
+def unclean_copy(closed_log: ClosedLog, root: Path, *, indexes: bool, recovery_point: int = 0) -> None:
     """Copy a log as a crash would leave it: segment files are hard links, and there is no mark of a clean shutdown."""
-    folder = root / made.folder.name
+    folder = root / closed_log.folder.name
     folder.mkdir(parents=True)
-    for file in made.folder.iterdir():
+    for file in closed_log.folder.iterdir():
         if file.suffix == ".log":
             (folder / file.name).hardlink_to(file)
         elif file.name == "partition.metadata" or (indexes and file.suffix.endswith("index")):
@@ -113,7 +113,7 @@ def scratch_folder(scratch: Path) -> Iterator[Path]:
         yield Path(root)
 
 
-def wanted_offsets(records: int) -> list[int]:
+def random_offsets(records: int) -> list[int]:
     """Return 1,000 pseudo-random offsets below ``records``, the same in each call.
 
     LogBench.java computes the same offsets with the same linear congruential generator.

@@ -15,9 +15,9 @@ _ZEROS: Final = bytes(1 << 20)
 def warm_pages(folder: Path, size_bytes: int) -> None:
     """Write a file 25 % larger than ``size_bytes``, and delete it: the next files can reuse its memory."""
     file = folder / "pages"
-    with file.open("wb", buffering=0) as out:
+    with file.open("wb", buffering=0) as stream:
         for _ in range(-(-size_bytes * 5 // 4 // len(_ZEROS))):
-            out.write(_ZEROS)
+            stream.write(_ZEROS)
     file.unlink()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from codec_parts.peer import arrow_of, consume, lists_of
 from codec_parts.python_peers import Aiokafka
 from harness import KAFKA, WARM_UP_TIMES, Bound, Case, LocalSide, Side, Worker, WorkerSide, WrongOutcomeError
-from log_parts.logs import MadeLog, opened
+from log_parts.logs import ClosedLog, open_log
 from stratalog.env import PosixVfs
 from stratalog.log.log import Log
 
@@ -46,7 +46,7 @@ def read_bounds() -> list[Bound]:
 
 
 def read_cases(
-    made: MadeLog,
+    closed_log: ClosedLog,
     scratch: Path,
     aiokafka: Aiokafka | None,
     jvm: Worker | None,
@@ -58,54 +58,66 @@ def read_cases(
     """Yield the selected cases; a call reads the whole log.
 
     Args:
-        made: a log of one segment.
+        closed_log: a log of one segment.
         scratch: a folder for the files of workers.
         aiokafka: None if it is not installed.
         jvm: a worker with Kafka's classes; None if there is no Java.
         wants: returns True for the name of a selected case.
         stack: closes the log at its exit.
-        read_in: True for the cases that read a log after ``_read_in``, False for all others. Measure True last, because
-            it changes how the system caches the file.
+        read_in: True for the cases that read a log after ``_read_into_cache``, False for all others. Measure True last,
+            because it changes how the system caches the file.
     """
     names = [name for name in _TITLES if wants(name) and (name == ARROW_READ_IN) == read_in]
     if not names:
         return
-    log = stack.enter_context(opened(made))
-    (file,) = made.folder.glob("*.log")
+    log = stack.enter_context(open_log(closed_log))
+    (file,) = closed_log.folder.glob("*.log")
     descriptor = os.open(file, os.O_RDONLY)
     stack.callback(os.close, descriptor)
     if jvm is not None:
-        jvm.load("log", made.folder)
-    local: dict[str, list[Side]] = {
+        jvm.load("log", closed_log.folder)
+    local_sides: dict[str, list[Side]] = {
         FETCH: [
-            _bytes_side(OURS, made, lambda: map(bytes, _fetched(log)), lambda: _drop(_fetched(log))),
-            _bytes_side(PREAD, made, lambda: _steps(descriptor), lambda: _drop(_steps(descriptor))),
+            _bytes_side(OURS, closed_log, lambda: map(bytes, _fetch(log)), lambda: _drop(_fetch(log))),
+            _bytes_side(PREAD, closed_log, lambda: _steps(descriptor), lambda: _drop(_steps(descriptor))),
         ],
-        RECORDS: [_sum_side(OURS, made, partial(_record_sum, log), lambda: consume([log.records()]))],
-        ARROW: [_sum_side(OURS, made, lambda: _arrow_sum(_tables(log, made)), lambda: _drop(_tables(log, made)))],
+        RECORDS: [_sum_side(OURS, closed_log, partial(_record_sum, log), lambda: consume([log.records()]))],
+        ARROW: [
+            _sum_side(
+                OURS, closed_log, lambda: _arrow_sum(_tables(log, closed_log)), lambda: _drop(_tables(log, closed_log))
+            )
+        ],
     }
     if aiokafka is not None:
         parts = partial(_parts, aiokafka, descriptor)
-        local[RECORDS].append(_sum_side(AIOKAFKA, made, lambda: _peer_sum(parts()), lambda: consume(parts())))
-        local[ARROW].append(
-            _sum_side(AIOKAFKA, made, lambda: _arrow_sum(_peer_tables(parts)), lambda: _drop(_peer_tables(parts)))
+        local_sides[RECORDS].append(
+            _sum_side(AIOKAFKA, closed_log, lambda: _peer_sum(parts()), lambda: consume(parts()))
         )
-    local[ARROW_READ_IN] = list(local[ARROW])
+        local_sides[ARROW].append(
+            _sum_side(AIOKAFKA, closed_log, lambda: _arrow_sum(_peer_tables(parts)), lambda: _drop(_peer_tables(parts)))
+        )
+    local_sides[ARROW_READ_IN] = list(local_sides[ARROW])
     if read_in:
-        _read_in(descriptor)
+        _read_into_cache(descriptor)
     for name in names:
-        sides = local[name]
+        sides = local_sides[name]
         if jvm is not None:
             job, check = ("fetch", check_bytes) if name == FETCH else ("iterate", _check_java_sum)
-            verify = partial(check, made)
+            verify = partial(check, closed_log)
             sides.append(WorkerSide(KAFKA, jvm, job, "log", scratch, verify, warm_up_times=WARM_UP_TIMES))
-        yield Case(name, f"{_TITLES[name]}; {made.size_bytes >> 20} MiB", sides, made.records, made.size_bytes)
+        yield Case(
+            name,
+            f"{_TITLES[name]}; {closed_log.size_bytes >> 20} MiB",
+            sides,
+            closed_log.records,
+            closed_log.size_bytes,
+        )
 
 
 # ---------------------------------------------------------------- the work
 
 
-def _fetched(log: Log) -> Iterator[memoryview]:
+def _fetch(log: Log) -> Iterator[memoryview]:
     offset, end = 0, log.offsets().high_watermark
     while offset < end:
         with log.fetch(offset, STEP_BYTES) as fetched:
@@ -121,7 +133,7 @@ def _steps(descriptor: int) -> Iterator[bytes]:
         yield data
 
 
-def _read_in(descriptor: int) -> None:
+def _read_into_cache(descriptor: int) -> None:
     """Drop the file from the page cache, and read it in steps of 1 MiB.
 
     Then the page cache holds large pieces, as after a restart, instead of the small pieces of the appends.
@@ -131,8 +143,8 @@ def _read_in(descriptor: int) -> None:
     _drop(_steps(descriptor))
 
 
-def _tables(log: Log, made: MadeLog) -> Iterator[Any]:
-    for start in range(0, made.records, STEP_RECORDS):
+def _tables(log: Log, closed_log: ClosedLog) -> Iterator[Any]:
+    for start in range(0, closed_log.records, STEP_RECORDS):
         yield log.to_arrow(start, start + STEP_RECORDS)
 
 
@@ -143,12 +155,12 @@ def _parts(library: Aiokafka, descriptor: int) -> Iterator[Any]:
     """
     position = 0
     while data := os.pread(descriptor, STEP_BYTES, position):
-        end = _whole(data)
+        end = _whole_batches_end(data)
         position += end
         yield from library.batches(data[:end])
 
 
-def _whole(data: bytes) -> int:
+def _whole_batches_end(data: bytes) -> int:
     position = 0
     while position + 12 <= len(data):
         after = position + 12 + int.from_bytes(data[position + 8 : position + 12])
@@ -178,47 +190,49 @@ def _drop(parts: Iterator[object]) -> None:
 # ---------------------------------------------------------------- checks of the outcomes
 
 
-def _bytes_side(name: str, made: MadeLog, read: Callable[[], Iterator[bytes]], work: Callable[[], object]) -> Side:
+def _bytes_side(
+    name: str, closed_log: ClosedLog, read: Callable[[], Iterator[bytes]], work: Callable[[], object]
+) -> Side:
     def check() -> None:
         digest = hashlib.sha256()
         for data in read():
             digest.update(data)
-        check_bytes(made, f"{digest.hexdigest()}\n".encode(), name)
+        check_bytes(closed_log, f"{digest.hexdigest()}\n".encode(), name)
 
     return LocalSide(name, work, check)
 
 
-def _sum_side(name: str, made: MadeLog, total: Callable[[], int], work: Callable[[], object]) -> Side:
+def _sum_side(name: str, closed_log: ClosedLog, total: Callable[[], int], work: Callable[[], object]) -> Side:
     def check() -> None:
-        _check_sum(made, total(), name)
+        _check_sum(closed_log, total(), name)
 
     return LocalSide(name, work, check)
 
 
-def check_bytes(made: MadeLog, outcome: bytes, side: str = KAFKA) -> None:
+def check_bytes(closed_log: ClosedLog, outcome: bytes, side: str = KAFKA) -> None:
     """Compare the digest of the read bytes with that of the segment file.
 
     Raises:
         WrongOutcomeError: the digests differ.
     """
-    if outcome != f"{_digest(made)}\n".encode():
+    if outcome != f"{_digest(closed_log)}\n".encode():
         raise WrongOutcomeError(f"{side}: other bytes than the segment's")
 
 
-def _check_java_sum(made: MadeLog, outcome: bytes) -> None:
+def _check_java_sum(closed_log: ClosedLog, outcome: bytes) -> None:
     digest, total = outcome.decode().split()
-    check_bytes(made, f"{digest}\n".encode())
-    _check_sum(made, int(total), KAFKA)
+    check_bytes(closed_log, f"{digest}\n".encode())
+    _check_sum(closed_log, int(total), KAFKA)
 
 
-def _check_sum(made: MadeLog, total: int, side: str) -> None:
+def _check_sum(closed_log: ClosedLog, total: int, side: str) -> None:
     """Raise WrongOutcomeError if the sum of offsets, timestamps and lengths is not that of the log."""
-    if total != made.total:
-        raise WrongOutcomeError(f"{side}: offsets, timestamps and lengths add up to {total}, not {made.total}")
+    if total != closed_log.total:
+        raise WrongOutcomeError(f"{side}: offsets, timestamps and lengths add up to {total}, not {closed_log.total}")
 
 
-def _digest(made: MadeLog) -> str:
-    (file,) = made.folder.glob("*.log")
+def _digest(closed_log: ClosedLog) -> str:
+    (file,) = closed_log.folder.glob("*.log")
     with file.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
 

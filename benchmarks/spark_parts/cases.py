@@ -61,20 +61,20 @@ def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
 
     def inside() -> None:
         options = {"subscribe": TOPIC, **columns}
-        by_key(stratalog_spark.map_in_arrow(session, str(folder), summing(), schema, options=options))
+        sum_by_key(stratalog_spark.map_in_arrow(session, str(folder), summing(), schema, options=options))
 
     sides: Sides = {"stratalog": inside}
     if peer:
-        sides["Spark's Kafka source"] = lambda: by_key(
+        sides["Spark's Kafka source"] = lambda: sum_by_key(
             peer.read(session).select("key", "value").mapInArrow(summing(), schema)
         )
-    sides["stratalog, mapInArrow after load"] = lambda: by_key(
+    sides["stratalog, mapInArrow after load"] = lambda: sum_by_key(
         load(session, folder, **columns).mapInArrow(summing(), schema)
     )
     return sides
 
 
-def by_key(frame: Any) -> None:
+def sum_by_key(frame: Any) -> None:
     """Add up the sums of all tasks by key."""
     noop(frame.groupBy("key").sum("bytes"))
 
@@ -85,7 +85,7 @@ def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.Reco
     The function is nested, because Spark sends nested functions to its tasks by value. Tasks cannot import this module.
     """
 
-    def summed(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def sum_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - runs in the tasks
 
         compute = import_module("pyarrow.compute")
@@ -97,7 +97,7 @@ def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.Reco
             grouped = pa.concat_tables(tables).group_by("key").aggregate([("bytes", "sum")])
             yield from grouped.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
 
-    return summed
+    return sum_batches
 
 
 def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:
@@ -114,34 +114,34 @@ def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> S
     return sides
 
 
-def compacting(session: Any, folder: Path, tier: Path, scratch: Path, told: list[float]) -> Sides:
+def compacting(session: Any, folder: Path, tier: Path, scratch: Path, figures: list[float]) -> Sides:
     """Make copies, and return the sides that compact them: Spark compacts a tier, the engine a directory.
 
     Each side can run only once. Spark has two ways to compact: one for logs that fit a task, as these logs do, and one
-    for larger logs. The last side forces the way for larger logs; it replaces the content of ``told`` with the message
-    bytes for each record and the number of remaining records.
+    for larger logs. The last side forces the way for larger logs; it replaces the content of ``figures`` with the bytes
+    of messages for each record and the number of remaining records.
     """
     copies = {}
     for name, source in (("tier", tier), ("wide", tier), ("folder", folder)):
         shutil.rmtree(scratch / f"fresh-{name}", ignore_errors=True)
         copies[name] = Path(shutil.copytree(source, scratch / f"fresh-{name}"))
 
-    def on_spark(name: str) -> CompactReport:
+    def compact_on_spark(name: str) -> CompactReport:
         return stratalog_spark.compact(session, copies[name].as_uri(), topics=[TOPIC], take_over=True)
 
-    def shuffled() -> None:
+    def compact_shuffled() -> None:
         with mock.patch.object(compact, "ALONE_RECORDS", 0):
-            report = on_spark("wide")
-        told[:] = report.shuffled_bytes / report.records_before, report.records_after
+            report = compact_on_spark("wide")
+        figures[:] = report.shuffled_bytes / report.records_before, report.records_after
 
-    def by_engine() -> None:
+    def compact_by_engine() -> None:
         with open_engine(copies["folder"]) as engine:
             engine.run_cleaner()
 
     return {
-        "stratalog on Spark": lambda: on_spark("tier"),
-        "the engine, one thread": by_engine,
-        "on Spark, as of larger logs": shuffled,
+        "stratalog on Spark": lambda: compact_on_spark("tier"),
+        "the engine, one thread": compact_by_engine,
+        "on Spark, as of larger logs": compact_shuffled,
     }
 
 
@@ -156,9 +156,11 @@ def pruning(folder: Path, rows: int) -> float:
             OffsetRange(name, first or 0, last if last is not None else ALL)
             for name, (first, last) in zip(names, bounds, strict=True)
         ]
-        some = sum(split.size_bytes for split in plan_splits(reader, ranges))
-        whole = sum(split.size_bytes for split in plan_splits(reader, [OffsetRange(name, 0, ALL) for name in names]))
-    return some / whole
+        read_bytes = sum(split.size_bytes for split in plan_splits(reader, ranges))
+        total_bytes = sum(
+            split.size_bytes for split in plan_splits(reader, [OffsetRange(name, 0, ALL) for name in names])
+        )
+    return read_bytes / total_bytes
 
 
 def planning(folder: Path) -> tuple[float, float, int]:

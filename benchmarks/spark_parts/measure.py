@@ -14,26 +14,26 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PARENT, _TIMES = 1, slice(11, 15)  # positions among the fields after the process name in /proc/PID/stat
 
 
-def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Sample]]:
+def sample_in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Sample]]:
     """Return ``rounds`` samples of each side. A round calls every side once; every other round has the reverse order.
 
     One more round comes first, as a warm-up that does not count.
     """
-    found: dict[str, list[Sample]] = {name: [] for name in sides}
+    samples: dict[str, list[Sample]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name in list(sides) if turn % 2 else list(sides)[::-1]:
-            taken = sample(sides[name])
+            call_sample = sample(sides[name])
             if turn:
-                found[name].append(taken)
-    return found
+                samples[name].append(call_sample)
+    return samples
 
 
 def result_of(
-    name: str, title: str, records: int, found: Mapping[str, Sequence[Sample]], size_bytes: int = 0
+    name: str, title: str, records: int, samples_by_side: Mapping[str, Sequence[Sample]], size_bytes: int = 0
 ) -> Result:
     """Return the samples of all sides as the result of a case; ``size_bytes`` is the size of the records."""
     case = Case(name, title, (), records, size_bytes)
-    return Result(case, {side: Figures(tuple(samples), 1) for side, samples in found.items()})
+    return Result(case, {side: Figures(tuple(samples), 1) for side, samples in samples_by_side.items()})
 
 
 def sample(call: Callable[[], object]) -> Sample:
@@ -59,8 +59,8 @@ def _cpu_seconds() -> float:
             continue  # the process has just ended
         if b"kafka.Kafka" not in command:
             stats[int(path.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES])) / _TICKS
-    own, total = {os.getpid()}, 0.0
-    while own:
-        total += sum(stats[pid][1] for pid in own if pid in stats)
-        own = {pid for pid, (parent, _) in stats.items() if parent in own}
+    pids, total = {os.getpid()}, 0.0
+    while pids:
+        total += sum(stats[pid][1] for pid in pids if pid in stats)
+        pids = {pid for pid, (parent, _) in stats.items() if parent in pids}
     return total

@@ -54,11 +54,11 @@ def fill_tier(folder: Path, partitions: int) -> None:
     chance = random.Random(5)  # noqa: S311 - the same in every run
     for partition in range(partitions):
         log = TopicPartition(_TOPIC, partition)
-        added = tuple(_entry(log, number, chance) for number in range(SEGMENTS))
-        end = added[-1].info.end_offset
+        entries = tuple(_entry(log, number, chance) for number in range(SEGMENTS))
+        end = entries[-1].info.end_offset
         root = next_root(
             None,
-            Change(kind=ChangeKind.OFFLOAD, reason="a benchmark", log_start=0, high_watermark=end, added=added),
+            Change(kind=ChangeKind.OFFLOAD, reason="a benchmark", log_start=0, high_watermark=end, added=entries),
             pages=Pages(None, log, _TOPIC_ID, PageCache(), limit_bytes=0),  # type: ignore[arg-type] # a root of 100 entries has none
             log=log,
             topic_id=_TOPIC_ID,
@@ -66,7 +66,7 @@ def fill_tier(folder: Path, partitions: int) -> None:
             leader_epoch=0,
             created_ms=_FIRST_MS,
         )
-        snapshot = added[-1].slices[
+        snapshot = entries[-1].slices[
             FileKind.SNAPSHOT
         ]  # a reader looks for open transactions in the last segment's snapshot
         for key, position, data in (
@@ -96,7 +96,7 @@ def _entry(log: TopicPartition, number: int, chance: random.Random) -> StoredSeg
     return StoredSegment(info, "single@1", slices, f"{chance.getrandbits(256):064x}", (), {"sha256": hashes})
 
 
-def planned(folder: Path) -> dict[str, float]:
+def measure_plan(folder: Path) -> dict[str, float]:
     """Plan a read of the whole tier as Spark's driver does, in a separate process.
 
     Returns:
@@ -104,9 +104,9 @@ def planned(folder: Path) -> dict[str, float]:
         messages to the tasks).
     """
     command, place = [sys.executable, "-m", __spec__.name, folder.as_uri()], Path(__file__).parent.parent
-    done = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    process = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
+    figures: dict[str, float] = json.loads(process.stdout)
+    return figures
 
 
 def _measure(uri: str) -> dict[str, float]:

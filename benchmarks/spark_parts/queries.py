@@ -28,25 +28,25 @@ def filtering(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
 
     The predicate of the second side calls a function on the column, which prevents pruning.
     """
-    wanted = _within("timestamp", rows)
+    predicate = _within("timestamp", rows)
     sides: Sides = {
-        "stratalog": lambda: noop(_values(session, tier, wanted)),
+        "stratalog": lambda: noop(_values(session, tier, predicate)),
         _WITHOUT: lambda: noop(_values(session, tier, _opaque(rows))),
     }
     if peer:
-        sides[NAME] = lambda: noop(peer.read(session).where(wanted).select("value"))
+        sides[NAME] = lambda: noop(peer.read(session).where(predicate).select("value"))
     return sides
 
 
 def filtered_bytes(session: Any, tier: str, rows: int) -> dict[str, int]:
     """Return the bytes of ``.log`` files that the plans of both sides of stratalog read."""
-    found = {}
+    bytes_by_side = {}
     for side, predicate in {"stratalog": _within("timestamp", rows), _WITHOUT: _opaque(rows)}.items():
         query = f"explain select value from stratalog.`{tier}`.{TOPIC} where {predicate}"  # noqa: S608 - made here
         plan = _BYTES.search(session.sql(query).collect()[0][0])
         assert plan is not None, "the plan does not show its bytes"
-        found[side] = int(plan[1])
-    return found
+        bytes_by_side[side] = int(plan[1])
+    return bytes_by_side
 
 
 def check(session: Any, tier: str, peer: Peer | None, rows: int) -> None:
@@ -56,9 +56,9 @@ def check(session: Any, tier: str, peer: Peer | None, rows: int) -> None:
     frames = [_values(session, tier, predicate) for predicate in (_within("timestamp", rows), _opaque(rows))]
     if peer:
         frames.append(peer.read(session).where(_within("timestamp", rows)).select("value"))
-    found = {frame.count() for frame in frames}
-    assert len(found) == 1
-    assert 0 < found.pop() < rows / 50, "1 % of the records"
+    frame_counts = {frame.count() for frame in frames}
+    assert len(frame_counts) == 1
+    assert 0 < frame_counts.pop() < rows / 50, "1 % of the records"
 
 
 def _values(session: Any, tier: str, predicate: str) -> Any:

@@ -58,7 +58,7 @@ def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) ->
         check_limit(session, size)
         start = perf_counter()
         memory_bytes = size.worker_bytes // _FOR_KEYS
-        done = stratalog_spark.compact(session, tier, topics=[TOPIC], take_over=True, memory_bytes=memory_bytes)
+        report = stratalog_spark.compact(session, tier, topics=[TOPIC], take_over=True, memory_bytes=memory_bytes)
         wall = perf_counter() - start
     finally:
         session.stop()
@@ -67,9 +67,11 @@ def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) ->
     reporter.number(
         name, f"compaction with keys of {TIMES} times the memory of a worker", size.keys * size.key_bytes, "bytes"
     )
-    reporter.number(name, "records before", done.records_before, "records")
-    reporter.number(name, "records after", done.records_after, "records")
-    reporter.number(name, "messages between tasks, for each record", done.shuffled_bytes / done.records_before, "bytes")
+    reporter.number(name, "records before", report.records_before, "records")
+    reporter.number(name, "records after", report.records_after, "records")
+    reporter.number(
+        name, "messages between tasks, for each record", report.shuffled_bytes / report.records_before, "bytes"
+    )
     reporter.number(name, "wall time", wall, "s")
 
 
@@ -102,14 +104,14 @@ def check_limit(session: Any, size: Size) -> None:
             except MemoryError:
                 yield batch
 
-    refused = session.range(0, 1, 1, 1).mapInArrow(greedy, "id bigint").count()
-    assert refused == 1, "workers have more memory than was said"
+    refused_count = session.range(0, 1, 1, 1).mapInArrow(greedy, "id bigint").count()
+    assert refused_count == 1, "workers have more memory than was said"
 
 
 def check(tier: str, size: Size) -> None:
     """Check that only the latest record of each key remains."""
     with open_reader(tier) as reader:
         for partition in range(_PARTITIONS):
-            left = {int(record.key or b""): record.value for record in reader.log(TOPIC, partition).records()}
+            remaining = {int(record.key or b""): record.value for record in reader.log(TOPIC, partition).records()}
             numbers = range(partition, size.keys, _PARTITIONS)
-            assert left == dict.fromkeys(numbers, b"old") | dict.fromkeys(numbers[::2], b"new")
+            assert remaining == dict.fromkeys(numbers, b"old") | dict.fromkeys(numbers[::2], b"new")

@@ -34,10 +34,10 @@ def main() -> None:
     for name in _IMPORTED:
         import_module(name)
     threading.stack_size(_STACK_BYTES)
-    held = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert held is not None
-    most = (int(held[1]) << 10) + int(os.environ[VARIABLE])
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    match = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match is not None
+    limit_bytes = (int(match[1]) << 10) + int(os.environ[VARIABLE])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
     runpy.run_module("pyspark.daemon", run_name="__main__")
 
 

@@ -50,15 +50,15 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
         if rows:
             mark = WriteMark("query", number)
             message = Written(stage(options, [pa.RecordBatch.from_pylist(rows)]), mark)
-            begun = process_time()
+            began_s = process_time()
             published = publish(options, [message], mark)
-            commit_seconds = process_time() - begun
+            commit_seconds = process_time() - began_s
             assert len(published) == changed
-        before, begun = tier.metrics().store.requests, process_time()
+        before, began_s = tier.metrics().store.requests, process_time()
         end = planner.next(start, None)
         planner.report()
         splits = planner.splits(start, end) if end != start else []
-        plan_seconds = process_time() - begun
+        plan_seconds = process_time() - began_s
         assert sum(len(split.pieces) for split in splits) == changed
         assert end[TopicPartition(_TOPIC, 0)] == start[TopicPartition(_TOPIC, 0)] + bool(changed)
         yield Trigger(changed, commit_seconds, plan_seconds, tier.metrics().store.requests - before)
@@ -69,8 +69,11 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
 
 def report_triggers(reporter: Reporter, folder: Path, partitions: int) -> None:
     """Report five triggers, in which all partitions change, none, a tenth of them, all, and none."""
-    for number, found in enumerate(triggers(folder, partitions, (partitions, 0, partitions // 10, partitions, 0))):
-        name, title = f"stream-trigger/{number}-{found.changed}", f"{found.changed} of {partitions} partitions changed"
-        reporter.number(name, f"{title}: requests of the plan", found.requests, "requests")
-        reporter.number(name, f"{title}: processor time of the plan", found.plan_seconds, "s")
-        reporter.number(name, f"{title}: processor time of the commits", found.commit_seconds, "s")
+    for number, trigger in enumerate(triggers(folder, partitions, (partitions, 0, partitions // 10, partitions, 0))):
+        name, title = (
+            f"stream-trigger/{number}-{trigger.changed}",
+            f"{trigger.changed} of {partitions} partitions changed",
+        )
+        reporter.number(name, f"{title}: requests of the plan", trigger.requests, "requests")
+        reporter.number(name, f"{title}: processor time of the plan", trigger.plan_seconds, "s")
+        reporter.number(name, f"{title}: processor time of the commits", trigger.commit_seconds, "s")

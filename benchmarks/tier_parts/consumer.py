@@ -47,11 +47,11 @@ class ConsumerSide(Side):
         self._with_consumer = with_consumer
         self._cpu_s, self._records, self._worker, self._scratch = cpu_s, records, worker, scratch
         self._input = f"{topic}@{address}"
-        told = scratch / "input"
-        told.write_text(f"{address} {topic} {records}", encoding="ascii")
-        worker.load(self._input, told)
+        input_file = scratch / "input"
+        input_file.write_text(f"{address} {topic} {records}", encoding="ascii")
+        worker.load(self._input, input_file)
 
-    def beside(self, name: str, address: str, topic: str, cpu_s: Callable[[], float]) -> Self:
+    def for_server(self, name: str, address: str, topic: str, cpu_s: Callable[[], float]) -> Self:
         """Return a side with the same consumer process, for another server that has the same records."""
         records, worker, scratch = self._records, self._worker, self._scratch
         return type(self)(name, address, topic, cpu_s, records, worker, scratch, with_consumer=self._with_consumer)
@@ -60,9 +60,9 @@ class ConsumerSide(Side):
         """Check the sum of the lengths of all keys and values."""
         outcome = self._scratch / "outcome"
         self._worker.ask("outcome", "read", self._input, str(outcome))
-        found = int(outcome.read_bytes())
-        if found != self._records * _READ_BYTES:
-            raise WrongOutcomeError(f"{self.name}: {found} bytes of {self._records} records")
+        read_bytes = int(outcome.read_bytes())
+        if read_bytes != self._records * _READ_BYTES:
+            raise WrongOutcomeError(f"{self.name}: {read_bytes} bytes of {self._records} records")
 
     def sample(self, calls: int) -> Sample:
         """Return the wall time of the consumer, and the processor time of the server.

@@ -6,7 +6,7 @@ from typing import Final
 
 from harness import Verdict
 from stratalog import open_reader
-from tier_parts.logs import REMOTE, MadeLog, Store
+from tier_parts.logs import REMOTE, LocalLog, Store
 
 FIRST: Final = "tier/first"
 _TITLE: Final = "first record of a cold remote fetch"
@@ -14,12 +14,12 @@ _ATTACHED: Final = 3
 _WARM: Final = 2
 
 
-def first_verdicts(made: MadeLog, store: Store) -> list[Verdict]:
+def first_verdicts(local_log: LocalLog, store: Store) -> list[Verdict]:
     """Return verdicts on the store requests of two reads by a new reader.
 
     The first read is in the middle of the log. The second one is at its start, in another segment.
     """
-    middle = made.records * 2 // 3
+    middle = local_log.records * 2 // 3
     with open_reader(store.uri, tier_options=dict(store.options)) as reader:
         assert reader.tier is not None
         tier, counts = reader.tier, []
@@ -35,6 +35,6 @@ def first_verdicts(made: MadeLog, store: Store) -> list[Verdict]:
         ("warm", f"{second} requests in another segment once the root is known", second, _WARM),
     )
     return [
-        Verdict(_TITLE, f"{FIRST}/{name}", measured, f"at most {most} requests", figure, figure <= most)
-        for name, measured, figure, most in rows
+        Verdict(_TITLE, f"{FIRST}/{name}", measured, f"at most {limit} requests", figure, figure <= limit)
+        for name, measured, figure, limit in rows
     ]

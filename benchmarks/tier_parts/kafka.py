@@ -36,7 +36,7 @@ from harness import (
 from stratalog import open_reader
 from stratalog.env import Env
 from tier_parts.consumer import ConsumerSide, serving
-from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, make_log, offload
+from tier_parts.logs import REMOTE, LocalLog, Store, engine_on, make_log, offload
 from tier_parts.server import loopback_s3
 
 if TYPE_CHECKING:
@@ -146,24 +146,26 @@ class _Tiered:
     remote: Path
     topics: Mapping[str, Iterator[str]]
 
-    def copied(self, topic: str, made: MadeLog) -> Sample:
+    def copy(self, topic: str, local_log: LocalLog) -> Sample:
         """Make the broker copy a topic, wait until all its segments are in the remote storage, and return the time."""
-        wanted = sum(1 for file in made.files if file.suffix == ".log")
+        expected_segments = sum(1 for file in local_log.files if file.suffix == ".log")
         cpu_s, wall_s = self.cpu_s(), time.perf_counter()
         self.alter(topic, _COPIED)
-        until = time.perf_counter() + _MOST_S
-        while (found := self._arrived(topic)) != (wanted, made.size_bytes):
-            if time.perf_counter() > until:
-                raise WrongOutcomeError(f"{KAFKA}: {found} of {wanted} segments of {topic} are in its remote storage")
+        deadline = time.perf_counter() + _MOST_S
+        while (arrived := self._remote_sizes(topic)) != (expected_segments, local_log.size_bytes):
+            if time.perf_counter() > deadline:
+                raise WrongOutcomeError(
+                    f"{KAFKA}: {arrived} of {expected_segments} segments of {topic} are in its remote storage"
+                )
             Env().clock.sleep_ms(_LOOK_MS)
         return Sample(time.perf_counter() - wall_s, self.cpu_s() - cpu_s)
 
     def evict(self, topic: str) -> None:
         """Make the broker delete the copied segments of a topic from its local disk, and wait for the deletion."""
         self.alter(topic, _EVICTED)
-        until = time.perf_counter() + _MOST_S
+        deadline = time.perf_counter() + _MOST_S
         while len(list((self.broker.log_dir / f"{topic}-0").glob("*.log"))) > 1:
-            if time.perf_counter() > until:
+            if time.perf_counter() > deadline:
                 raise WrongOutcomeError(f"{KAFKA}: {topic} stays on local disk")
             Env().clock.sleep_ms(_LOOK_MS)
 
@@ -171,13 +173,15 @@ class _Tiered:
         """Change settings of a topic."""
         from confluent_kafka import admin  # noqa: PLC0415 - not everybody has it
 
-        known: Any = admin  # Any, because the type stubs of the package are incomplete
+        untyped_admin: Any = admin  # Any, because the type stubs of the package are incomplete
         entries = [
-            known.ConfigEntry(name, value, incremental_operation=known.AlterConfigOpType.SET)
+            untyped_admin.ConfigEntry(name, value, incremental_operation=untyped_admin.AlterConfigOpType.SET)
             for name, value in config.items()
         ]
-        resource = known.ConfigResource(known.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        client = known.AdminClient({"bootstrap.servers": self.broker.address, "log_level": _ERRORS})
+        resource = untyped_admin.ConfigResource(
+            untyped_admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries
+        )
+        client = untyped_admin.AdminClient({"bootstrap.servers": self.broker.address, "log_level": _ERRORS})
         for future in client.incremental_alter_configs([resource]).values():
             future.result()
 
@@ -185,13 +189,13 @@ class _Tiered:
         """Return the processor seconds of the broker so far."""
         return process_cpu_s(self.broker.pid)
 
-    def _arrived(self, topic: str) -> tuple[int, int]:
+    def _remote_sizes(self, topic: str) -> tuple[int, int]:
         sizes = [file.stat().st_size for file in self.remote.glob(f"{topic}-0-*/*.log")]
         return len(sizes), sum(sizes)
 
 
 @contextmanager
-def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> Iterator[_Tiered]:
+def _tiered_broker(scratch: Path, logs: Mapping[str, LocalLog], topics: int) -> Iterator[_Tiered]:
     """Yield a broker whose topics have copies of the given logs.
 
     The broker creates its topics, stops, gets the copies in place of its own logs, and starts again.
@@ -218,19 +222,19 @@ def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> I
     folder.mkdir()
     tiered = {**_SETTINGS, "rsm.config.dir": str(folder / "remote")}
     names = {case: [f"{case.rpartition('/')[2]}{number}" for number in range(topics)] for case in logs}
-    every = [topic for found in names.values() for topic in found]
+    all_topics = [topic for case_topics in names.values() for topic in case_topics]
     with KafkaBroker(tools, folder) as broker:
-        broker.create_topics(dict.fromkeys(every, 1), {topic: {"segment.bytes": _MIB} for topic in every})
+        broker.create_topics(dict.fromkeys(all_topics, 1), {topic: {"segment.bytes": _MIB} for topic in all_topics})
         broker.stop()
-        for case, found in names.items():
-            for topic in found:
+        for case, case_topics in names.items():
+            for topic in case_topics:
                 broker.take_over(logs[case].folder / f"{REMOTE}-0", f"{topic}-0")
         with (folder / "server.properties").open("a", encoding="utf-8") as properties:
             properties.writelines(f"{name}={value}\n" for name, value in tiered.items())
         broker.start()
         try:
             remote = folder / "remote" / "kafka-tiered-storage"
-            yield _Tiered(broker, remote, {case: iter(found) for case, found in names.items()})
+            yield _Tiered(broker, remote, {case: iter(case_topics) for case, case_topics in names.items()})
         finally:
             broker.kill()  # its data is not needed any more, and an orderly stop takes long
 
@@ -238,8 +242,8 @@ def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> I
 class _KafkaOffload(Side):
     """The side of the broker: it copies one topic in each call."""
 
-    def __init__(self, broker: _Tiered, case: str, made: MadeLog) -> None:
-        self.name, self._broker, self._case, self._made = KAFKA, broker, case, made
+    def __init__(self, broker: _Tiered, case: str, local_log: LocalLog) -> None:
+        self.name, self._broker, self._case, self._local_log = KAFKA, broker, case, local_log
 
     def check(self) -> None:
         """Copy one topic; fail if not all segments arrive."""
@@ -247,59 +251,61 @@ class _KafkaOffload(Side):
 
     def sample(self, calls: int) -> Sample:
         """Copy one topic for each call, and return the wall time and the broker's processor time."""
-        found = [self._broker.copied(next(self._broker.topics[self._case]), self._made) for _ in range(calls)]
-        return Sample(sum(one.wall_s for one in found), sum(one.cpu_s for one in found))
+        samples = [self._broker.copy(next(self._broker.topics[self._case]), self._local_log) for _ in range(calls)]
+        return Sample(
+            sum(topic_sample.wall_s for topic_sample in samples), sum(topic_sample.cpu_s for topic_sample in samples)
+        )
 
 
-def _offloading(broker: _Tiered, case: str, made: MadeLog, scratch: Path) -> list[Side]:
+def _offloading(broker: _Tiered, case: str, local_log: LocalLog, scratch: Path) -> list[Side]:
     numbers = count()
 
     @contextmanager
     def engines(calls: int) -> Iterator[Callable[[], object]]:
         with ExitStack() as stack:
-            opened = []
+            open_engines = []
             for _ in range(calls):
-                bucket = scratch / f"bucket-{made.folder.name}-{next(numbers)}"
+                bucket = scratch / f"bucket-{local_log.folder.name}-{next(numbers)}"
                 bucket.mkdir()
-                folder = stack.enter_context(made.copied(scratch / f"copy-{bucket.name}"))
-                opened.append(stack.enter_context(engine_on(folder, Store(bucket.as_uri(), {}))))
-            yield lambda: opened.pop().offload()
+                folder = stack.enter_context(local_log.copy(scratch / f"copy-{bucket.name}"))
+                open_engines.append(stack.enter_context(engine_on(folder, Store(bucket.as_uri(), {}))))
+            yield lambda: open_engines.pop().offload()
 
     def check() -> None:
         with engines(1) as call:
-            found: Any = call()
-        if sum(one.size_bytes for one in found) != made.size_bytes:
-            raise WrongOutcomeError(f"{_OURS}: {found} of {made.size_bytes} bytes")
+            results: Any = call()
+        if sum(result.size_bytes for result in results) != local_log.size_bytes:
+            raise WrongOutcomeError(f"{_OURS}: {results} of {local_log.size_bytes} bytes")
 
-    return [PreparedSide(_OURS, engines, check), _KafkaOffload(broker, case, made)]
+    return [PreparedSide(_OURS, engines, check), _KafkaOffload(broker, case, local_log)]
 
 
-def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
+def _reading(broker: _Tiered, local_log: LocalLog, scratch: Path, stack: ExitStack) -> list[Side]:
     """Return the sides that read a log of which only the active segment is on local disk.
 
     Each call of stratalog opens a new reader. Kafka's broker runs all the time.
     """
     store = Store((scratch / "bucket").as_uri(), {})
-    consumer = _consumer(broker, READ, made, scratch, stack)
-    offload(made, store)
+    consumer = _consumer(broker, READ, local_log, scratch, stack)
+    offload(local_log, store)
 
     def read() -> int:
         with open_reader(store.uri) as reader:
             return sum(columns.count for columns in reader.log(REMOTE, 0).columns())
 
     def check() -> None:
-        if (found := read()) != made.records:
-            raise WrongOutcomeError(f"{_OURS}: {found} records of {made.records}")
+        if (record_count := read()) != local_log.records:
+            raise WrongOutcomeError(f"{_OURS}: {record_count} records of {local_log.records}")
 
     return [LocalSide(_OURS, read, check), consumer]
 
 
-def _consuming(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
+def _consuming(broker: _Tiered, local_log: LocalLog, scratch: Path, stack: ExitStack) -> list[Side]:
     """Return the sides of three servers, which the same consumer reads from; the servers' processor time counts.
 
     Kafka's remote storage is in a folder. The gateway's tier is on S3 for one side, and in a folder for another.
     """
-    consumer = _consumer(broker, CONSUME, made, scratch, stack)
+    consumer = _consumer(broker, CONSUME, local_log, scratch, stack)
     server = stack.enter_context(loopback_s3())
     (scratch / "consumed").mkdir()
     stores = {
@@ -308,18 +314,20 @@ def _consuming(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) 
     }
     sides: list[Side] = []
     for number, (name, store) in enumerate(stores.items()):
-        folder = stack.enter_context(made.copied(scratch / f"served-{number}"))
-        offload(replace(made, folder=folder), store)
+        folder = stack.enter_context(local_log.copy(scratch / f"served-{number}"))
+        offload(replace(local_log, folder=folder), store)
         served = stack.enter_context(serving(folder, store))
-        sides.append(consumer.beside(name, f"127.0.0.1:{served.port}", REMOTE, served.cpu_s))
+        sides.append(consumer.for_server(name, f"127.0.0.1:{served.port}", REMOTE, served.cpu_s))
     return [*sides, consumer]
 
 
-def _consumer(broker: _Tiered, case: str, made: MadeLog, scratch: Path, stack: ExitStack) -> ConsumerSide:
+def _consumer(broker: _Tiered, case: str, local_log: LocalLog, scratch: Path, stack: ExitStack) -> ConsumerSide:
     """Return the broker's side for a topic whose closed segments are in the remote storage only."""
     topic = next(broker.topics[case])
-    broker.copied(topic, made)
+    broker.copy(topic, local_log)
     broker.evict(topic)
     worker = stack.enter_context(java_worker("TierConsumer", scratch, heap="1g", pom=_POM))
     address, with_consumer = broker.broker.address, case == READ
-    return ConsumerSide(KAFKA, address, topic, broker.cpu_s, made.records, worker, scratch, with_consumer=with_consumer)
+    return ConsumerSide(
+        KAFKA, address, topic, broker.cpu_s, local_log.records, worker, scratch, with_consumer=with_consumer
+    )

@@ -41,7 +41,7 @@ def engine_on(folder: Path, store: Store, settings: Mapping[str, object] | None 
 
 
 @dataclass(frozen=True, slots=True)
-class MadeLog:
+class LocalLog:
     """A log of the topic ``remote`` on local disk, which is not offloaded yet. Its active segment is empty.
 
     Attributes:
@@ -57,12 +57,12 @@ class MadeLog:
     @property
     def files(self) -> list[Path]:
         """Files of the closed segments: logs, indexes and snapshots."""
-        found = sorted((self.folder / f"{REMOTE}-0").glob("0*"))
-        last = max(file.stem for file in found if file.suffix == ".log")
-        return [file for file in found if file.stem != last and file.stat().st_size]
+        files = sorted((self.folder / f"{REMOTE}-0").glob("0*"))
+        last = max(file.stem for file in files if file.suffix == ".log")
+        return [file for file in files if file.stem != last and file.stat().st_size]
 
     @contextmanager
-    def copied(self, folder: Path) -> Iterator[Path]:
+    def copy(self, folder: Path) -> Iterator[Path]:
         """Yield a copy of the engine's directory, whose segment files are hard links; delete the copy afterwards."""
         shutil.copytree(self.folder, folder, copy_function=_link_or_copy)
         try:
@@ -71,29 +71,29 @@ class MadeLog:
             shutil.rmtree(folder)
 
 
-def make_log(folder: Path, store: Store, size_bytes: int, segment_bytes: int, *, beside: bool = False) -> MadeLog:
-    """Write a log. With ``beside``, also write the same records to the topic ``local``, which has no tier."""
+def make_log(folder: Path, store: Store, size_bytes: int, segment_bytes: int, *, with_local: bool = False) -> LocalLog:
+    """Write a log. With ``with_local``, also write the same records to the topic ``local``, which has no tier."""
     config = {"segment.bytes": segment_bytes}
     batch = [Record(key=b"k%09d" % row, value=os.urandom(50).hex().encode()) for row in range(_BATCH_RECORDS)]
     appends = -(-size_bytes // (_BATCH_RECORDS * _RECORD_BYTES))
     with engine_on(folder, store) as engine:
         engine.create_topic(REMOTE, config={**config, **_REMOTE_CONFIG})
         logs = [engine.log(REMOTE, 0)]
-        if beside:
+        if with_local:
             engine.create_topic(LOCAL, config={**config, "remote.storage.enable": False})
             logs.append(engine.log(LOCAL, 0))
         for _ in range(appends):
             for log in logs:
                 log.append(batch)
         logs[0].roll()
-        closed_bytes = sum(found.size_bytes for found in logs[0].segments())
+        closed_bytes = sum(segment.size_bytes for segment in logs[0].segments())
         logs[0].flush()
-    return MadeLog(folder, appends * len(batch), closed_bytes)
+    return LocalLog(folder, appends * len(batch), closed_bytes)
 
 
-def offload(made: MadeLog, store: Store) -> None:
+def offload(local_log: LocalLog, store: Store) -> None:
     """Move the closed segments to the tier, and delete them on local disk."""
-    with engine_on(made.folder, store) as engine:
+    with engine_on(local_log.folder, store) as engine:
         engine.offload()
         engine.apply_retention()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from harness import Options, Reporter, Verdict, ceiling
 from stratalog.config.engine_settings import Limits
-from tier_parts.logs import MadeLog, Store, make_log, offload
+from tier_parts.logs import LocalLog, Store, make_log, offload
 from tier_parts.server import LoopbackS3
 
 UPLOAD: Final = "tier/memory/upload"
@@ -27,28 +27,28 @@ _QUICK_BYTES: Final = 4 * _MIB
 def memory_verdicts(server: LoopbackS3, scratch: Path, options: Options, reporter: Reporter) -> Iterator[Verdict]:
     """Yield verdicts on the memory of the upload of a segment of 1 GiB, and of a read of this segment."""
     limits, store = Limits(), Store(server.uri("memory"), server.options)
-    held = {
+    limit_by_case = {
         UPLOAD: limits.upload_bytes,
         READER: limits.chunk_cache_bytes + limits.prefetch_bytes + limits.index_cache_bytes,
     }
     size_bytes = _QUICK_BYTES if options.quick else _UPLOADED_BYTES
-    made = make_log(scratch / "memory", store, size_bytes, size_bytes)
+    local_log = make_log(scratch / "memory", store, size_bytes, size_bytes)
     if not options.wants(UPLOAD):
-        offload(made, store)
-    for case in filter(options.wants, held):
-        how = case.rpartition("/")[2]
-        told = _child(how, made, store)
-        if told is None:
+        offload(local_log, store)
+    for case in filter(options.wants, limit_by_case):
+        operation = case.rpartition("/")[2]
+        peak_bytes = _child(operation, local_log, store)
+        if peak_bytes is None:
             reporter.missing([f"{case}: the system does not tell the peak of memory"])
             continue
-        mib = told / _MIB
-        title = f"{how} of {made.size_bytes >> 20} MiB, limits {held[case] >> 20} MiB"
+        mib = peak_bytes / _MIB
+        title = f"{operation} of {local_log.size_bytes >> 20} MiB, limits {limit_by_case[case] >> 20} MiB"
         reporter.memory(case, title, mib)
-        yield ceiling(_TITLE, case, title, mib, held[case] / _MIB + _SMALL_MIB)
+        yield ceiling(_TITLE, case, title, mib, limit_by_case[case] / _MIB + _SMALL_MIB)
 
 
-def _child(how: str, made: MadeLog, store: Store) -> int | None:
-    command = [sys.executable, str(_CHILD), how, str(made.folder), store.uri, json.dumps(store.options)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    told: int | None = json.loads(done.stdout)
-    return told
+def _child(operation: str, local_log: LocalLog, store: Store) -> int | None:
+    command = [sys.executable, str(_CHILD), operation, str(local_log.folder), store.uri, json.dumps(store.options)]
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    peak_bytes: int | None = json.loads(process.stdout)
+    return peak_bytes

@@ -33,15 +33,15 @@ def read(store: Store) -> int:
         return peak.bytes
 
 
-def main(how: str, folder: str, uri: str, options: str) -> None:
+def main(operation: str, folder: str, uri: str, options: str) -> None:
     """Run the measurement that the command line selects, and print its result as JSON."""
     store = Store(uri, json.loads(options))
-    told: int | None
+    peak_bytes: int | None
     try:
-        told = upload(folder, store) if how == "upload" else read(store)
+        peak_bytes = upload(folder, store) if operation == "upload" else read(store)
     except UnsupportedPlatformError:
-        told = None
-    print(json.dumps(told))
+        peak_bytes = None
+    print(json.dumps(peak_bytes))
 
 
 if __name__ == "__main__":

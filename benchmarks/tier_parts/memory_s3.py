@@ -64,8 +64,8 @@ class Objects:
     def names(self, prefix: str, after: str) -> list[tuple[str, int]]:
         """Return the names with ``prefix`` that sort after ``after``, ascending, with the sizes of their objects."""
         with self._lock:
-            found = sorted(name for name in self._objects if name.startswith(prefix) and name > after)
-            return [(name, sum(map(len, self._objects[name]))) for name in found]
+            matching = sorted(name for name in self._objects if name.startswith(prefix) and name > after)
+            return [(name, sum(map(len, self._objects[name]))) for name in matching]
 
     def delete(self, names: list[str]) -> None:
         """Delete objects. Names of missing objects are ignored."""
@@ -121,97 +121,97 @@ class _Handler(socketserver.BaseRequestHandler):
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         assert isinstance(self.server, Server)
         self._objects = self.server.objects
-        rest = b""
+        unparsed = b""
         while True:
-            while _HEAD_END not in rest:
-                more = self.request.recv(_ACCEPT_BYTES)
-                if not more:
+            while _HEAD_END not in unparsed:
+                data = self.request.recv(_ACCEPT_BYTES)
+                if not data:
                     return
-                rest += more
-            head, _, rest = rest.partition(_HEAD_END)
+                unparsed += data
+            head, _, unparsed = unparsed.partition(_HEAD_END)
             size_bytes = int(_header(head, b"content-length") or 0)
             if _header(head, b"expect"):
                 self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = self._objects.room(size_bytes)
-            taken = min(len(rest), size_bytes)
-            body[:taken], rest = rest[:taken], rest[taken:]
+            received_bytes = min(len(unparsed), size_bytes)
+            body[:received_bytes], unparsed = unparsed[:received_bytes], unparsed[received_bytes:]
             view = memoryview(body)
-            while taken < size_bytes:
-                count = self.request.recv_into(view[taken:])
+            while received_bytes < size_bytes:
+                count = self.request.recv_into(view[received_bytes:])
                 if not count:
                     return
-                taken += count
+                received_bytes += count
             view.release()
             self._answer(_Request(head, body))
 
-    def _answer(self, asked: _Request) -> None:
-        bucket, _, key = asked.path.lstrip("/").partition("/")
-        if asked.method == "PUT":
-            self._put(asked)
-        elif asked.method in {"GET", "HEAD"} and key:
-            self._get(asked)
-        elif asked.method == "GET":
-            self._list(asked, bucket)
-        elif asked.method == "POST" and not bucket:
+    def _answer(self, request: _Request) -> None:
+        bucket, _, key = request.path.lstrip("/").partition("/")
+        if request.method == "PUT":
+            self._put(request)
+        elif request.method in {"GET", "HEAD"} and key:
+            self._get(request)
+        elif request.method == "GET":
+            self._list(request, bucket)
+        elif request.method == "POST" and not bucket:
             self._objects.forget()
             self._reply(HTTPStatus.OK)
-        elif asked.method == "POST" and "delete" in asked.query:
-            self._objects.delete([f"/{bucket}/{found}" for found in _KEY.findall(asked.body.decode())])
+        elif request.method == "POST" and "delete" in request.query:
+            self._objects.delete([f"/{bucket}/{key_name}" for key_name in _KEY.findall(request.body.decode())])
             self._reply(HTTPStatus.OK, "<DeleteResult/>")
-        elif asked.method == "POST" and "uploads" in asked.query:
+        elif request.method == "POST" and "uploads" in request.query:
             upload = self._objects.begin_upload()
             self._reply(HTTPStatus.OK, _xml("InitiateMultipartUploadResult", UploadId=upload))
-        elif asked.method == "POST":
-            self._objects.put(asked.path, self._objects.end_upload(asked.query["uploadId"]), only_new=False)
+        elif request.method == "POST":
+            self._objects.put(request.path, self._objects.end_upload(request.query["uploadId"]), only_new=False)
             self._reply(HTTPStatus.OK, _xml("CompleteMultipartUploadResult", ETag=_ETAG))
         else:
-            if "uploadId" in asked.query:
-                self._objects.end_upload(asked.query["uploadId"])
-            self._objects.delete([asked.path])
+            if "uploadId" in request.query:
+                self._objects.end_upload(request.query["uploadId"])
+            self._objects.delete([request.path])
             self._reply(HTTPStatus.NO_CONTENT)
 
-    def _put(self, asked: _Request) -> None:
-        if "uploadId" in asked.query:
-            self._objects.put_part(asked.query["uploadId"], int(asked.query["partNumber"]), asked.body)
-        elif not self._objects.put(asked.path, [asked.body], only_new="if-none-match" in asked.headers):
+    def _put(self, request: _Request) -> None:
+        if "uploadId" in request.query:
+            self._objects.put_part(request.query["uploadId"], int(request.query["partNumber"]), request.body)
+        elif not self._objects.put(request.path, [request.body], only_new="if-none-match" in request.headers):
             self._reply(HTTPStatus.PRECONDITION_FAILED, _xml("Error", Code="PreconditionFailed"))
             return
         self._reply(HTTPStatus.OK)
 
-    def _get(self, asked: _Request) -> None:
-        parts = self._objects.get(asked.path)
+    def _get(self, request: _Request) -> None:
+        parts = self._objects.get(request.path)
         if parts is None:
-            self._reply(HTTPStatus.NOT_FOUND, _xml("Error", Code="NoSuchKey") if asked.method == "GET" else "")
+            self._reply(HTTPStatus.NOT_FOUND, _xml("Error", Code="NoSuchKey") if request.method == "GET" else "")
             return
         size_bytes = sum(map(len, parts))
         start, end, status, extra = 0, size_bytes, HTTPStatus.OK, ""
-        if found := _RANGE.fullmatch(asked.headers.get("range", "")):
-            start, end = int(found[1]), min(size_bytes, int(found[2]) + 1 if found[2] else size_bytes)
+        if byte_range := _RANGE.fullmatch(request.headers.get("range", "")):
+            start, end = int(byte_range[1]), min(size_bytes, int(byte_range[2]) + 1 if byte_range[2] else size_bytes)
             status, extra = HTTPStatus.PARTIAL_CONTENT, f"Content-Range: bytes {start}-{end - 1}/{size_bytes}\r\n"
             if start >= size_bytes:
                 self._reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, _xml("Error", Code="InvalidRange"))
                 return
         self._head(status, end - start, extra)
-        if asked.method == "GET":
+        if request.method == "GET":
             for part in parts:
                 if start < len(part) and end > 0:
                     self.request.sendall(memoryview(part)[max(0, start) : end])
                 start, end = start - len(part), end - len(part)
 
-    def _list(self, asked: _Request, bucket: str) -> None:
+    def _list(self, request: _Request, bucket: str) -> None:
         root = f"/{bucket}/"
-        after = asked.query.get("continuation-token") or asked.query.get("start-after", "")
-        most = int(asked.query.get("max-keys", 1000))
-        found = self._objects.names(root + asked.query.get("prefix", ""), root + after)
+        after = request.query.get("continuation-token") or request.query.get("start-after", "")
+        limit = int(request.query.get("max-keys", 1000))
+        objects = self._objects.names(root + request.query.get("prefix", ""), root + after)
         token = ""
-        if len(found) > most:
-            last = found[most - 1][0].removeprefix(root)
+        if len(objects) > limit:
+            last = objects[limit - 1][0].removeprefix(root)
             token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
         items = "".join(
             "<Contents>"
             f"<Key>{escape(name.removeprefix(root))}</Key><LastModified>{_WRITTEN}</LastModified>"
             f"<ETag>{_ETAG}</ETag><Size>{size_bytes}</Size></Contents>"
-            for name, size_bytes in found[:most]
+            for name, size_bytes in objects[:limit]
         )
         flag = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
         self._reply(HTTPStatus.OK, f"<ListBucketResult>{flag}{token}{items}</ListBucketResult>")
@@ -239,8 +239,8 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def _header(head: bytes, name: bytes) -> str:
-    found = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)", head, re.IGNORECASE)
-    return found[1].decode() if found else ""
+    match = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)", head, re.IGNORECASE)
+    return match[1].decode() if match else ""
 
 
 def _xml(element: str, **fields: str) -> str:

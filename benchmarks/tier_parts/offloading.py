@@ -13,7 +13,7 @@ import s3fs
 from harness import Bound, Case, CpuBound, PreparedSide, WrongOutcomeError
 from log_parts.pages import warm_memory
 from stratalog import Engine, open_reader
-from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, fetch_all
+from tier_parts.logs import REMOTE, LocalLog, Store, engine_on, fetch_all
 from tier_parts.server import LoopbackS3
 
 OFFLOAD: Final = "tier/offload/s3"
@@ -33,7 +33,7 @@ def offload_bounds() -> list[Bound | CpuBound]:
     ]
 
 
-def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
+def offload_case(local_log: LocalLog, scratch: Path, server: LoopbackS3) -> Case:
     """Return the case in which a call offloads all closed segments. The server deletes them before the next sample."""
     numbers = count()
 
@@ -41,14 +41,14 @@ def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
     def engines(calls: int) -> Iterator[Callable[[], object]]:
         with ExitStack() as stack:
             stack.callback(server.forget)
-            opened: list[Engine] = []
+            open_engines: list[Engine] = []
             for _ in range(calls):
                 number = next(numbers)
-                folder = stack.enter_context(made.copied(scratch / f"copy-{number}"))
+                folder = stack.enter_context(local_log.copy(scratch / f"copy-{number}"))
                 store = Store(server.uri(f"offload-{number}"), server.options)
-                opened.append(stack.enter_context(engine_on(folder, store)))
+                open_engines.append(stack.enter_context(engine_on(folder, store)))
             warm_memory(_MEMORY_BYTES)
-            yield lambda: opened.pop().offload()
+            yield lambda: open_engines.pop().offload()
 
     @contextmanager
     def uploads(_calls: int) -> Iterator[Callable[[], object]]:
@@ -56,29 +56,29 @@ def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
         filesystem.exists(server.uri("nothing"))  # opens the connection before the measurement
         warm_memory(_MEMORY_BYTES)
         try:
-            yield lambda: _put_all(filesystem, made, server.uri(f"alone-{next(numbers)}"))
+            yield lambda: _put_all(filesystem, local_log, server.uri(f"alone-{next(numbers)}"))
         finally:
             server.forget()
 
     def check_ours() -> None:
-        with made.copied(scratch / "checked") as folder:
+        with local_log.copy(scratch / "checked") as folder:
             store = Store(server.uri("checked"), server.options)
             with engine_on(folder, store) as engine:
                 engine.offload()
             with open_reader(store.uri, tier_options=dict(store.options)) as reader:
-                found = fetch_all(reader.log(REMOTE, 0))
+                read_bytes = fetch_all(reader.log(REMOTE, 0))
         server.forget()
-        if found != made.size_bytes:
-            raise WrongOutcomeError(f"{_OURS}: {found} bytes of {made.size_bytes} are in the tier")
+        if read_bytes != local_log.size_bytes:
+            raise WrongOutcomeError(f"{_OURS}: {read_bytes} bytes of {local_log.size_bytes} are in the tier")
 
     def check_alone() -> None:
         with uploads(1) as call:
             call()
 
     sides = [PreparedSide(_OURS, engines, check_ours), PreparedSide(_ALONE, uploads, check_alone)]
-    return Case(OFFLOAD, f"{_TITLE} to S3; {made.size_bytes >> 20} MiB", sides, 0, made.size_bytes)
+    return Case(OFFLOAD, f"{_TITLE} to S3; {local_log.size_bytes >> 20} MiB", sides, 0, local_log.size_bytes)
 
 
-def _put_all(filesystem: s3fs.S3FileSystem, made: MadeLog, uri: str) -> None:
-    for file in made.files:
+def _put_all(filesystem: s3fs.S3FileSystem, local_log: LocalLog, uri: str) -> None:
+    for file in local_log.files:
         filesystem.put_file(str(file), f"{uri}/{file.name}")

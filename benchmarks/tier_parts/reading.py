@@ -18,7 +18,7 @@ from log_parts.pages import warm_memory
 from stratalog import open_reader
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.log.read.log_reader import LogReader
-from tier_parts.logs import LOCAL, REMOTE, MadeLog, Store, engine_on, fetch_all
+from tier_parts.logs import LOCAL, REMOTE, LocalLog, Store, engine_on, fetch_all
 
 COLD_S3: Final = "tier/cold/s3"
 COLD_DISK: Final = "tier/cold/disk"
@@ -46,14 +46,14 @@ class Cold:
     """Reads of raw batches by new readers, compared with GETs of all objects, and with GETs that also compute a CRC.
 
     Args:
-        made: the log.
+        local_log: the log.
         store: location of the tier that has the log.
         from_disk: True if the objects are files that must not be in the page cache; they are dropped from it before
             each sample.
     """
 
-    def __init__(self, made: MadeLog, store: Store, *, from_disk: bool = False) -> None:
-        self._made, self._store, self._from_disk = made, store, from_disk
+    def __init__(self, local_log: LocalLog, store: Store, *, from_disk: bool = False) -> None:
+        self._local_log, self._store, self._from_disk = local_log, store, from_disk
 
     def case(self, name: str) -> Case:
         """Return the case with this name. Each side reads the whole log in a call."""
@@ -63,8 +63,8 @@ class Cold:
             PreparedSide(_CHECKED, self._checked_gets, lambda: self._check(self._checked_gets)),
         ]
         from_what = ", files not in the system's cache" if self._from_disk else ""
-        title = f"{_COLD_TITLE}{from_what}; {self._made.size_bytes >> 20} MiB"
-        return Case(name, title, sides, self._made.records, self._made.size_bytes)
+        title = f"{_COLD_TITLE}{from_what}; {self._local_log.size_bytes >> 20} MiB"
+        return Case(name, title, sides, self._local_log.records, self._local_log.size_bytes)
 
     @contextmanager
     def _readers(self, calls: int) -> Iterator[Callable[[], int]]:
@@ -93,12 +93,12 @@ class Cold:
     def _get_all(self, size_of: Callable[[bytes], int]) -> int:
         """GET every object in chunks, several at a time, drop each chunk, and return the sum of ``size_of``."""
         filesystem, root = fsspec.core.url_to_fs(self._store.uri, **self._store.options)
-        chunk = Limits().fetch_chunk_bytes
+        chunk_bytes = Limits().fetch_chunk_bytes
         jobs = [
-            (path, start, min(start + chunk, found["size"]))
-            for path, found in filesystem.find(root, detail=True).items()
+            (path, start, min(start + chunk_bytes, info["size"]))
+            for path, info in filesystem.find(root, detail=True).items()
             if path.endswith(".seg")
-            for start in range(0, found["size"], chunk)
+            for start in range(0, info["size"], chunk_bytes)
         ]
         with ThreadPoolExecutor(EngineConfig().reader_threads) as pool:
             return sum(pool.map(lambda job: size_of(filesystem.cat_file(job[0], start=job[1], end=job[2])), jobs))
@@ -106,15 +106,15 @@ class Cold:
     def _forget_files(self) -> None:
         if self._from_disk:
             for file in Path(unquote(urlsplit(self._store.uri).path)).rglob("*.seg"):
-                with file.open("rb") as opened:
-                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                with file.open("rb") as stream:
+                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _check(self, prepare: Callable[[int], object]) -> None:
         with prepare(1) as call:  # type: ignore[attr-defined]  # both are context managers
-            found = call()
-        made = self._made
-        if not made.size_bytes <= found <= made.size_bytes * _SURPLUS + _SURPLUS_BYTES:
-            raise WrongOutcomeError(f"{found} bytes of {made.size_bytes}")
+            read_bytes = call()
+        local_log = self._local_log
+        if not local_log.size_bytes <= read_bytes <= local_log.size_bytes * _SURPLUS + _SURPLUS_BYTES:
+            raise WrongOutcomeError(f"{read_bytes} bytes of {local_log.size_bytes}")
 
 
 def _size_and_crc(data: bytes) -> int:
@@ -122,9 +122,11 @@ def _size_and_crc(data: bytes) -> int:
     return len(data)
 
 
-def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
+def warm_case(local_log: LocalLog, store: Store, stack: ExitStack) -> Case:
     """Return the case that reads records as columns: from the disk cache of a tier, and from a log on local disk."""
-    engine = stack.enter_context(engine_on(made.folder, store, {"tier.cache.dir": str(made.folder / "cache")}))
+    engine = stack.enter_context(
+        engine_on(local_log.folder, store, {"tier.cache.dir": str(local_log.folder / "cache")})
+    )
     logs = {_OURS: engine.log(REMOTE, 0), _LOCAL: engine.log(LOCAL, 0)}
     fetch_all(logs[_OURS])
 
@@ -133,15 +135,17 @@ def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
             return sum(columns.count for columns in log.columns())
 
         def check() -> None:
-            if (found := count()) != made.records:
-                raise WrongOutcomeError(f"{name}: {found} records of {made.records}")
+            if (record_count := count()) != local_log.records:
+                raise WrongOutcomeError(f"{name}: {record_count} records of {local_log.records}")
 
         @contextmanager
-        def prepared(_calls: int) -> Iterator[Callable[[], int]]:
+        def prepare(_calls: int) -> Iterator[Callable[[], int]]:
             warm_memory(_MEMORY_BYTES)
             yield count
 
-        return PreparedSide(name, prepared, check)
+        return PreparedSide(name, prepare, check)
 
     sides = [side(name, log) for name, log in logs.items()]
-    return Case(WARM, f"{_WARM_TITLE}; {made.size_bytes >> 20} MiB", sides, made.records, made.size_bytes)
+    return Case(
+        WARM, f"{_WARM_TITLE}; {local_log.size_bytes >> 20} MiB", sides, local_log.records, local_log.size_bytes
+    )

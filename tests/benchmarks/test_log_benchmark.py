@@ -9,7 +9,7 @@ import pytest
 
 from harness import KAFKA, WrongOutcomeError
 from log_parts import appending, lookups, reading, recovering
-from log_parts.logs import MadeLog, make_log, opened, unclean_copy, wanted_offsets
+from log_parts.logs import ClosedLog, make_log, open_log, random_offsets, unclean_copy
 from quick_run import quick_run, verdicts
 
 CASES = {
@@ -26,7 +26,7 @@ def report() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> MadeLog:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ClosedLog:
     return make_log(tmp_path_factory.mktemp("made") / "log", 3, batch_records=10)
 
 
@@ -50,14 +50,14 @@ def test_every_bound_has_a_verdict(report: list[dict[str, Any]]) -> None:
     assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 
 
-def test_a_made_log_adds_up_to_what_its_records_do(made: MadeLog) -> None:
-    with opened(made) as log:
+def test_a_made_log_adds_up_to_what_its_records_do(made: ClosedLog) -> None:
+    with open_log(made) as log:
         records = list(log.records())
     lengths = sum(len(record.key or b"") + len(record.value or b"") for record in records)
     assert made.total == sum(record.offset + record.timestamp_ms for record in records) + lengths
 
 
-def test_an_unclean_copy_shares_its_segments_and_leaves_out_indexes(made: MadeLog, tmp_path: Path) -> None:
+def test_an_unclean_copy_shares_its_segments_and_leaves_out_indexes(made: ClosedLog, tmp_path: Path) -> None:
     unclean_copy(made, tmp_path / "copy", indexes=False)
     (segment,) = made.folder.glob("*.log")
     copied = {file.name for file in (tmp_path / "copy" / made.folder.name).iterdir()}
@@ -67,12 +67,12 @@ def test_an_unclean_copy_shares_its_segments_and_leaves_out_indexes(made: MadeLo
 
 
 def test_offsets_to_look_up_are_in_the_log() -> None:
-    offsets = wanted_offsets(30)
+    offsets = random_offsets(30)
     assert set(offsets) == set(range(30))
-    assert offsets == wanted_offsets(30)
+    assert offsets == random_offsets(30)
 
 
-def test_other_records_than_those_appended_are_refused(made: MadeLog) -> None:
+def test_other_records_than_those_appended_are_refused(made: ClosedLog) -> None:
     with pytest.raises(WrongOutcomeError, match="other bytes"):
         reading.check_bytes(made, b"0\n")
     with pytest.raises(WrongOutcomeError, match="other records"):

@@ -123,7 +123,7 @@ class Selection:
     """The installed plugins, divided by what the settings allow.
 
     Attributes:
-        to_import: plugins that the settings allow.
+        to_import: plugins that are allowed, and whose name no other allowed plugin has.
         blocked: plugins that are not imported.
         ambiguous: plugins that are not blocked, but whose name several distributions use; they are not imported.
         missing: names in ``plugins.allow`` that are not installed.
