@@ -76,13 +76,13 @@ def confirm(question: str) -> None:
     If standard input is at its end, as in a script, raise a UsageError that names ``--yes``.
     """
     try:
-        agreed = click.confirm(question, err=True)
+        is_confirmed = click.confirm(question, err=True)
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
             raise
         click.echo(err=True)  # ends the line of the question
         raise click.UsageError("no answer on standard input: add --yes to delete without confirmation") from None
-    if not agreed:
+    if not is_confirmed:
         raise click.ClickException("nothing was deleted")
 
 

@@ -250,10 +250,10 @@ def _table(
     """
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
-        justify: Literal["right", "left"] = "right" if numeric else "left"
+        is_numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
+        justify: Literal["right", "left"] = "right" if is_numeric else "left"
         cells = [printable(cell_text(row[index])) for row in rows]
-        is_cut = index == 0 or (index == len(columns) - 1 and not numeric)
+        is_cut = index == 0 or (index == len(columns) - 1 and not is_numeric)
         heading = column.replace("_", " ")
         table.add_column(
             heading if widths is None else "\n".join(textwrap.wrap(heading, widths[index])),

@@ -153,10 +153,10 @@ class Host:
         callers = {caller.name for caller in self._manager.get_hookcallers(plugin) or ()}
         for hook in sorted(callers | set(dir(plugin)).intersection(_spec_names())):
             function = inspect.getattr_static(plugin, hook, None)
-            implemented = hook in callers
-            if function is not None and not implemented:
+            is_implemented = hook in callers
+            if function is not None and not is_implemented:
                 raise PluginError(f"{hook} is not decorated with stratalog.spi.hookimpl")
-            if function is None and implemented:
+            if function is None and is_implemented:
                 raise PluginError(
                     f"{hook} is implemented with specname, which is not supported: name the function after the hook"
                 )

@@ -47,7 +47,7 @@ def load_plugins(
     infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
     infos += [_failure(candidate, ambiguity(candidate, installed.ambiguous)) for candidate in installed.ambiguous]
     infos += [_missing(name) for name in installed.missing]
-    registered = dict[str, Candidate | None]()
+    candidate_by_name = dict[str, Candidate | None]()
     for candidate in installed.to_import:
         try:
             plugin_origin = origin(candidate.name, candidate.distribution, candidate.version)
@@ -57,9 +57,9 @@ def load_plugins(
         except PluginError as error:
             infos.append(_failure(candidate, error))
         else:
-            registered[candidate.name] = candidate
-    registered |= dict.fromkeys(_register_passed(host, plugins, calls))
-    loaded_plugins = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
+            candidate_by_name[candidate.name] = candidate
+    candidate_by_name |= dict.fromkeys(_register_passed(host, plugins, calls))
+    loaded_plugins = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, candidate_by_name)
     for plugin in loaded_plugins:
         if plugin.info.status is PluginStatus.FAILED:  # log it: no lookup ever reports a plugin that only listens
             _LOGGER.warning("%s", plugin.info.absence)
@@ -97,7 +97,7 @@ def _free_name(host: Host, plugin: object) -> str:
     return name
 
 
-def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
+def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
     """Call the hooks with which plugins offer components, except commands; return each plugin with its providers.
 
     If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider.
@@ -105,19 +105,19 @@ def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[Load
 
     Args:
         host: the registered plugins.
-        registered: the plugins to call by name, each with its entry point; None for a plugin that the caller passed.
+        candidate_by_name: the plugins to call, each with its entry point; None for a plugin that the caller passed.
     """
-    providers_by_plugin: dict[str, Providers] = {name: {} for name in registered}
+    providers_by_plugin: dict[str, Providers] = {name: {} for name in candidate_by_name}
     errors = dict[str, PluginError]()
     for kind in KINDS:
         for answer in host.providers(kind):
             if answer.error is not None:
-                errors.setdefault(answer.plugin, explain_answer(answer, kind.hook, registered[answer.plugin]))
+                errors.setdefault(answer.plugin, explain_answer(answer, kind.hook, candidate_by_name[answer.plugin]))
             elif answer.offers:
                 providers_by_plugin[answer.plugin][kind.key] = answer.offers
     return [
         _make_result(host, name, candidate, providers_by_plugin[name], errors.get(name))
-        for name, candidate in registered.items()
+        for name, candidate in candidate_by_name.items()
     ]
 
 

@@ -151,12 +151,12 @@ class Catalogue(OfferTable[Provider[C]]):
         """
         lower_scheme = scheme.lower()
         claims = [offer for offer in self._offers if lower_scheme in offer.provider.schemes]
-        preferred = self._prefer.get(lower_scheme)
-        if claims and preferred is not None:
+        preferred_name = self._prefer.get(lower_scheme)
+        if claims and preferred_name is not None:
             serving = [f"{offer.provider.name} ({offer.origin})" for offer in claims]
-            claims = [offer for offer in claims if offer.provider.name == preferred]
+            claims = [offer for offer in claims if offer.provider.name == preferred_name]
             if not claims:
-                reason = f"plugins.prefer names {preferred!r} for {lower_scheme}://, which it does not serve"
+                reason = f"plugins.prefer names {preferred_name!r} for {lower_scheme}://, which it does not serve"
                 raise _unknown(reason, serving, self.absent)
         if not claims:
             raise _unknown(f"no {self.title} for {lower_scheme}:// is installed", self.schemes(), self.absent)

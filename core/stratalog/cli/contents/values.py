@@ -195,5 +195,5 @@ def _word(name: str, value: object) -> str:
     if isinstance(value, int):
         return moment(value) if name.endswith("timestamp_ms") else str(value)
     text = str(value)
-    bare = text.isprintable() and text and not _PLAIN_STOPS.intersection(text)
-    return text if bare else printable(json.dumps(text, ensure_ascii=False))
+    is_bare = text.isprintable() and text and not _PLAIN_STOPS.intersection(text)
+    return text if is_bare else printable(json.dumps(text, ensure_ascii=False))

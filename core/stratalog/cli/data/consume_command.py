@@ -156,16 +156,16 @@ class _Span:
         Raises:
             OffsetOutOfRangeError: no partition has the first offset.
         """
-        ended = 0
+        skipped_partitions = 0
         for number in numbers:
             log = reader.log(topic, number)
             end = self._end_of(log)
-            first = self._first_of(log, end)
-            self._next[number] = max(first, end)
-            if first > log.offsets().log_end and ended < len(numbers) - 1:
-                ended += 1  # no error, because another partition may have the offset
-            elif first < end or first > log.offsets().log_end:
-                yield from self._read(log, first, end)
+            first_offset = self._first_of(log, end)
+            self._next[number] = max(first_offset, end)
+            if first_offset > log.offsets().log_end and skipped_partitions < len(numbers) - 1:
+                skipped_partitions += 1  # no error, because another partition may have the offset
+            elif first_offset < end or first_offset > log.offsets().log_end:
+                yield from self._read(log, first_offset, end)
 
     def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
         """Yield the records that ``records`` has not read yet; wait for more, without an end."""

@@ -114,30 +114,32 @@ def _index(segment: ReadableSegment, offset: int, components: Components) -> Ste
         return Step(
             "index", f"{len(reader)} entries, none at or below the offset: the scan starts at position 0", facts
         )
-    believed = start == entry.position
-    facts.update({"entry_offset": entry.offset, "entry_position": entry.position, "believed": believed})
-    verdict = "" if believed else ", which is wrong: the scan starts at position 0"
+    is_confirmed = start == entry.position
+    facts.update({"entry_offset": entry.offset, "entry_position": entry.position, "believed": is_confirmed})
+    verdict = "" if is_confirmed else ", which is wrong: the scan starts at position 0"
     return Step("index", f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}", facts)
 
 
 def _batch(
     view: LogView, segment: ReadableSegment, offset: int, components: Components, partition: int
 ) -> Iterator[Step]:
-    passed = 0
+    passed_batches = 0
     for chunk in chunks_from(segment, offset, components):
         for table in chunk.tables:
             for row, last in enumerate(table.last_offset):
                 if last < offset:
-                    passed += 1
+                    passed_batches += 1
                     continue
                 batch = table[row]
                 position = chunk.position + batch.position
-                yield Step("scan", f"{passed} batches passed, up to position {position}", {"batches": passed})
+                yield Step(
+                    "scan", f"{passed_batches} batches passed, up to position {position}", {"batches": passed_batches}
+                )
                 yield _header(batch, position)
                 yield _record(view, segment, chunk, table.take(row, row + 1), offset, components, partition)
                 return
-    text = f"{passed} batches passed, none contains the offset: compaction removed it, or it was never written"
-    yield Step("scan", text, {"batches": passed}, found=False)
+    text = f"{passed_batches} batches passed, none contains the offset: compaction removed it, or it was never written"
+    yield Step("scan", text, {"batches": passed_batches}, found=False)
 
 
 def _header(batch: RecordBatch, position: int) -> Step:
@@ -195,19 +197,19 @@ def _visible(view: LogView, batch: RecordBatch, record: Record, components: Comp
     """Return the step that shows the record, and the isolation levels that see the record."""
     offset = record.offset
     hidden_ranges = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
-    aborted = any(
+    is_aborted = any(
         transaction.producer_id == batch.producer_id and transaction.first_offset <= offset <= transaction.last_offset
         for transaction in hidden_ranges
     )
-    uncommitted = offset < view.offsets.high_watermark
-    committed = offset < view.offsets.last_stable and not aborted
-    reason = "its transaction was aborted" if aborted else "it is above the last stable offset"
-    hidden_note = "" if committed else f"; hidden from read_committed: {reason}"
+    is_readable_uncommitted = offset < view.offsets.high_watermark
+    is_readable_committed = offset < view.offsets.last_stable and not is_aborted
+    reason = "its transaction was aborted" if is_aborted else "it is above the last stable offset"
+    hidden_note = "" if is_readable_committed else f"; hidden from read_committed: {reason}"
     line = " ".join(record_lines(record, decoder_of(view.name.topic, None)))
     facts: dict[str, object] = {
         "timestamp_ms": record.timestamp_ms,
-        "aborted": aborted,
-        "read_uncommitted": uncommitted,
-        "read_committed": committed,
+        "aborted": is_aborted,
+        "read_uncommitted": is_readable_uncommitted,
+        "read_committed": is_readable_committed,
     }
     return Step("record", f"{line}{hidden_note}", facts)

@@ -238,7 +238,7 @@ def produce(
     )
     totals, is_complete = dict[int, AppendTotals](), False
     try:
-        with place.engine() as engine, _progress(output, files) as appended:
+        with place.engine() as engine, _progress(output, files) as update_progress:
             numbers = [name.partition for name in engine.partitions() if name.topic == topic]
             if not numbers:
                 engine.log(topic)  # raises UnknownTopicError, which names the directory
@@ -246,7 +246,7 @@ def produce(
                 for number, group in _group_by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
                         totals.setdefault(number, AppendTotals()).add(result)
-                appended()
+                update_progress()
             engine.log(topic, numbers[0] if partition is None else partition)  # even if there are no lines
         is_complete = True
     finally:

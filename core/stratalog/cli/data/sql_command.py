@@ -146,11 +146,11 @@ def _add_values(connection: Any, option: str, topics: Mapping[str, object]) -> N
     if structure is None or structure == "{}":
         return
     columns = [f"fields.{_name(field)} as {_name(_column_name(field))}" for field in json.loads(structure)]
-    transformed = f"json_transform({parsed}, {_text(structure)}) as fields"
+    fields_expression = f"json_transform({parsed}, {_text(structure)}) as fields"
     selected_columns = ", ".join(["* exclude (fields)", *columns])
     connection.execute(
         f"create or replace view {_name(topic)} as select {selected_columns} "  # noqa: S608 - quoted
-        f"from (select *, {transformed} from {_name(_RAW + topic)})"
+        f"from (select *, {fields_expression} from {_name(_RAW + topic)})"
     )
 
 

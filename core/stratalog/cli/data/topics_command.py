@@ -37,13 +37,13 @@ def list_topics(place: LogPlace, output: Output) -> int:
             for partition in info.partitions:
                 try:
                     log = reader.log(name, partition)
-                    offsets, parts = log.offsets(), log.segments()
+                    offsets, segment_summaries = log.offsets(), log.segments()
                 except StorageError as failure:
                     has_failed, error = True, str(failure)
                     continue
                 records += offsets.high_watermark - offsets.log_start
-                segments += len(parts)
-                size_bytes += sum(part.size_bytes for part in parts)
+                segments += len(segment_summaries)
+                size_bytes += sum(summary.size_bytes for summary in segment_summaries)
             rows.append((name, str(info.topic_id or ""), len(info.partitions), records, segments, size_bytes, error))
     output.table("topics", ("topic", "topic_id", "partitions", "offsets", "segments", "bytes", "error"), rows)
     return 1 if has_failed else 0
@@ -148,11 +148,11 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
                 sheet.fail(partition, error)
         sheet.print(output, topic)
         try:
-            changed = info.config.to_mapping(only_changed=True)
+            changed_settings = info.config.to_mapping(only_changed=True)
         except StorageError:  # the partition that has the settings shows the error
-            changed, sheet.failed = {}, True
-        if not output.as_json and changed:
-            output.table("settings", ("setting", "value"), changed.items())
+            changed_settings, sheet.failed = {}, True
+        if not output.as_json and changed_settings:
+            output.table("settings", ("setting", "value"), changed_settings.items())
     return 1 if sheet.failed else 0
 
 
@@ -174,18 +174,25 @@ class PartitionSheet:
         offsets, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:
-            parts = log.segments()
+            segment_summaries = log.segments()
         except TierUnavailableError as away:
-            parts, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
-        segments = [(partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in parts]
+            segment_summaries, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
+        segments = [
+            (partition, summary.base_offset, summary.end_offset, summary.size_bytes, _where(summary))
+            for summary in segment_summaries
+        ]
         bounds = (offsets.log_start, offsets.local_log_start, offsets.recovery_point)
         self.bounds.append((partition, *bounds, offsets.last_stable, offsets.high_watermark, offsets.log_end, error))
         self.segments += segments
         self.epochs += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
         for producer in log.producers:
             transaction_start = producer.transaction_first_offset
-            last = (producer.last_sequence, producer.last_offset, transaction_start if transaction_start >= 0 else None)
-            self.producers.append((partition, producer.producer_id, producer.producer_epoch, *last))
+            producer_state = (
+                producer.last_sequence,
+                producer.last_offset,
+                transaction_start if transaction_start >= 0 else None,
+            )
+            self.producers.append((partition, producer.producer_id, producer.producer_epoch, *producer_state))
 
     def fail(self, partition: int, error: StorageError) -> None:
         """Add a partition that cannot be read, with its error, and set ``failed``."""
@@ -206,7 +213,9 @@ class PartitionSheet:
             output.table(f"{topic}: producers", columns_of, self.producers)
 
 
-def _where(part: SegmentSummary) -> str:
-    if part.is_active:
+def _where(summary: SegmentSummary) -> str:
+    if summary.is_active:
         return "active"
-    return " + ".join(word for word, is_stored in (("local", part.is_local), ("remote", part.is_remote)) if is_stored)
+    return " + ".join(
+        word for word, is_stored in (("local", summary.is_local), ("remote", summary.is_remote)) if is_stored
+    )

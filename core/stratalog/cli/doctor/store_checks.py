@@ -71,10 +71,10 @@ class StoreChecks:
 
     def _create(self) -> Diagnosis:
         self._written.add(self._small)
-        created = self._store.create(self._small, b"stratalog doctor")
-        if created is Created.CREATED:
+        result = self._store.create(self._small, b"stratalog doctor")
+        if result is Created.CREATED:
             return Diagnosis(Outcome.OK, "a small object was written")
-        return Diagnosis(Outcome.WRONG, f"a new key: the answer is {created.value}", "try again")
+        return Diagnosis(Outcome.WRONG, f"a new key: the answer is {result.value}", "try again")
 
     def _conditional(self) -> Diagnosis:
         result = probe(self._store, self._env)

@@ -107,7 +107,7 @@ def dump(
     value_decoder = None if decoder is None else Decoder(decoder)
     shows_values = values or value_decoder is not None
     given_kind = None if kind is None else Kind(kind)
-    failed: list[StorageError] = []
+    errors: list[StorageError] = []
     with open_host(Settings()) as host:
         context = Context(host, output, deep or shows_values, shows_values, value_decoder, limit)
         for number, path in enumerate(_paths(output, files, everything=given_kind is not None)):
@@ -118,9 +118,9 @@ def dump(
             except CorruptionError as error:
                 context.corrupt(str(path), error)
             except StorageError as error:
-                failed.append(error)
-    if failed:
-        first_error, *further_errors = failed
+                errors.append(error)
+    if errors:
+        first_error, *further_errors = errors
         for further in further_errors:
             first_error.add_note(str(further))
         raise first_error

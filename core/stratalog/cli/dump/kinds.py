@@ -162,14 +162,14 @@ def sort_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """
     sortable: list[tuple[tuple[int, int, int, str], str]] = []
     unknown = []
-    places = {kind: place for place, kind in enumerate(Kind)}
+    ranks = {kind: rank for rank, kind in enumerate(Kind)}
     for name in sorted(names):
         identified = identify(name)
         if identified is None:
             unknown.append(name)
         elif identified.base_offset is None:
-            sortable.append(((0, 0, places[identified.kind], name), name))
+            sortable.append(((0, 0, ranks[identified.kind], name), name))
         else:
-            place = -1 if identified.kind is Kind.SNAPSHOT else places[identified.kind]
-            sortable.append(((1, identified.base_offset, place, name), name))
+            rank = -1 if identified.kind is Kind.SNAPSHOT else ranks[identified.kind]
+            sortable.append(((1, identified.base_offset, rank, name), name))
     return [name for _, name in sorted(sortable)], [name for name in unknown if name not in _SILENT]

@@ -84,20 +84,20 @@ class _LogDump:
             head["uncompressed_bytes"] = first.size_bytes
         self._deep(batch, head, chain(() if first is None else (first,), batch_arenas))
 
-    def _deep(self, batch: RecordBatch, head: dict[str, object], decoded: Iterable[Arena]) -> None:
+    def _deep(self, batch: RecordBatch, head: dict[str, object], batch_arenas: Iterable[Arena]) -> None:
         """Show a batch and its records, until the bytes of a record cannot be decoded; report bad records."""
         view = RecordView(batch, self._decoder)
         error: CorruptionError | None = None
         try:
             if self._context.as_json:
                 with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as record_list:
-                    for arena in decoded:
+                    for arena in batch_arenas:
                         for record in view.items(arena):
                             record_list.add(record)
             else:
                 self._show(batch, head)
                 self._table.flush()
-                for arena in decoded:
+                for arena in batch_arenas:
                     for line in view.lines(arena):
                         self._context.output.line(line)
         except CorruptionError as caught:

@@ -81,16 +81,18 @@ def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
 
     A scan with CRC checks stops at a bad message, and is then restarted at the next message.
     """
-    unchecked = scan(components.formats, arena, 0, len(arena), check_crc=False)
-    entries = [entry for table in unchecked.tables for entry in table]
+    unchecked_scan = scan(components.formats, arena, 0, len(arena), check_crc=False)
+    entries = [entry for table in unchecked_scan.tables for entry in table]
     good_positions: set[int] = set()
     position = 0
     while position < len(arena):
-        checked = scan(components.formats, arena, position, len(arena), check_crc=True)
-        good_positions.update(start for table in checked.tables for start in table.position)
-        if checked.stop is not ScanStop.CORRUPT:
+        checked_scan = scan(components.formats, arena, position, len(arena), check_crc=True)
+        good_positions.update(start for table in checked_scan.tables for start in table.position)
+        if checked_scan.stop is not ScanStop.CORRUPT:
             break
-        position = next((entry.position for entry in entries if entry.position > checked.stop_position), len(arena))
+        position = next(
+            (entry.position for entry in entries if entry.position > checked_scan.stop_position), len(arena)
+        )
     return tuple(
         Message(entry.position, entry.size_bytes, entry.magic, entry.crc, entry.position in good_positions)
         for entry in entries

@@ -29,8 +29,10 @@ def dump_extras(context: Context, source: Source) -> None:
     segment = extras.identity
     identity_text = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
     context.title(source.label, f"extra indexes {identity_text}")
-    checked = ((section, extras.index(label, source.read) is not None) for label, section in extras.sections.items())
-    _dump_sections(context, source, "extra_index", "index", checked)
+    checked_sections = (
+        (section, extras.index(label, source.read) is not None) for label, section in extras.sections.items()
+    )
+    _dump_sections(context, source, "extra_index", "index", checked_sections)
 
 
 def dump_digest(context: Context, source: Source) -> None:
@@ -46,8 +48,8 @@ def dump_digest(context: Context, source: Source) -> None:
     due = "" if digest.due_ms == NEVER_MS else f", due {moment(digest.due_ms)}"
     identity_text = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
     context.title(source.label, f"digest of the segment {identity_text}")
-    checked = ((section, _is_valid(source, section)) for section in digest.sections)
-    _dump_sections(context, source, "digest_section", "section", checked)
+    checked_sections = ((section, _is_valid(source, section)) for section in digest.sections)
+    _dump_sections(context, source, "digest_section", "section", checked_sections)
 
 
 def _is_valid(source: Source, section: FileSection) -> bool:
@@ -65,11 +67,11 @@ def _dump_sections(
     sections: Iterable[tuple[FileSection, bool]],
 ) -> None:
     """Show sections, each with True if its CRC is correct; then raise the error of the first damaged one."""
-    damaged = None
+    first_error = None
     with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
         for section, is_valid in sections:
             sheet.row((section.name, section.position, section.size_bytes, is_valid))
-            if not is_valid and damaged is None:
-                damaged = CorruptIndexError(f"the CRC of {section.name} is wrong", source.label, section.position)
-    if damaged is not None:
-        raise damaged
+            if not is_valid and first_error is None:
+                first_error = CorruptIndexError(f"the CRC of {section.name} is wrong", source.label, section.position)
+    if first_error is not None:
+        raise first_error

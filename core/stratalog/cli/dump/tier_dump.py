@@ -107,13 +107,13 @@ class _ObjectDump:
     def run(self) -> None:
         valid_by_kind = {}
         with self._context.sheet(self._source, "slice", _SLICE_COLUMNS) as sheet:
-            for kind, place in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
+            for kind, object_slice in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
                 if self._elsewhere:
-                    sheet.row((str(kind), place.position, place.size_bytes, None))
+                    sheet.row((str(kind), object_slice.position, object_slice.size_bytes, None))
                     continue
                 damage = self._check(kind)
                 valid_by_kind[kind] = damage is None
-                sheet.row((str(kind), place.position, place.size_bytes, damage is None))
+                sheet.row((str(kind), object_slice.position, object_slice.size_bytes, damage is None))
                 if damage is not None:
                     self._context.corrupt(self._source.label, damage)
         if self._context.deep:
@@ -279,9 +279,9 @@ def dump_cached(context: Context, source: Source) -> None:
         CorruptObjectError: the file is not a file of the disk cache, or is damaged.
     """
     context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
-    cached = unpack_item(source.read, source.size_bytes)
-    if cached is None:
+    cache_item = unpack_item(source.read, source.size_bytes)
+    if cache_item is None:
         raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", source.label, 0)
-    uri, _, key = cached.group.partition("\n")
+    uri, _, key = cache_item.group.partition("\n")
     with context.sheet(source, "cached_item", _CACHED_COLUMNS) as sheet:
-        sheet.row((uri, key, cached.item, cached.position, cached.size_bytes))
+        sheet.row((uri, key, cache_item.item, cache_item.position, cache_item.size_bytes))

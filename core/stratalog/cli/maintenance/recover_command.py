@@ -117,15 +117,15 @@ def _recover(directories: Sequence[Path], progress: Progress) -> list[RecoveredL
 
 def _plan_all(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     """Return the results that a recovery would have. Raise LogDirLockedError if a directory is in use."""
-    summed, outcomes = ProgressSum(progress), list[RecoveredLog]()
+    total_progress, outcomes = ProgressSum(progress), list[RecoveredLog]()
     for directory in directories:
         with _open_read_only(directory) as (host, store):
             if store.is_acquired_elsewhere():
-                locked = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
-                raise locked.advised("stop the engine or broker that uses the directory")
+                lock_error = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+                raise lock_error.advised("stop the engine or broker that uses the directory")
             state = read_directory(store, live=False)
             outcomes += (
-                _plan(name, store.open_log(folder), host.components(TopicConfig()), state, summed.part())
+                _plan(name, store.open_log(folder), host.components(TopicConfig()), state, total_progress.part())
                 for name, folder in partition_folders(store).items()
                 if name.topic != CLUSTER_METADATA_TOPIC
             )

@@ -23,7 +23,7 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     The exit code is 1 if a partition could not be opened; retention was applied to the others.
     """
     with output.bytes_progress("applying retention") as progress, place.engine() as engine:
-        unopened = _open_logs(engine)
+        open_errors = _open_logs(engine)
         results = engine.apply_retention(dry_run=dry_run, progress=progress)
     rows: list[tuple[object, ...]] = [
         (
@@ -39,7 +39,7 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
         )
         for result in results
     ]
-    rows.extend((*name, 0, 0, 0, 0, None, False, "", str(error)) for name, error in unopened.items())
+    rows.extend((*name, 0, 0, 0, 0, None, False, "", str(error)) for name, error in open_errors.items())
     columns = (
         "topic",
         "partition",
@@ -53,7 +53,7 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
         "error",
     )
     output.table("would be deleted" if dry_run else "deleted", columns, rows)
-    return 1 if unopened else 0
+    return 1 if open_errors else 0
 
 
 def _open_logs(engine: Engine) -> dict[TopicPartition, StorageError]:

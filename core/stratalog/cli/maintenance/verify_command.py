@@ -111,8 +111,10 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
             if repair:
                 store.acquire()
             elif store.is_acquired_elsewhere():
-                locked = LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
-                raise locked.advised("stop the engine or broker, because changes during the check look like damage")
+                lock_error = LogDirLockedError(
+                    "another engine or a running broker is writing to the directory", str(root)
+                )
+                raise lock_error.advised("stop the engine or broker, because changes during the check look like damage")
             return _Verification(output, host, store, single, root, repair=repair, deep=deep).run()
 
 
@@ -155,25 +157,25 @@ class _Verification:
 
     def run(self) -> int:
         """Check all logs, and return the exit code. Raise the first error of a log afterwards."""
-        unread, total = list[LogDirError](), 0
+        read_errors, total_bytes = list[LogDirError](), 0
         for folder in self._folders.values():
             with contextlib.suppress(LogDirError):  # the check of the log reports the error
-                total += log_bytes(self._store.open_log(folder))
+                total_bytes += log_bytes(self._store.open_log(folder))
         with self._output.bytes_progress("verifying") as progress:
-            on_bytes = counted(progress, total)
+            on_bytes = counted(progress, total_bytes)
             for name, folder in self._folders.items():
                 try:
                     self._log(name, folder, on_bytes)
                 except LogDirError as error:
-                    unread.append(error)
+                    read_errors.append(error)
         self._output.line(
-            f"{len(self._folders) - len(unread)} logs, {size_text(self._sizes)}"
+            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._sizes)}"
             + (f", {self._records:,} records" if self._deep else "")
             + f": {self._wrong or 'nothing'} wrong"
             + (f", {self._repaired} repaired" if self._repaired else "")
         )
-        if unread:
-            raise unread[0]
+        if read_errors:
+            raise read_errors[0]
         return 1 if self._wrong else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
@@ -196,14 +198,14 @@ class _Verification:
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
-                self._report(repair.finding, repaired=True)
+                self._report(repair.finding, is_repaired=True)
                 self._repaired += 1
             # A lost end of the log is reported once more: the repair does not bring its records back.
             report = check_log(
                 files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
             )
         for finding in report.findings:
-            self._report(finding, repaired=False)
+            self._report(finding, is_repaired=False)
         self._wrong += len(report.findings)
         self._sizes += report.size_bytes
         self._records += report.records or 0
@@ -224,12 +226,12 @@ class _Verification:
                 }
             )
 
-    def _report(self, finding: Finding, *, repaired: bool) -> None:
+    def _report(self, finding: Finding, *, is_repaired: bool) -> None:
         if self._output.as_json:
             item = {"problem": finding.kind.value, "file": finding.place, "position": finding.position}
-            self._output.item({**item, "text": finding.text, "repaired": repaired})
+            self._output.item({**item, "text": finding.text, "repaired": is_repaired})
         else:
-            label = f"repaired {finding.kind}" if repaired else finding.kind.value
+            label = f"repaired {finding.kind}" if is_repaired else finding.kind.value
             self._output.line(printable(f"{label}: {finding.text} file={finding.place} position={finding.position}"))
 
     # --- checkpoints of the directory --------------------------------------------------------------------------------
@@ -241,6 +243,6 @@ class _Verification:
             finding = Finding(FindingKind.BOUNDS, error.file, error.position, error.reason)
         except NotAFileError as error:
             finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
-        self._report(finding, repaired=False)
+        self._report(finding, is_repaired=False)
         self._wrong += 1
         return {}

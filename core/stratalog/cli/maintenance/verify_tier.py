@@ -57,7 +57,7 @@ class Budget:
 class _State:
     """Position of the next run: at ``offset`` of ``log``, or at the start. ``wrong`` counts the problems so far."""
 
-    place: Path | None
+    path: Path | None
     uri: str
     deep: bool
     log: str = ""
@@ -66,35 +66,35 @@ class _State:
 
     def load(self) -> None:
         """Read the position if the file exists; raise ConfigError if the file is of another verification."""
-        if self.place is None or not self.place.exists():
+        if self.path is None or not self.path.exists():
             return
         try:
-            body = json.loads(self.place.read_text(encoding="utf-8"))
+            body = json.loads(self.path.read_text(encoding="utf-8"))
             identity = (body["version"], body["uri"], body["deep"])
             self.log, self.offset, self.wrong = str(body["log"]), int(body["offset"]), int(body["wrong"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"--state {self.place} is not a state file of verify: delete it to start from the beginning"
+                f"--state {self.path} is not a state file of verify: delete it to start from the beginning"
             ) from error
         if identity != (_STATE_VERSION, self.uri, self.deep):
             raise ConfigError(
-                f"--state {self.place} is the state of another verify ({identity[1]}): delete it to start from the "
+                f"--state {self.path} is the state of another verify ({identity[1]}): delete it to start from the "
                 "beginning"
             )
 
     def store(self) -> None:
         """Write the position to the file, which is replaced atomically. Do nothing without a file."""
-        if self.place is not None:
+        if self.path is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}
-            temporary = self.place.with_name(self.place.name + ".tmp")
+            temporary = self.path.with_name(self.path.name + ".tmp")
             temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
-            temporary.replace(self.place)
+            temporary.replace(self.path)
 
     def forget(self) -> None:
         """Remove the file after a run reached the end; the next run then begins at the start."""
-        if self.place is not None:
-            self.place.unlink(missing_ok=True)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +165,22 @@ class _Run:
         labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
         logs = [(label, name) for label, name in labelled if label >= self._state.log]
         log_count = segment_count = 0
-        stopped = False
+        is_stopped = False
         with self._output.bytes_progress("verifying") as progress:
-            summed = ProgressSum(progress)
+            total_progress = ProgressSum(progress)
             for label, name in logs:
-                stopped = bool(log_count) and self._is_spent()
-                if stopped:
+                is_stopped = bool(log_count) and self._is_spent()
+                if is_stopped:
                     break
                 start = self._state.offset if label == self._state.log else 0
-                checked, stopped = self._log(label, name, start, summed.part())
-                segment_count += checked
-                if stopped:
+                checked_segments, is_stopped = self._log(label, name, start, total_progress.part())
+                segment_count += checked_segments
+                if is_stopped:
                     break
                 log_count += 1
                 self._state.log, self._state.offset = label + "\0", 0  # after this log
-        self._summary(log_count, segment_count, stopped=stopped)
-        if stopped:
+        self._summary(log_count, segment_count, is_stopped=is_stopped)
+        if is_stopped:
             self._state.store()
         else:
             self._state.forget()
@@ -203,20 +203,20 @@ class _Run:
         on_bytes = counted(progress, check.size_bytes)
         if not start:
             self._handle(repair, root_findings)
-        checked = 0
+        checked_segments = 0
         for item in check.segments(start):
             if isinstance(item, Finding):
                 self._handle(repair, [item])
                 continue
-            if checked and self._is_spent():
+            if checked_segments and self._is_spent():
                 self._state.log, self._state.offset = label, item.info.base_offset
-                return checked, True
+                return checked_segments, True
             self._handle(repair, check.check(item, on_bytes))
-            checked += 1
+            checked_segments += 1
         self._report_orphans(log, list(check.orphans()))
         if self._output.as_json:
-            self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked})
-        return checked, False
+            self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked_segments})
+        return checked_segments, False
 
     def _copies(self, log: TierLog) -> list[FolderCopies]:
         folders = ((store, partition_folders(store).get(log.name)) for store in self._stores)
@@ -269,10 +269,10 @@ class _Run:
             budget.size_bytes is not None and traffic.reads.moved_bytes >= budget.size_bytes
         )
 
-    def _summary(self, logs: int, segments: int, *, stopped: bool) -> None:
+    def _summary(self, logs: int, segments: int, *, is_stopped: bool) -> None:
         traffic = self._tier.metrics().store - self._start_metrics
         counts: Mapping[str, object] = {
-            "complete": not stopped,
+            "complete": not is_stopped,
             "logs": logs,
             "segments": segments,
             "requests": traffic.requests,
@@ -291,5 +291,5 @@ class _Run:
             + (f", {self._repaired} repaired" if self._repaired else "")
             + (f", {self._orphans} orphans, {self._collected} of them collected" if self._orphans else "")
         )
-        if stopped:
+        if is_stopped:
             self._output.line("the budget is spent: run the command again to continue")

@@ -152,13 +152,13 @@ class _Run:
             for number in range(_TRIES):
                 if number:
                     self._clock.sleep_ms(_AGAIN_MS)
-                changed = False
+                has_changed = False
                 for result in self._archiver.run():
                     if isinstance(result.error, StoreError):
                         raise result.error  # the other logs would fail too
-                    changed |= isinstance(result.error, SegmentGoneError)
+                    has_changed |= isinstance(result.error, SegmentGoneError)
                     self._add(result)
-                if not changed:
+                if not has_changed:
                     break
             self._collect()
         return 1 if self._errors else 0
@@ -233,9 +233,9 @@ class _Run:
         finally:
             rows = [_row(result) for _, result in sorted(self._total.items())]
             self._output.table("archived", _COLUMNS, rows)
-            skipped = sum(result.skipped_offsets for result in self._total.values())
-            if skipped:
-                self._output.note(f"the broker had deleted {skipped} offsets: the archive has a gap there")
+            skipped_offsets = sum(result.skipped_offsets for result in self._total.values())
+            if skipped_offsets:
+                self._output.note(f"the broker had deleted {skipped_offsets} offsets: the archive has a gap there")
 
 
 def _row(result: ArchivedLog) -> tuple[object, ...]:

@@ -25,26 +25,26 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     stopped because the store failed.
     """
     rows: list[tuple[object, ...]] = []
-    failed = False
+    has_failed = False
     with place.engine() as engine:
         check_tier(engine)
         with output.bytes_progress("offloading") as progress:
-            parts = _parts(engine, ProgressSum(progress), roll=roll)
-            for name, part in parts.items():
+            part_by_log = _parts(engine, ProgressSum(progress), roll=roll)
+            for name, part_progress in part_by_log.items():
                 try:
-                    if isinstance(part, StorageError):
-                        raise part
-                    rows.extend(_offload(engine, name, part))
+                    if isinstance(part_progress, StorageError):
+                        raise part_progress
+                    rows.extend(_offload(engine, name, part_progress))
                 except StoreError:
                     raise  # the other partitions would fail too
                 except StorageError as error:
-                    failed = True
+                    has_failed = True
                     rows.append((*name, 0, 0, None, str(error)))
     output.table("offloaded", ("topic", "partition", "segments", "bytes", "tier_end_offset", "error"), rows)
-    return 1 if failed else 0
+    return 1 if has_failed else 0
 
 
-def _parts(engine: Engine, summed: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
+def _parts(engine: Engine, total_progress: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
     """Return the progress of each log, whose total is the bytes to offload; for a log that fails, return the error.
 
     With ``roll``, close the active segment of each log first.
@@ -54,7 +54,7 @@ def _parts(engine: Engine, summed: ProgressSum, *, roll: bool) -> dict[TopicPart
         try:
             if roll:
                 engine.log(*name).roll()
-            part_by_log[name] = summed.part(sum(lag.size_bytes for lag in engine.tier_lag([name])))
+            part_by_log[name] = total_progress.part(sum(lag.size_bytes for lag in engine.tier_lag([name])))
         except StorageError as error:
             part_by_log[name] = error
     return part_by_log

@@ -47,7 +47,7 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
                 reports.append(tier.rebuild(name, dry_run=dry_run))
                 steps.advance()
     output.table_of("would be rebuilt" if dry_run else "rebuilt", _COLUMNS, reports)
-    ignored = [(*report.log, key, why) for report in reports for key, why in report.ignored]
+    ignored = [(*report.log, key, reason) for report in reports for key, reason in report.ignored]
     if ignored:
         output.table("ignored", ("topic", "partition", "key", "reason"), ignored)
     return 1 if ignored else 0

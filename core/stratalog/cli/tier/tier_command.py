@@ -121,9 +121,9 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
     with place.open_tier(read_only=False) as writable_tier:
         names = select_topics(writable_tier.logs(), topics, place.uri)
         with output.progress("collecting", len(names)) as steps:
-            led = ((writable_tier.log(*name), None) for name in names)
+            logs = ((writable_tier.log(*name), None) for name in names)
             collection = TierCollection(place.settings().engine.tier_history_ms)
-            report = collection.collect_all(led, lambda _: steps.advance())
+            report = collection.collect_all(logs, lambda _: steps.advance())
     _print_collected(output, report)
 
 

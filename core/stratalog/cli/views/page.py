@@ -77,12 +77,12 @@ def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
 
     ``bounds`` is the result of ``time_bounds``.
     """
-    timed = (
+    ranges = (
         (span, span.first_ms if span.first_ms >= 0 else span.last_ms, span.last_ms)
         for span in log.spans
         if span.last_ms >= 0
     )
-    return _strip(log, bounds, "time", timed)
+    return _strip(log, bounds, "time", ranges)
 
 
 def _strip(log: LogOverview, bounds: Sequence[int], axis: str, ranges: Iterable[tuple[Span, int, int]]) -> str:
@@ -95,9 +95,9 @@ def _strip(log: LogOverview, bounds: Sequence[int], axis: str, ranges: Iterable[
 
 def span_text(span: Span) -> str:
     """Return the offsets, size, place, time and fate of a span as one line of text."""
-    many = f"{span.segments} segments" if span.segments > 1 else "segment"
+    count_text = f"{span.segments} segments" if span.segments > 1 else "segment"
     return (
-        f"{many} [{span.start}, {span.end}), {size_text(span.size_bytes)}, {PLACES[span.place]}, newest record "
+        f"{count_text} [{span.start}, {span.end}), {size_text(span.size_bytes)}, {PLACES[span.place]}, newest record "
         f"{time_text(span.last_ms)}; {FATES[span.fate]}"
     )
 

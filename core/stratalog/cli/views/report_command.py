@@ -53,7 +53,7 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
 def report_page(overview: Overview, prices: Prices) -> str:
     """Return the report of ``stratalog report`` as one HTML document."""
     topics = overview.topics()
-    priced = [log for log in overview.logs if log.tier is not None and log.tier.bill is not None]
+    priced_logs = [log for log in overview.logs if log.tier is not None and log.tier.bill is not None]
     return render(
         "report.html",
         title=f"stratalog report of {overview.location}",
@@ -62,7 +62,7 @@ def report_page(overview: Overview, prices: Prices) -> str:
         topics=topics,
         bounds={topic: (offset_bounds(logs), time_bounds(logs)) for topic, logs in topics.items()},
         warnings=list(attention(overview)),
-        priced=priced,
-        bills=[log.tier.bill for log in priced if log.tier is not None],
+        priced=priced_logs,
+        bills=[log.tier.bill for log in priced_logs if log.tier is not None],
         prices=prices,
     )
