@@ -87,9 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _little_dirt(name: str, size: str, scratch: Path, jvm: Worker | None) -> Case:
     kind, batches = LITTLE_DIRT_KINDS[name], _BATCHES[size]
     dirty = max(batches // _DIRTY_SHARE, 1)
-    short = make_little_dirt(scratch / f"short-{kind.name}", batches, dirty, kind)
-    longer = make_little_dirt(scratch / f"longer-{kind.name}", 2 * batches, dirty, kind)
-    return little_dirt_case(name, short, longer, scratch, jvm)
+    short_log = make_little_dirt(scratch / f"short-{kind.name}", batches, dirty, kind)
+    long_log = make_little_dirt(scratch / f"longer-{kind.name}", 2 * batches, dirty, kind)
+    return little_dirt_case(name, short_log, long_log, scratch, jvm)
 
 
 if __name__ == "__main__":

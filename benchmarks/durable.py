@@ -110,8 +110,8 @@ def _case(name: str, log: Log) -> Case:
     def prepare(calls: int) -> Iterator[Callable[[], object]]:
         del calls
         with ThreadPoolExecutor(_THREADS) as pool:
-            started = threading.Barrier(_THREADS)
-            list(pool.map(lambda _: started.wait(), range(_THREADS)))  # start the threads before the measurement
+            start_barrier = threading.Barrier(_THREADS)
+            list(pool.map(lambda _: start_barrier.wait(), range(_THREADS)))  # start the threads before the measurement
             yield lambda: list(pool.map(append_some, range(_THREADS)))
 
     def together() -> None:

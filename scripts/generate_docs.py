@@ -279,8 +279,8 @@ def _event(kind: type[Any]) -> str:
 
 
 def _returns(spec: Any) -> str:
-    returned = typing.get_type_hints(spec)["return"]
-    (item,) = typing.get_args(returned) or (None,)
+    result_type = typing.get_type_hints(spec)["return"]
+    (item,) = typing.get_args(result_type) or (None,)
     if item is None:
         return "nothing"
     component = typing.get_args(item)
@@ -312,9 +312,9 @@ def path_pictures() -> tuple[dict[Path, str], dict[str, str]]:
     if KERNELS.select is None:
         return {}, {}
     with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
-        traced = call_paths.paths(Path(scratch))
+        calls_by_path = call_paths.paths(Path(scratch))
     files, blocks = dict[Path, str](), dict[str, str]()
-    for name, calls in traced.items():
+    for name, calls in calls_by_path.items():
         title = f"The main functions that {_article(name)} calls"
         boxes, steps = call_paths.picture(calls, call_paths.STEPS[name])
         file = IMAGES / f"path-of-{name.replace(' ', '-')}.svg"

@@ -53,19 +53,19 @@ def compact_case(dirty_log: DirtyLog, scratch: Path, jvm: Worker | None, aiokafk
     return Case(COMPACT, title, sides, dirty_log.records, dirty_log.size_bytes)
 
 
-def little_dirt_case(name: str, dirty_log: DirtyLog, longer: DirtyLog, scratch: Path, jvm: Worker | None) -> Case:
+def little_dirt_case(name: str, dirty_log: DirtyLog, longer_log: DirtyLog, scratch: Path, jvm: Worker | None) -> Case:
     """Return the case that compacts two clean logs with equally long dirty parts.
 
-    ``longer`` is twice as long as ``dirty_log``. A call is one run of the cleaner. ``name`` is one of
+    ``longer_log`` is twice as long as ``dirty_log``. A call is one run of the cleaner. ``name`` is one of
     ``LITTLE_DIRT_KINDS``, and selects the kind of batches.
     """
     side = CompactingSide(dirty_log, scratch)
-    sides: list[Side] = [side, CompactingSide(longer, scratch, TWICE)]
+    sides: list[Side] = [side, CompactingSide(longer_log, scratch, TWICE)]
     if jvm is not None and LITTLE_DIRT_KINDS[name] is Kind.PLAIN:
         jvm.load("little", dirty_log.folder)
         sides.append(WorkerSide(KAFKA, jvm, "compact", "little", scratch, _comparing(side.outcome())))
     batch_kind = LITTLE_DIRT_KINDS[name].value
-    title = f"compact what is dirty of {dirty_log.size_bytes >> 20} MiB of {batch_kind}, and of {longer.size_bytes >> 20} MiB"
+    title = f"compact what is dirty of {dirty_log.size_bytes >> 20} MiB of {batch_kind}, and of {longer_log.size_bytes >> 20} MiB"
     return Case(name, title, sides, dirty_log.records, dirty_log.size_bytes)
 
 

@@ -44,8 +44,10 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
     codecs are returned. With ``quick``, one small shape is returned for each codec.
     """
     if full:
-        every = [Shape(size, count, codec) for codec in CODEC_NAMES for size in VALUE_BYTES for count in BATCH_RECORDS]
-        other_shapes = [shape for shape in every if shape != TARGET]
+        all_shapes = [
+            Shape(size, count, codec) for codec in CODEC_NAMES for size in VALUE_BYTES for count in BATCH_RECORDS
+        ]
+        other_shapes = [shape for shape in all_shapes if shape != TARGET]
         return [TARGET, *other_shapes, Shape(headers=2)]
     if quick:
         return [TARGET, *(Shape(10, 10, codec, headers=1) for codec in CODEC_NAMES)]

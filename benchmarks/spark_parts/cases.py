@@ -94,8 +94,8 @@ def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.Reco
             for batch in batches
         ]
         if tables:
-            grouped = pa.concat_tables(tables).group_by("key").aggregate([("bytes", "sum")])
-            yield from grouped.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
+            sums = pa.concat_tables(tables).group_by("key").aggregate([("bytes", "sum")])
+            yield from sums.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
 
     return sum_batches
 

@@ -86,9 +86,9 @@ KAFKA_CASES: Final = tuple(_TITLES)
 
 def kafka_bounds() -> list[Bound | CpuBound]:
     """Return the bounds: the required speed and processor time of stratalog, relative to Kafka."""
-    walls = [Bound(_TITLES[case], case, _OURS, KAFKA, at_least) for case, at_least in _AT_LEAST.items()]
-    served = [CpuBound(_TITLES[CONSUME], CONSUME, side, KAFKA, _CONSUME_SHARE) for side in (ON_S3, IN_A_FOLDER)]
-    return [*walls, *served]
+    wall_bounds = [Bound(_TITLES[case], case, _OURS, KAFKA, at_least) for case, at_least in _AT_LEAST.items()]
+    consume_bounds = [CpuBound(_TITLES[CONSUME], CONSUME, side, KAFKA, _CONSUME_SHARE) for side in (ON_S3, IN_A_FOLDER)]
+    return [*wall_bounds, *consume_bounds]
 
 
 def kafka_plan(case: str, plan: Plan) -> Plan:
@@ -316,8 +316,8 @@ def _consuming(broker: _Tiered, local_log: LocalLog, scratch: Path, stack: ExitS
     for number, (name, store) in enumerate(stores.items()):
         folder = stack.enter_context(local_log.copy(scratch / f"served-{number}"))
         offload(replace(local_log, folder=folder), store)
-        served = stack.enter_context(serving(folder, store))
-        sides.append(consumer.for_server(name, f"127.0.0.1:{served.port}", REMOTE, served.cpu_s))
+        gateway_server = stack.enter_context(serving(folder, store))
+        sides.append(consumer.for_server(name, f"127.0.0.1:{gateway_server.port}", REMOTE, gateway_server.cpu_s))
     return [*sides, consumer]
 
 
