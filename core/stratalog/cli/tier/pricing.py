@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
+from stratalog.config.keys import flat_names
 from stratalog.config.settings_sources import Settings
 from stratalog.spi.commands import option_group
 from stratalog.tier.read.remote_segment import RemoteSegment
@@ -11,6 +14,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices, bill
 
 _DEFAULT = Prices()
+_PART_BYTES_VARIABLE: Final = "STRATALOG_PLUGINS_S3_PART_BYTES"
 
 price_options = option_group(
     "prices",
@@ -32,9 +36,17 @@ price_options = option_group(
 
 
 def upload_part_bytes(settings: Settings) -> int:
-    """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default."""
-    part_bytes = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
-    return part_bytes if isinstance(part_bytes, int) else PART_BYTES
+    """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default.
+
+    The environment overrides the section. A value that is not a number means the default; the store reports it when it
+    is opened.
+    """
+    section = flat_names(settings.plugins.get("s3", {}), "[plugins.s3]")
+    part_bytes = settings.plugin_variables.get(_PART_BYTES_VARIABLE, section.get("part.bytes", PART_BYTES))
+    try:
+        return int(str(part_bytes))
+    except ValueError:
+        return PART_BYTES
 
 
 def log_bill(log: TierLog, *, part_bytes: int, prices: Prices) -> Bill:

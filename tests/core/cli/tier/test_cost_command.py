@@ -46,6 +46,29 @@ def test_settings_are_read_from_the_file(capsys: pytest.CaptureFixture[str], tmp
     assert found["writes_per_gib"] == pytest.approx(2 * (32 + 2 + 2), rel=0.01)
 
 
+def test_the_environment_overrides_the_part_size_of_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stratalog.toml"
+    file.write_text("[plugins.s3]\nregion = 'eu-west-1'\n\"part.bytes\" = 16777216\n", "utf-8")
+    large = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
+    monkeypatch.setenv("STRATALOG_PLUGINS_S3_REGION", "eu-west-1")
+    monkeypatch.setenv("STRATALOG_PLUGINS_S3_PART_BYTES", str(8 << 20))
+    small = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
+    assert large["writes_per_gib"] == pytest.approx(64 + 2 + 2, rel=0.02)
+    assert small["writes_per_gib"] == pytest.approx(128 + 2 + 2, rel=0.02)
+
+
+@pytest.mark.parametrize("section", ['"part.bytes" = "16777216"', "part.bytes = 16777216"])
+def test_the_part_size_is_read_in_every_form_of_a_setting(
+    section: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "stratalog.toml"
+    file.write_text(f"[plugins.s3]\n{section}\n", "utf-8")
+    cost = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
+    assert cost["writes_per_gib"] == pytest.approx(64 + 2 + 2, rel=0.02)
+
+
 def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
     free = cost_json(capsys, "--write-rate", "1e6", "--price-writes", "0", "--price-reads", "0", "--price-storage", "0")
     assert (free["request_cost"], free["storage_cost"]) == (0, 0)
