@@ -179,29 +179,29 @@ class _Round:
         if not lock.acquire(blocking=False):
             raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by another thread")
         try:
-            self.end = self._local() if tier is None else self._tiered(tier)
-            self.load = max((found.load for found in self.filters), default=0.0)
+            self.end = self._run_locally() if tier is None else self._run_in_tier(tier)
+            self.load = max((record_filter.load for record_filter in self.filters), default=0.0)
         finally:
             lock.release()
 
-    def _local(self) -> int:
+    def _run_locally(self) -> int:
         log = self.plan.log
         digests = SegmentDigests(log)
         self.job = replace(self.job, secret=digests.secret)
         self.filters = filters_of(self.policies, self.job)
         check_settled(log)
         log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
-        work = self._part_rewrite(LocalRange(log), self.publisher)
+        work = self._prepare_rewrite(LocalRange(log), self.publisher)
         work.digests = digests
         return run_passes(work)
 
-    def _tiered(self, tier: TierLog) -> int:
+    def _run_in_tier(self, tier: TierLog) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
         self.filters = filters_of(self.policies, self.job)
         publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
         part, dirty_start = TierRange.of(log, self.traffic), tier.view().first_dirty_offset
         try:
-            work = self._part_rewrite(part, publisher)
+            work = self._prepare_rewrite(part, publisher)
             work.is_copied = True
             end = run_passes(work)
             if log.config.cleanup_policy != self.job.config.cleanup_policy or (
@@ -219,15 +219,15 @@ class _Round:
         state.doubt_tier("")
         return end
 
-    def _part_rewrite(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> PartRewrite[S]:
+    def _prepare_rewrite(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> PartRewrite[S]:
         job = self.job
-        made = PartRewrite.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
-        made.throttle, made.check, made.stats = self.throttle.took, self.check, self.stats
+        work = PartRewrite.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
+        work.throttle, work.check, work.stats = self.throttle.took, self.check, self.stats
         if self.progress is not None:
-            planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))
-            planned_bytes += sum(segment.size_bytes for segment in made.segments(job.start, job.end))
-            made.on_bytes = counted(self.progress, planned_bytes)
-        return made
+            planned_bytes = sum(segment.size_bytes for segment in work.segments(job.dirty_start, job.end))
+            planned_bytes += sum(segment.size_bytes for segment in work.segments(job.start, job.end))
+            work.on_bytes = counted(self.progress, planned_bytes)
+        return work
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:

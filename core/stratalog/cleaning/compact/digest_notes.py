@@ -41,7 +41,7 @@ class DigestNotes:
         self._digests, self._filters = digests, filters
         self._state, self._unchanged = state, UnchangedState()
         self._due_ms = NEVER_MS
-        is_wanted = bool(filters) and all(found.digest_kind for found in filters)
+        is_wanted = bool(filters) and all(record_filter.digest_kind for record_filter in filters)
         self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
 
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
@@ -60,11 +60,11 @@ class DigestNotes:
                 has_one = table.attributes[row] & DELETE_HORIZON_BIT
                 self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else facts.horizon_ms)
 
-    def pass_over(self, found: UnchangedState) -> None:
-        """Advance the transaction state past a segment that the pass does not read and whose state is ``found``."""
-        found.pass_over(self._state.met)
+    def pass_over(self, unchanged: UnchangedState) -> None:
+        """Advance the transaction state past a segment that the pass does not read and whose state is ``unchanged``."""
+        unchanged.pass_over(self._state.open_commits)
 
-    def old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
+    def note_old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
         """Record a table of batches with magic 0 or 1. Their tombstones expire by the segment's modification time.
 
         ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the round keeps the last record of
@@ -78,10 +78,10 @@ class DigestNotes:
         """Write the digest sections that the filters have completed so far. ``end`` is True at the end of the group."""
         if self._digests is None:
             return
-        for found in self._filters:
-            for section in found.digest(end=end):
+        for record_filter in self._filters:
+            for section in record_filter.digest(end=end):
                 if self._writer is not None:
-                    self._writer.add(found.digest_kind, section)
+                    self._writer.add(record_filter.digest_kind, section)
 
     def take_over(self, digest: Digest) -> None:
         """Add a segment's existing digest to the new digest, because the round did not decode the segment's records."""

@@ -21,9 +21,9 @@ from stratalog.cleaning.compact.verdicts import (
     AT_HORIZON_IS_OVER,
     DROP,
     KEEP,
-    by_batch,
-    judged,
-    of_old_format,
+    judge_records,
+    old_format_verdicts,
+    split_by_batch,
     stay_empty,
 )
 from stratalog.errors import CorruptBatchError
@@ -65,19 +65,19 @@ class GroupRewrite(Generic[S]):
     notes: DigestNotes
     aborted: AbortedIndex
     _builder: SegmentBuilder | None = None
-    _expected: bool = False
+    _is_index_loaded: bool = False
     _aborted_rows: Sequence[bool] | None = None  # of the current table, including markers that end nothing
-    _held: list[Buffer] = field(default_factory=list)
-    _held_bytes: int = 0
+    _buffered: list[Buffer] = field(default_factory=list)
+    _buffered_bytes: int = 0
 
     def run(self, group: Sequence[S]) -> None:
         """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
-        if len(group) > 1 or self._passed_over(group[0]) is None:
-            self._publish(self._copied(group), group)
+        if len(group) > 1 or self._skip_unchanged(group[0]) is None:
+            self._publish(self._copy_group(group), group)
         self.work.stats.segments_before += len(group)
         self.work.stats.segments_after += 1
 
-    def _passed_over(self, segment: S) -> Digest | None:
+    def _skip_unchanged(self, segment: S) -> Digest | None:
         """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing.
 
         Then the state of the pass (transactions, digest) is as if the pass had read the segment.
@@ -85,25 +85,25 @@ class GroupRewrite(Generic[S]):
         work = self.work
         if work.digests is None or not isinstance(segment, Segment) or segment.end_offset > work.job.dirty_start:
             return None
-        digest = work.digests.sparing(segment, work.filters, work.job.now_ms)
+        digest = work.digests.find_sparing(segment, work.filters, work.job.now_ms)
         if digest is None:
             return None
-        unchanged, met = digest.unchanged, self.transactions.committed
-        if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
+        unchanged, open_commits = digest.unchanged, self.transactions.committed
+        if not unchanged.holds(open_commits, self.last_records, old_tombstones_stay=not self._is_old(segment)):
             return None
-        unchanged.pass_over(met)
+        unchanged.pass_over(open_commits)
         self.notes.pass_over(unchanged)
         work.stats.segments_spared += 1
         return digest
 
-    def _copied(self, group: Sequence[S]) -> BuiltSegment | None:
+    def _copy_group(self, group: Sequence[S]) -> BuiltSegment | None:
         """Copy the segments of a group into a new segment, and return it; None if no segment was begun."""
         work = self.work
         try:
             if work.is_copied or len(group) > 1:
                 self._builder = work.publisher.begin(group[0].base_offset)
             for segment in group:
-                digest = self._passed_over(segment) if len(group) > 1 else None
+                digest = self._skip_unchanged(segment) if len(group) > 1 else None
                 if digest is not None:
                     self._copy_whole(segment, digest)
                 else:
@@ -136,21 +136,21 @@ class GroupRewrite(Generic[S]):
         work, components = self.work, self.work.part.components
         after = segment.end_offset
         self.transactions.kept.clear()
-        self._expected = False
+        self._is_index_loaded = False
         # Pass 1 has checked the CRCs in the file. A second download may return other bytes than the first one.
         was_checked = isinstance(segment, Segment) and work.job.dirty_start <= segment.base_offset and after <= self.end
         for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, below=after):
             work.step(chunk.data.nbytes)
             work.stats.bytes_read += chunk.data.nbytes
             for table in chunk.tables:
-                out = self._retained(segment, chunk, table)
+                retained = self._retain_records(segment, chunk, table)
                 start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
                 if self._builder is None:
-                    if out == chunk.data[start:end]:
+                    if retained == chunk.data[start:end]:
                         continue
                     self._builder = work.publisher.begin(segment.base_offset)
                     self._copy_range(segment, chunk.position + start)
-                self._write(out)
+                self._write(retained)
             self.notes.collect(end=False)
         self._flush()
 
@@ -180,25 +180,27 @@ class GroupRewrite(Generic[S]):
     def _write(self, data: Buffer) -> None:
         """Buffer data, and write the buffer when the buffer is large enough."""
         if len(data):
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes >= _WRITTEN_BYTES:
+            self._buffered.append(data)
+            self._buffered_bytes += len(data)
+            if self._buffered_bytes >= _WRITTEN_BYTES:
                 self._flush()
 
     def _flush(self) -> None:
         """Write the buffered data, with the index entries in ``transactions.kept``, to the new segment."""
-        if not self._held or self._builder is None:
+        if not self._buffered or self._builder is None:
             return
-        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        data = self._buffered[0] if len(self._buffered) == 1 else b"".join(self._buffered)
         self._builder.append(data, self.transactions.kept)
         self.work.throttle(len(data))
         self.work.stats.bytes_written += len(data)
-        self._held, self._held_bytes = [], 0
+        self._buffered, self._buffered_bytes = [], 0
 
-    def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
+    def _retain_records(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """Return the encoded batches of a table without the dropped records, b"" if nothing stays."""
         formats = self.work.part.components.formats
-        found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
+        record_format = formats.get(table.magic) or formats.of(
+            table.magic, segment.label, chunk.position + table.position[0]
+        )
         verdicts = self._verdicts(segment, chunk, table)
         words = b"".join(verdicts)
         self.work.stats.records_read += len(words)
@@ -209,7 +211,7 @@ class GroupRewrite(Generic[S]):
         facts = BatchVerdicts(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
         self.notes.note(table, facts, is_plain=stay is None and AT_HORIZON not in words)
         try:
-            retained = found.retain(
+            retained = record_format.retain(
                 chunk.data,
                 table,
                 verdicts,
@@ -228,44 +230,44 @@ class GroupRewrite(Generic[S]):
         """Return one byte string for each batch of a table, with one verdict for each record of the batch."""
         self._aborted_rows = None
         if not is_special(table):
-            verdicts = list[Buffer](self._judged(segment, chunk, table))
+            verdicts = list[Buffer](self._judge(segment, chunk, table))
         else:
-            verdicts = self._judged_among_transactions(segment, chunk, table)
+            verdicts = self._judge_with_transactions(segment, chunk, table)
         if table.magic < 2:
             ends_round = table.last_offset[-1] + 1 == self.work.job.end
-            old = of_old_format(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
-            self.notes.old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
+            old = old_format_verdicts(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
+            self.notes.note_old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
             return old.words
         if self.work.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
             return verdicts
         for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
             if attributes & DELETE_HORIZON_BIT and base_ms <= self.work.job.now_ms:
                 words = bytes(verdicts[row])
-                below = self._below_end(segment, chunk, table.take(row, row + 1), len(words))
-                verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
+                below_end = self._count_below_end(segment, chunk, table.take(row, row + 1), len(words))
+                verdicts[row] = words[:below_end].translate(AT_HORIZON_IS_OVER) + words[below_end:]
         return verdicts
 
-    def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
+    def _count_below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
         """Return the number of a batch's ``count`` records below ``end``; filters judged only these records."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.work.part.components, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
-    def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
+    def _judge(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """Iterate over the filters' verdicts on a table without markers, one byte string for each batch."""
         work = self.work
         decoded = decode(chunk, table, segment, work.part.components, fields_of(work.filters))
-        return by_batch(table, (judged(work.filters, columns, self.end) for columns in decoded))
+        return split_by_batch(table, (judge_records(work.filters, columns, self.end) for columns in decoded))
 
-    def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
-        if not self._expected:  # most segments have no transactions
+    def _judge_with_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        if not self._is_index_loaded:  # most segments have no transactions
             self.aborted.load_for(segment, self.transactions)
-            self._expected = True
+            self._is_index_loaded = True
         dropped = self._aborted_rows = self.transactions.rows(table, chunk.data)
         rows = zip(dropped, table.attributes, strict=True)
-        is_data = [not gone and not attributes & CONTROL_BIT for gone, attributes in rows]
-        judgements = self._judged(segment, chunk, table.keep(is_data))
+        is_data = [not is_dropped and not attributes & CONTROL_BIT for is_dropped, attributes in rows]
+        judgements = self._judge(segment, chunk, table.keep(is_data))
         verdicts: list[Buffer] = []
         for row, count in enumerate(table.record_count):
             if is_data[row]:

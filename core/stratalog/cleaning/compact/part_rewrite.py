@@ -18,10 +18,10 @@ from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, RewriteJob
 
 def fields_of(filters: Sequence[RecordFilter]) -> Fields:
     """Return the union of the record fields that the filters read; the offset is always one of them."""
-    wanted = Fields.OFFSET
-    for found in filters:
-        wanted |= found.fields
-    return wanted
+    fields = Fields.OFFSET
+    for record_filter in filters:
+        fields |= record_filter.fields
+    return fields
 
 
 def filters_of(policies: Mapping[str, CleanupPolicy], job: RewriteJob) -> list[RecordFilter]:
@@ -43,7 +43,7 @@ def _has_older(log: Log, job: RewriteJob) -> bool:
     return any(segment.base_offset < job.start and segment.end_offset > log_start for segment in view.segments)
 
 
-def _whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
+def _whole_log_reader(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
     """Return a function that reads the given fields of all committed records of a log, in the tier and on local disk.
 
     The function first makes the log durable.
@@ -56,7 +56,7 @@ def _whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
     return read
 
 
-def _unchecked() -> None:
+def _check_nothing() -> None:
     """Do nothing: the round has no reason to end early."""
 
 
@@ -90,7 +90,7 @@ class PartRewrite(Generic[S]):
     keeps_tombstones: bool
     read_bytes: int
     throttle: OnBytes = uncounted
-    check: Callable[[], None] = _unchecked
+    check: Callable[[], None] = _check_nothing
     on_bytes: OnBytes = uncounted
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
@@ -108,15 +108,15 @@ class PartRewrite(Generic[S]):
         read_bytes: int,
     ) -> Self:
         """Return the rewrite of one part of an engine's log."""
-        return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log(log))
+        return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log_reader(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:
         """Yield the segments of the job that end above ``start`` and begin below ``end``."""
-        for found in self.part.from_offset(start):
-            if found.base_offset >= end:
+        for segment in self.part.from_offset(start):
+            if segment.base_offset >= end:
                 return
-            if found.base_offset >= self.job.start:
-                yield found
+            if segment.base_offset >= self.job.start:
+                yield segment
 
     def step(self, size_bytes: int) -> None:
         """Call ``check``, and report ``size_bytes`` to ``throttle``, which may wait, and to ``on_bytes``."""

@@ -48,7 +48,7 @@ class Digest:
         due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
         sections: the sections in the file, named after their kinds.
-        unchanged: state in which a round must reach the segment to skip it; empty until ``SegmentDigests.sparing`` reads it.
+        unchanged: state in which a round must reach the segment to skip it; empty until ``find_sparing`` reads it.
     """
 
     identity: Identity
@@ -71,10 +71,10 @@ class SegmentDigests:
 
     def __init__(self, log: Log, *, writable: bool = True) -> None:
         self._log, self.writable = log, writable
-        self._found = dict[int, Digest]()
+        self._digests = dict[int, Digest]()
         segments = log.view().segments
         self._files: LogFiles | None = segments[0].files if segments else None
-        names = [] if self._files is None else [found.name for found in self._files.list() if found.is_file]
+        names = [] if self._files is None else [info.name for info in self._files.list() if info.is_file]
         bases = {segment.base_offset for segment in segments[:-1]}
         for name in names:
             parsed = parse_segment_file(name.removesuffix(_NEW))
@@ -82,23 +82,23 @@ class SegmentDigests:
                 continue
             digest = None if name.endswith(_NEW) else _read(self._files, name)
             if digest is not None and parsed.base_offset in bases:
-                self._found[parsed.base_offset] = digest
+                self._digests[parsed.base_offset] = digest
             elif writable:  # left by a crash, or its segment was deleted
                 self._files.remove(name)
-        known = next(iter(self._found.values()), None)
+        any_digest = next(iter(self._digests.values()), None)
         drawn = log.components.env.chance.randbytes(_SECRET_BYTES)
-        self.secret = drawn if known is None else known.secret
+        self.secret = drawn if any_digest is None else any_digest.secret
 
-    def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
+    def find_sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
         """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
 
         Return None otherwise, also if the segment has no valid digest.
         """
-        digest = self._found.get(segment.base_offset)
+        digest = self._digests.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
             return None
         kinds = {section.name for section in digest.sections}
-        if not filters or any(found.digest_kind not in kinds for found in filters):
+        if not filters or any(record_filter.digest_kind not in kinds for record_filter in filters):
             return None
         if digest.identity != Identity.of(segment):
             return None
@@ -109,7 +109,9 @@ class SegmentDigests:
                     return None
                 if section.name == unchanged_segments.KIND:
                     digest = replace(digest, unchanged=UnchangedState.decode(data))
-                if not all(found.spares(data) for found in filters if found.digest_kind == section.name):
+                if not all(
+                    record_filter.spares(data) for record_filter in filters if record_filter.digest_kind == section.name
+                ):
                     return None
         return digest
 
@@ -159,15 +161,15 @@ class DigestWriter:
 
         ``due_ms`` is as for ``Digest``. If the log has no such segment any longer, the file is removed.
         """
-        segment = next((found for found in self._log.view().segments if found.base_offset == self._base), None)
+        segment = next((item for item in self._log.view().segments if item.base_offset == self._base), None)
         try:
-            found = None if segment is None else Identity.of(segment)
+            identity = None if segment is None else Identity.of(segment)
         except SegmentGoneError:
-            found = None
-        if found is None:  # truncated or deleted meanwhile
+            identity = None
+        if identity is None:  # truncated or deleted meanwhile
             self.abandon()
             return
-        trailer = _FORM.trailer(self._directory, self._count, found, _FIELDS.pack(due_ms, self._secret))
+        trailer = _FORM.trailer(self._directory, self._count, identity, _FIELDS.pack(due_ms, self._secret))
         if self._append(self._directory + trailer) and self._file is not None:
             self._file.close()
             self._files.rename(self._name + _NEW, self._name)
@@ -212,8 +214,8 @@ def unpack_digest(read: ReadBytes, size_bytes: int) -> Digest | None:
 
     Only the trailer and the directory of sections are read.
     """
-    found = _FORM.unpack(read, size_bytes)
-    if found is None:
+    unpacked = _FORM.unpack(read, size_bytes)
+    if unpacked is None:
         return None
-    due_ms, secret = _FIELDS.unpack(found.fields)
-    return Digest(found.identity, due_ms, secret, found.sections)
+    due_ms, secret = _FIELDS.unpack(unpacked.fields)
+    return Digest(unpacked.identity, due_ms, secret, unpacked.sections)

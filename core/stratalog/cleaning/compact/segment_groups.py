@@ -32,22 +32,22 @@ def groups_of(
     """
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     group: list[S] = []
-    total = [0, 0, 0]
+    totals = [0, 0, 0]
     for segment in segments:
         sizes = [segment.size_bytes, *(index_bytes(segment, role) for role in _MEASURED)]
-        joined = [have + more for have, more in zip(total, sizes, strict=True)]
-        fits = all(size <= limit for size, limit in zip(joined, limits, strict=True))
-        if group and fits and _in_range(group[0], segment):
+        new_totals = [old_total + size for old_total, size in zip(totals, sizes, strict=True)]
+        fits = all(size <= limit for size, limit in zip(new_totals, limits, strict=True))
+        if group and fits and _is_in_range(group[0], segment):
             group.append(segment)
-            total = joined
+            totals = new_totals
             continue
         if group:
             yield group
-        group, total = [segment], sizes
+        group, totals = [segment], sizes
     if group:
         yield group
 
 
-def _in_range(first: ReadableSegment, segment: ReadableSegment) -> bool:
+def _is_in_range(first: ReadableSegment, segment: ReadableSegment) -> bool:
     """Return True if ``segment`` is empty, or its offsets relative to the base offset of ``first`` fit into 32 bits."""
     return not segment.size_bytes or segment.end_offset - 1 - first.base_offset <= MAX_RELATIVE_OFFSET

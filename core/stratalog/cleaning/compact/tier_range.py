@@ -115,7 +115,7 @@ class TierRange:
         self.name, self.components, self.config, self.producers = name, components, config, producers
         self._committed, self._traffic = committed, traffic
         self._copies: Mapping[int, Segment] = {}
-        self._behind: Sequence[Segment] = ()
+        self._later_segments: Sequence[Segment] = ()
         self._doubt = ""
 
     @classmethod
@@ -125,19 +125,19 @@ class TierRange:
         Raises RewriteStoppedError if the log has left its tier.
         """
         view = log.view()
-        remote = _remote_in(view)
-        found = cls(log.name, log.components, log.config, remote.segments.from_offset, log.producers, traffic)
-        found._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
-        found._behind = [segment for segment in view.segments if segment.end_offset > remote.end_offset]
-        found._doubt = log.maintenance.cleaning.tier_doubt
-        return found
+        remote = _require_remote(view)
+        tier_range = cls(log.name, log.components, log.config, remote.segments.from_offset, log.producers, traffic)
+        tier_range._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
+        tier_range._later_segments = [segment for segment in view.segments if segment.end_offset > remote.end_offset]
+        tier_range._doubt = log.maintenance.cleaning.tier_doubt
+        return tier_range
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
         """Iterate over the committed segments that end above ``offset``, and then over the later local segments."""
-        for found in self._committed(offset):
-            if isinstance(found, RemoteSegment):
-                yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
-        yield from (segment for segment in self._behind if segment.end_offset > offset)
+        for remote in self._committed(offset):
+            if isinstance(remote, RemoteSegment):
+                yield TierSource(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)
+        yield from (segment for segment in self._later_segments if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
         """Return the time (ms since 1970) of the last write to the ``.log`` file from which a segment was uploaded."""
@@ -169,16 +169,16 @@ class CommittedPublisher:
         traffic: counts the uploaded bytes.
 
     Attributes:
-        keeps_placed: True to collect the committed replacements in ``placed``, which may become many.
-        placed: the committed replacements; empty unless ``keeps_placed`` is True.
+        keeps_swaps: True to collect the committed replacements in ``committed_swaps``, which may become many.
+        committed_swaps: the committed replacements; empty unless ``keeps_swaps`` is True.
     """
 
     def __init__(self, log: Log, tier: TierPublisher, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
         self._log, self._tier, self._kind, self._reason, self._traffic = log, tier, kind, reason, traffic
-        self._end = _remote_in(log.view()).end_offset
-        self._made = list[SegmentSwap]()
-        self.keeps_placed = False
-        self.placed: tuple[SegmentSwap, ...] = ()
+        self._end = _require_remote(log.view()).end_offset
+        self._swaps = list[SegmentSwap]()
+        self.keeps_swaps = False
+        self.committed_swaps: tuple[SegmentSwap, ...] = ()
 
     @classmethod
     def open(
@@ -220,12 +220,12 @@ class CommittedPublisher:
             has_size = len(entries) == 1 and built.size_bytes == entries[0].info.size_bytes
             if has_size and built.sha256() == entries[0].sha256:
                 return True
-            stored = self._tier.upload_built(built, facts_of(old))
+            entry = self._tier.upload_built(built, facts_of(old))
         finally:
             built.discard()
         self._traffic.uploaded_bytes += built.size_bytes
-        self._made.append(SegmentSwap(entries, stored))
-        if len(self._made) >= MOST_SWAPS:
+        self._swaps.append(SegmentSwap(entries, entry))
+        if len(self._swaps) >= MOST_SWAPS:
             self.commit()
         return True
 
@@ -242,16 +242,16 @@ class CommittedPublisher:
             StoreError: the store failed, and the commit may have taken effect. ``TierLog.refresh`` reads the actual
                 state.
         """
-        if not self._made and first_dirty_offset is None and not always:
+        if not self._swaps and first_dirty_offset is None and not always:
             return
         log, tier = self._log, self._tier
         if log.leader_epoch != tier.leader_epoch:
             raise RewriteStoppedError(f"the leader epoch of {log.name} changed")
         self._evict()
-        made, self._made = self._made, []  # from here on only the committed root decides whether these are in use
+        swaps, self._swaps = self._swaps, []  # from here on only the committed root decides whether these are in use
         try:
-            placed = tier.swap(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
-            self.placed += placed if self.keeps_placed else ()
+            committed = tier.swap(swaps, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
+            self.committed_swaps += committed if self.keeps_swaps else ()
         except FencedEpochError as error:
             if log.leader_epoch != tier.leader_epoch:
                 raise RewriteStoppedError(f"the leader epoch of {log.name} changed") from error
@@ -262,14 +262,14 @@ class CommittedPublisher:
 
     def abandon(self) -> None:
         """Delete the objects of segments that were uploaded after the last ``commit``."""
-        made, self._made = self._made, []
-        if made:
-            self._tier.discard([found.new for found in made])
+        swaps, self._swaps = self._swaps, []
+        if swaps:
+            self._tier.discard([swap.new for swap in swaps])
 
     def _evict(self) -> None:
         """Delete the local copies of the segments that the next commit replaces, and all local segments below them."""
-        spans = [(found.old[0].info.base_offset, found.old[-1].info.end_offset) for found in self._made]
-        copies = [found for found in self._log.view().segments[:-1] if found.end_offset <= self._end]
+        spans = [(swap.old[0].info.base_offset, swap.old[-1].info.end_offset) for swap in self._swaps]
+        copies = [segment for segment in self._log.view().segments[:-1] if segment.end_offset <= self._end]
         stale = [
             copy.end_offset
             for copy in copies
@@ -278,7 +278,7 @@ class CommittedPublisher:
         self._log.maintenance.evict(max(stale, default=0))
 
 
-def _remote_in(view: LogView) -> RemoteView:
+def _require_remote(view: LogView) -> RemoteView:
     if view.remote is None:
         raise RewriteStoppedError(f"{view.name} has left its tier")
     return view.remote
@@ -306,9 +306,9 @@ def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) ->
 
     Also return None if ``doubt``, the text of the last error of damage, contains the path of the copy.
     """
-    found = local.get(remote.base_offset)
-    if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
+    copy = local.get(remote.base_offset)
+    if copy is None or (copy.end_offset, copy.size_bytes) != (remote.end_offset, remote.size_bytes):
         return None
-    if found.label in doubt:
+    if copy.label in doubt:
         return None
-    return found
+    return copy

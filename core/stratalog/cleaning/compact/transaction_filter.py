@@ -28,10 +28,10 @@ def is_special(table: BatchTable) -> bool:
 
 @dataclass(slots=True)
 class _Aborted:
-    """A transaction that a later marker aborts; ``seen`` is True if the pass has read a batch of it."""
+    """A transaction that a later marker aborts; ``has_batch`` is True if the pass has read a batch of it."""
 
     entry: AbortedTransaction
-    seen: bool = False
+    has_batch: bool = False
 
 
 class AbortedIndex:
@@ -48,8 +48,8 @@ class AbortedIndex:
         self._segments, self._components = segments, components
         self._stable = 0  # below this offset all aborted transactions are known
 
-    def load_for(self, segment: ReadableSegment, to: TransactionPass) -> None:
-        """Add all aborted transactions with data in ``segment`` to the pass ``to``, and possibly later transactions.
+    def load_for(self, segment: ReadableSegment, transactions: TransactionPass) -> None:
+        """Add all aborted transactions with data in ``segment`` to ``transactions``, and possibly later transactions.
 
         Call this method for ascending segments. A later segment's index may list a transaction that has data in this
         segment. Reading stops at an index entry with a last stable offset at or above the segment's end.
@@ -57,13 +57,13 @@ class AbortedIndex:
         Source: apache/kafka TransactionIndex.collectAbortedTxns.
         """
         while self._stable < segment.end_offset:
-            found = next(self._segments, None)
-            if found is None:
+            next_segment = next(self._segments, None)
+            if next_segment is None:
                 return
-            if found.end_offset <= segment.base_offset:
+            if next_segment.end_offset <= segment.base_offset:
                 continue
-            entries = list(transaction_index(found, self._components))
-            to.expect(entry for entry in entries if entry.last_offset >= segment.base_offset)
+            entries = list(transaction_index(next_segment, self._components))
+            transactions.expect(entry for entry in entries if entry.last_offset >= segment.base_offset)
             self._stable = max((entry.last_stable_offset for entry in entries), default=self._stable)
 
 
@@ -83,14 +83,14 @@ class TransactionPass:
     components: Components
     keeps_markers: bool = False
     kept: dict[int, AbortedTransaction] = field(default_factory=dict)
-    _coming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
+    _upcoming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
     _aborted: dict[int, _Aborted] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Add aborted transactions, before ``rows`` gets their first batches. A transaction may be added twice."""
         for entry in aborted:
-            heapq.heappush(self._coming, (entry.first_offset, entry.last_offset, entry))
+            heapq.heappush(self._upcoming, (entry.first_offset, entry.last_offset, entry))
 
     def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
         """Return one bool for each batch of a table, in order: True if the batch can be dropped.
@@ -100,8 +100,8 @@ class TransactionPass:
         return [self._is_dropped(batch, data) for batch in table]
 
     def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:
-        while self._coming and self._coming[0][0] <= batch.last_offset:
-            entry = heapq.heappop(self._coming)[2]
+        while self._upcoming and self._upcoming[0][0] <= batch.last_offset:
+            entry = heapq.heappop(self._upcoming)[2]
             if entry.last_offset < batch.base_offset:
                 continue  # the pass did not meet its marker
             self._aborted.setdefault(entry.producer_id, _Aborted(entry))
@@ -109,11 +109,11 @@ class TransactionPass:
             return self._ends_nothing(batch, data)
         if not batch.is_transactional or batch.producer_id == NO_PRODUCER:
             return False
-        found = self._aborted.get(batch.producer_id)
-        if found is None or found.entry.last_offset < batch.base_offset:
+        transaction = self._aborted.get(batch.producer_id)
+        if transaction is None or transaction.entry.last_offset < batch.base_offset:
             self.committed.add(batch.producer_id)
             return False
-        found.seen = True
+        transaction.has_batch = True
         return True
 
     def _ends_nothing(self, batch: RecordBatch, data: Buffer) -> bool:
@@ -126,8 +126,8 @@ class TransactionPass:
             had_data = batch.producer_id in self.committed
             self.committed.discard(batch.producer_id)
             return not (had_data or self.keeps_markers)
-        found = self._aborted.pop(batch.producer_id, None)
-        if found is None or not (found.seen or self.keeps_markers):
+        transaction = self._aborted.pop(batch.producer_id, None)
+        if transaction is None or not (transaction.has_batch or self.keeps_markers):
             return not self.keeps_markers
-        self.kept[batch.last_offset] = found.entry
+        self.kept[batch.last_offset] = transaction.entry
         return False

@@ -54,10 +54,10 @@ def observe(work: PartRewrite[S]) -> int:
     ``run_passes``, and SegmentGoneError if a segment was deleted.
     """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
-    for found in work.filters:
-        if found.observes not in by_kind:
-            raise PluginError(f"a filter observes {found.observes!r}, which is not one of {', '.join(by_kind)}")
-        by_kind[found.observes].append(found)
+    for record_filter in work.filters:
+        if record_filter.observes not in by_kind:
+            raise PluginError(f"a filter observes {record_filter.observes!r}, which is not one of {', '.join(by_kind)}")
+        by_kind[record_filter.observes].append(record_filter)
     if by_kind["log"]:
         _observe_log(work, by_kind["log"])
     ends = [work.job.end]
@@ -72,8 +72,8 @@ def _observe_log(work: PartRewrite[S], filters: Sequence[RecordFilter]) -> None:
         raise StorageError(f"a filter observes all of {work.part.name}, which only an engine can read here")
     for records in work.whole_log(fields_of(filters)):
         work.step(memoryview(records.arena).nbytes)
-        if _observed(filters, records) < records.count:
-            raise _full(work)
+        if _observe_records(filters, records) < records.count:
+            raise _memory_error(work)
 
 
 class _PartPass(Generic[S]):
@@ -82,7 +82,7 @@ class _PartPass(Generic[S]):
     def __init__(self, work: PartRewrite[S], filters: Sequence[RecordFilter], start: int) -> None:
         self._work, self._filters, self._start = work, filters, start
         self._transactions = TransactionPass(work.part.components)
-        self._seen = start  # exclusive end of the offsets that were observed so far
+        self._observed_end = start  # exclusive end of the offsets that were observed so far
 
     def run(self) -> int:
         """Show the records to the filters. Return the end of the job, or a lower offset if a filter's memory is full."""
@@ -95,49 +95,51 @@ class _PartPass(Generic[S]):
                 for table in chunk.tables:
                     stop = self._show(segment, chunk, table)
                     if stop is not None and stop <= work.job.dirty_start:
-                        raise _full(work)
+                        raise _memory_error(work)
                     if stop is not None:
                         return stop
-                    self._seen = max(self._seen, table.last_offset[-1] + 1)
-            self._seen = max(self._seen, segment.end_offset)  # offsets may be missing at the end
+                    self._observed_end = max(self._observed_end, table.last_offset[-1] + 1)
+            self._observed_end = max(self._observed_end, segment.end_offset)  # offsets may be missing at the end
         return end
 
     def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
         """Show the records of a table to the filters. Return None, or the exclusive end of the offsets that they accept."""
-        wanted = table
+        visible = table
         if is_special(table):
             dropped = self._transactions.rows(table, chunk.data)
             rows = zip(dropped, table.attributes, strict=True)
-            wanted = table.keep([not gone and not attributes & CONTROL_BIT for gone, attributes in rows])
-        if len(wanted) and wanted.last_offset[0] < self._start:
-            wanted = wanted.take(bisect_left(wanted.last_offset, self._start), len(wanted))
-        if not len(wanted):
+            visible = table.keep([not is_dropped and not attributes & CONTROL_BIT for is_dropped, attributes in rows])
+        if len(visible) and visible.last_offset[0] < self._start:
+            visible = visible.take(bisect_left(visible.last_offset, self._start), len(visible))
+        if not len(visible):
             return None
-        for columns in decode(chunk, wanted, segment, self._work.part.components, fields_of(self._filters)):
+        for columns in decode(chunk, visible, segment, self._work.part.components, fields_of(self._filters)):
             records = columns
             if records.count and records.offset[0] < self._start:
                 records = records.take(bisect_left(records.offset, self._start), records.count)
-            accepted = _observed(self._filters, records)
+            accepted = _observe_records(self._filters, records)
             if accepted < records.count:
-                ends = [self._seen]
-                whole = bisect_left(table.last_offset, records.offset[accepted])  # batches before the refused record
-                if whole:
-                    ends.append(table.last_offset[whole - 1] + 1)
+                ends = [self._observed_end]
+                whole_batches = bisect_left(
+                    table.last_offset, records.offset[accepted]
+                )  # batches before the refused record
+                if whole_batches:
+                    ends.append(table.last_offset[whole_batches - 1] + 1)
                 if accepted:
                     ends.append(records.offset[accepted - 1] + 1)
                 return max(ends)
         return None
 
 
-def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
+def _observe_records(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
     """Show records to the filters, and return the number of records, from the first on, that every filter accepted."""
-    taken = min((found.observe(records) for found in filters), default=records.count)
-    if not 0 <= taken <= records.count:
-        raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
-    return taken
+    accepted = min((record_filter.observe(records) for record_filter in filters), default=records.count)
+    if not 0 <= accepted <= records.count:
+        raise PluginError(f"a filter reports that it read {accepted} of {records.count} records")
+    return accepted
 
 
-def _full(work: PartRewrite[S]) -> PluginError:
+def _memory_error(work: PartRewrite[S]) -> PluginError:
     return PluginError(
         f"no record of {work.part.name} fits the {work.job.memory_bytes} bytes that its filter may use: raise "
         "log.cleaner.dedupe.buffer.size"
@@ -156,7 +158,9 @@ def rewrite(work: PartRewrite[S], end: int) -> None:
     compacted = work.segments(max(job.dirty_start - 1, job.start), job.dirty_start)
     clean = next(compacted, None)  # the last compacted segment
     legacy_horizon_ms = 0 if clean is None else part.modified_ms(clean) - part.config.delete_retention_ms
-    last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in part.producers()}
+    last_records = {
+        producer.producer_id: (producer.last_offset, producer.producer_epoch) for producer in part.producers()
+    }
     transactions = TransactionPass(part.components, keeps_markers=work.keeps_tombstones)
     aborted = AbortedIndex(part.from_offset(job.start), part.components)
     state = UnchangedTracker(part.components, last_records)

@@ -52,34 +52,36 @@ class UnchangedState:
     def __bool__(self) -> bool:
         return bool(self.leaves or self.empties or self.has_old_tombstones)
 
-    def holds(self, met: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool) -> bool:
+    def holds(
+        self, open_commits: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool
+    ) -> bool:
         """Return True if a round that reaches the segment in the given state would leave the segment unchanged.
 
         Args:
-            met: ids of producers with a committed transaction that has data before the segment, and its marker in the
-                segment or after it.
+            open_commits: ids of producers with a committed transaction that has data before the segment, and its marker
+                in the segment or after it.
             last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """
         if self.has_old_tombstones and not old_tombstones_stay:
             return False
-        if any((producer in met) is not needed for producer, needed in self.needs.items()):
+        if any((producer in open_commits) is not needed for producer, needed in self.needs.items()):
             return False
-        return all(is_last(last_records.get(producer), *rest) for producer, *rest in self.empties)
+        return all(is_last(last_records.get(producer), *batch) for producer, *batch in self.empties)
 
-    def pass_over(self, met: set[int]) -> None:
-        """Update ``met``, which is as for ``holds``, as if the round had read the segment."""
-        met.difference_update(producer for producer, is_left in self.leaves.items() if not is_left)
-        met.update(producer for producer, is_left in self.leaves.items() if is_left)
+    def pass_over(self, open_commits: set[int]) -> None:
+        """Update ``open_commits``, which is as for ``holds``, as if the round had read the segment."""
+        open_commits.difference_update(producer for producer, is_open in self.leaves.items() if not is_open)
+        open_commits.update(producer for producer, is_open in self.leaves.items() if is_open)
 
-    def join(self, behind: UnchangedState) -> None:
-        """Extend this state by the state ``behind`` of the following segment, to describe both segments."""
-        for producer, needed in behind.needs.items():
+    def join(self, following: UnchangedState) -> None:
+        """Extend this state by the state ``following`` of the following segment, to describe both segments."""
+        for producer, needed in following.needs.items():
             if producer not in self.leaves:
                 self.needs[producer] = needed
-        self.leaves |= behind.leaves
-        self.empties += behind.empties
-        self.has_old_tombstones |= behind.has_old_tombstones
+        self.leaves |= following.leaves
+        self.empties += following.empties
+        self.has_old_tombstones |= following.has_old_tombstones
 
     def encode(self) -> bytes:
         """Return the state as the bytes of a digest section; see docs/formats/digest.md."""
@@ -87,11 +89,11 @@ class UnchangedState:
         producers = (
             _PRODUCER.pack(
                 producer,
-                _LEAVES * is_left + _NEEDS * (producer in self.needs) + _NEEDED * self.needs.get(producer, False),
+                _LEAVES * is_open + _NEEDS * (producer in self.needs) + _NEEDED * self.needs.get(producer, False),
             )
-            for producer, is_left in self.leaves.items()
+            for producer, is_open in self.leaves.items()
         )
-        return head + b"".join(producers) + b"".join(_EMPTY.pack(*found) for found in self.empties)
+        return head + b"".join(producers) + b"".join(_EMPTY.pack(*batch) for batch in self.empties)
 
     @classmethod
     def decode(cls, data: Buffer) -> UnchangedState:
@@ -99,13 +101,13 @@ class UnchangedState:
         view = memoryview(data)
         old, producers, empties = _COUNTS.unpack_from(view)
         split = _COUNTS.size + producers * _PRODUCER.size
-        found = cls(has_old_tombstones=bool(old))
+        state = cls(has_old_tombstones=bool(old))
         for producer, flags in _PRODUCER.iter_unpack(view[_COUNTS.size : split]):
-            found.leaves[producer] = bool(flags & _LEAVES)
+            state.leaves[producer] = bool(flags & _LEAVES)
             if flags & _NEEDS:
-                found.needs[producer] = bool(flags & _NEEDED)
-        found.empties = list(_EMPTY.iter_unpack(view[split : split + empties * _EMPTY.size]))
-        return found
+                state.needs[producer] = bool(flags & _NEEDED)
+        state.empties = list(_EMPTY.iter_unpack(view[split : split + empties * _EMPTY.size]))
+        return state
 
 
 class BatchVerdicts(NamedTuple):
@@ -134,61 +136,61 @@ class UnchangedTracker:
     Attributes:
         components: the log's components.
         last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
-        met: ids of producers with a committed transaction that has data before the current position, and its marker
-            after the position.
+        open_commits: ids of producers with a committed transaction that has data before the current position, and its
+            marker after the position.
     """
 
     components: Components
     last_records: Mapping[int, tuple[int, int]]
-    met: set[int] = field(default_factory=set)
+    open_commits: set[int] = field(default_factory=set)
 
-    def note(self, table: BatchTable, facts: BatchVerdicts, to: UnchangedState) -> bool:
-        """Add the batches of a table to the segment state ``to``, as the pass writes these batches.
+    def note(self, table: BatchTable, facts: BatchVerdicts, state: UnchangedState) -> bool:
+        """Add the batches of a table to the segment state ``state``, as the pass writes these batches.
 
         Return False if the next round will drop or change a batch.
         """
         is_unchanged = True
         for row, words in enumerate(facts.verdicts):
-            said = bytes(words)
-            is_empty = said.count(DROP) == len(said)
+            batch_verdicts = bytes(words)
+            is_empty = batch_verdicts.count(DROP) == len(batch_verdicts)
             if is_empty and (facts.stay_empty is None or not facts.stay_empty[row]):
                 continue
             batch = table[row]
             if not is_empty:
-                is_unchanged &= self._kept(batch, facts.data, said, to)
+                is_unchanged &= self._note_kept(batch, facts.data, batch_verdicts, state)
             elif batch.is_control or facts.aborted is None or not facts.aborted[row]:
-                is_unchanged &= self._empty(batch, to)
+                is_unchanged &= self._note_empty(batch, state)
             else:  # the empty batch keeps the marker of its transaction
                 is_unchanged = False
         return is_unchanged
 
-    def _empty(self, batch: RecordBatch, to: UnchangedState) -> bool:
-        """Add a batch without records to ``to``; return False if the next round will drop the batch."""
-        found = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
-        if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *found[1:]):
+    def _note_empty(self, batch: RecordBatch, state: UnchangedState) -> bool:
+        """Add a batch without records to ``state``; return False if the next round will drop the batch."""
+        empty_batch = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
+        if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *empty_batch[1:]):
             return False  # it stays only because it was the last batch of the round
-        to.empties.append(found)
+        state.empties.append(empty_batch)
         if batch.is_transactional and not batch.is_control:
-            self._meet(batch.producer_id, to, is_met=True)
+            self._set_open(batch.producer_id, state, is_open=True)
         return True
 
-    def _kept(self, batch: RecordBatch, data: Buffer, words: bytes, to: UnchangedState) -> bool:
+    def _note_kept(self, batch: RecordBatch, data: Buffer, words: bytes, state: UnchangedState) -> bool:
         if batch.producer_id == NO_PRODUCER or not (batch.is_control or batch.is_transactional):
             return True
         if not batch.is_control:
-            self._meet(batch.producer_id, to, is_met=True)
+            self._set_open(batch.producer_id, state, is_open=True)
             return True
         control = read_control(data, batch, self.components)
         if not isinstance(control, EndMarker):
             return True
         if control.kind is ControlType.ABORT:
             return KEEP not in words  # the next round finds the transaction empty, because the aborted data is gone
-        producer, was_met = batch.producer_id, batch.producer_id in self.met
-        if producer not in to.leaves:
-            to.needs[producer] = was_met
-        self._meet(producer, to, is_met=False)
-        return was_met is (KEEP in words)
+        producer, was_open = batch.producer_id, batch.producer_id in self.open_commits
+        if producer not in state.leaves:
+            state.needs[producer] = was_open
+        self._set_open(producer, state, is_open=False)
+        return was_open is (KEEP in words)
 
-    def _meet(self, producer: int, to: UnchangedState, *, is_met: bool) -> None:
-        to.leaves[producer] = is_met
-        (self.met.add if is_met else self.met.discard)(producer)
+    def _set_open(self, producer: int, state: UnchangedState, *, is_open: bool) -> None:
+        state.leaves[producer] = is_open
+        (self.open_commits.add if is_open else self.open_commits.discard)(producer)

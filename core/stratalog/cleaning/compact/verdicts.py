@@ -29,7 +29,7 @@ AT_HORIZON_IS_KEPT: Final = bytes.maketrans(AT_HORIZON, KEEP)
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
-def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
+def judge_records(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
     """Return one verdict (a byte) for each record: a record is dropped if at least one filter drops it.
 
     Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among these records
@@ -38,51 +38,51 @@ def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) ->
     Raises:
         PluginError: a filter returns an unknown verdict, or not exactly one for each record.
     """
-    below = bisect_left(records.offset, end)
-    wanted = records if below == records.count else records.take(0, below)
+    judged_count = bisect_left(records.offset, end)
+    judged_records = records if judged_count == records.count else records.take(0, judged_count)
     total: bytearray | None = None
-    for found in filters if below else ():
-        verdicts = bytearray(below)
-        found.judge(wanted, verdicts)
-        if len(verdicts) != below or verdicts.translate(None, _KNOWN):
-            raise PluginError(f"{type(found).__name__} must return one valid verdict for each record")
-        total = verdicts if total is None else _joined(total, verdicts)
-    if below == records.count:
+    for record_filter in filters if judged_count else ():
+        verdicts = bytearray(judged_count)
+        record_filter.judge(judged_records, verdicts)
+        if len(verdicts) != judged_count or verdicts.translate(None, _KNOWN):
+            raise PluginError(f"{type(record_filter).__name__} must return one valid verdict for each record")
+        total = verdicts if total is None else _merge_verdicts(total, verdicts)
+    if judged_count == records.count:
         return total or bytearray()
-    sizes = records.value_size[below:] if len(records.value_size) else memoryview(b"")
-    above = b"".join(AT_HORIZON if size < 0 else KEEP for size in sizes) or KEEP * (records.count - below)
-    return (total or bytearray()) + above
+    sizes = records.value_size[judged_count:] if len(records.value_size) else memoryview(b"")
+    unjudged = b"".join(AT_HORIZON if size < 0 else KEEP for size in sizes) or KEEP * (records.count - judged_count)
+    return (total or bytearray()) + unjudged
 
 
-def _joined(one: bytearray, other: bytearray) -> bytearray:
-    weights = map(max, one.translate(_TO_WEIGHT), other.translate(_TO_WEIGHT))
+def _merge_verdicts(first: bytearray, second: bytearray) -> bytearray:
+    weights = map(max, first.translate(_TO_WEIGHT), second.translate(_TO_WEIGHT))
     return bytearray(weights).translate(_TO_VERDICT)
 
 
-def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
+def split_by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
     """Yield the verdicts of each batch of a table, one byte for each record.
 
     ``judgements`` are the same verdicts in the same order, in pieces of one or more whole batches. A batch of V0 or V1
     with an unknown number of records must have a piece of its own.
     """
     pieces, counts = iter(judgements), table.record_count
-    left = memoryview(b"")
+    remaining = memoryview(b"")
     if min(counts, default=0) > 0:
-        left = memoryview(next(pieces))
-        if sum(counts) == len(left):  # nearly always true if the batches are not compressed
+        remaining = memoryview(next(pieces))
+        if sum(counts) == len(remaining):  # nearly always true if the batches are not compressed
             ends = list(accumulate(counts))
-            yield from map(left.__getitem__, map(slice, [0, *ends[:-1]], ends))
+            yield from map(remaining.__getitem__, map(slice, [0, *ends[:-1]], ends))
             return
     for count in counts:
         if not count:
-            yield left[:0]
+            yield remaining[:0]
             continue
-        while not left:  # batches without records may have their own empty piece
-            left = memoryview(next(pieces))
+        while not remaining:  # batches without records may have their own empty piece
+            remaining = memoryview(next(pieces))
         if count < 0:
-            count = len(left)  # noqa: PLW2901 - only the content of a wrapper says how many records it has
-        yield left[:count]
-        left = left[count:]
+            count = len(remaining)  # noqa: PLW2901 - only the content of a wrapper says how many records it has
+        yield remaining[:count]
+        remaining = remaining[count:]
 
 
 class OldVerdicts(NamedTuple):
@@ -99,15 +99,18 @@ class OldVerdicts(NamedTuple):
     is_last_kept: bool
 
 
-def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
+def old_format_verdicts(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
     """Return the verdicts for a table of V0 or V1. These formats have no delete horizon and no empty batches.
 
     Tombstones are dropped if ``is_over``, which means that their time has expired, and stay otherwise. If
     ``ends_round`` and all records of the last batch are dropped, its last record stays in place of an empty batch.
     """
-    said = [bytes(words) for words in verdicts]
-    have_tombstones = not is_over and any(AT_HORIZON in words for words in said)
-    words = [one.translate(AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT) for one in said]
+    all_verdicts = [bytes(words) for words in verdicts]
+    have_tombstones = not is_over and any(AT_HORIZON in words for words in all_verdicts)
+    words = [
+        batch_verdicts.translate(AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT)
+        for batch_verdicts in all_verdicts
+    ]
     is_last_kept = bool(words) and ends_round and words[-1].count(DROP) == len(words[-1])
     if is_last_kept:
         words[-1] = words[-1][:-1] + KEEP
@@ -146,14 +149,15 @@ def stay_empty(
     return stay
 
 
-def is_last(known: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
+def is_last(last_record: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
     """Return True if a batch is the last one of its producer.
 
-    ``known`` is the producer's last data offset (-1 if it has only markers) and epoch; None if the producer is unknown.
+    ``last_record`` is the producer's last data offset (-1 if it has only markers) and epoch; None if the producer is
+    unknown.
     """
-    if known is None:
+    if last_record is None:
         return False
-    last_data_offset, last_epoch = known
+    last_data_offset, last_epoch = last_record
     if last_data_offset >= 0:
         return last_offset == last_data_offset
     return bool(attributes & CONTROL_BIT) and epoch == last_epoch

@@ -19,7 +19,7 @@ from typing import Final
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S, SegmentPublisher
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, TierSource, Traffic
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, Remnant
-from stratalog.cleaning.erase.key_removal import records_of, without_key
+from stratalog.cleaning.erase.key_removal import count_records, without_key
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
@@ -75,12 +75,12 @@ def erase(
             error.__cause__ = stopped
     pending = [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
     now_ms = log.components.env.clock.now_ms()
-    return EraseResult(log.name, erasure.end, tuple(erasure.done), (*erasure.remnants, *pending), error, now_ms)
+    return EraseResult(log.name, erasure.end, tuple(erasure.segments), (*erasure.remnants, *pending), error, now_ms)
 
 
 @dataclass(slots=True)
 class _Erasure:
-    """Erasure of one key from one log. ``done`` and ``remnants`` are valid even after an error.
+    """Erasure of one key from one log. ``segments`` and ``remnants`` are valid even after an error.
 
     Attributes:
         log: the log.
@@ -89,7 +89,7 @@ class _Erasure:
         on_bytes: called with the size of each segment that was searched.
         end: log end offset when the erasure began.
         dry_run: True to search and report, but change nothing.
-        done: the rewritten segments.
+        segments: the rewritten segments.
         remnants: files and objects that may still contain the key.
     """
 
@@ -99,7 +99,7 @@ class _Erasure:
     on_bytes: OnBytes
     end: int
     dry_run: bool = field(kw_only=True)
-    done: list[ErasedSegment] = field(default_factory=list)
+    segments: list[ErasedSegment] = field(default_factory=list)
     remnants: list[Remnant] = field(default_factory=list)
 
     def run(self) -> None:
@@ -124,7 +124,7 @@ class _Erasure:
 
     def _active_holds_key(self) -> bool:
         try:
-            return bool(self._records_of(self.log.view().segments[-1]))
+            return bool(self._count_records(self.log.view().segments[-1]))
         except CorruptionError:  # nothing is dropped from the segment, and it is reported as damaged
             return False
 
@@ -139,32 +139,32 @@ class _Erasure:
             if segment.end_offset <= view.remote_end or segment.base_offset >= self.end:
                 continue
             try:
-                if count := self._records_of(segment):
-                    self.done.append(self._erased(segment, count))
+                if count := self._count_records(segment):
+                    self.segments.append(self._erase_segment(segment, count))
             except CorruptionError as wrong:
                 self._note_damage(segment, wrong)
             self.on_bytes(segment.size_bytes)
 
-    def _erased(self, segment: Segment, count: int) -> ErasedSegment:
+    def _erase_segment(self, segment: Segment, count: int) -> ErasedSegment:
         """Rewrite a local segment without its ``count`` records of the key, unless this is a dry run."""
         size_bytes, before = segment.size_bytes, _sha256(segment)
-        found = ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, before, "")
+        result = ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, before, "")
         if self.dry_run:
-            return found
+            return result
         publisher = self.log.maintenance.publisher()
-        built, after = self._rewritten(segment, publisher, segment.modified_ms)
-        if not publisher.replace(built, [segment]):
+        new_segment, after = self._build_without_key(segment, publisher, segment.modified_ms)
+        if not publisher.replace(new_segment, [segment]):
             raise SegmentGoneError("the log changed while the key was erased", segment.label).advised(
                 "erase the key again"
             )
-        return replace(found, bytes_after=built.size_bytes, sha256_after=after)
+        return replace(result, bytes_after=new_segment.size_bytes, sha256_after=after)
 
     # --- in the tier ---------------------------------------------------------------------------------------------
 
     def _erase_in_tier(self, tier: TierLog) -> None:
         """Erase the key from the segments in the tier of a log that is the leader.
 
-        Committed segments are added to ``done``, even before an error is raised. Errors are those of
+        Committed segments are added to ``segments``, even before an error is raised. Errors are those of
         ``CommittedPublisher``, such as RewriteStoppedError.
         """
         log = self.log
@@ -174,30 +174,32 @@ class _Erasure:
         traffic = Traffic()
         if self.dry_run:
             part = TierRange.of(log, traffic)
-            self.done += [_tier_result(found, count) for found, count in self._holding_key(part)]
+            self.segments += [_tier_result(segment, count) for segment, count in self._holding_key(part)]
             return
         publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
-        publisher.keeps_placed = True
+        publisher.keeps_swaps = True
         part = TierRange.of(log, traffic)
         erased = dict[int, ErasedSegment]()
         try:
-            for found, count in self._holding_key(part):
-                built, after = self._rewritten(found, publisher, part.modified_ms(found))
-                result = replace(_tier_result(found, count), bytes_after=built.size_bytes, sha256_after=after)
-                erased[found.base_offset] = result
-                publisher.replace(built, [found])
+            for segment, count in self._holding_key(part):
+                new_segment, after = self._build_without_key(segment, publisher, part.modified_ms(segment))
+                result = replace(_tier_result(segment, count), bytes_after=new_segment.size_bytes, sha256_after=after)
+                erased[segment.base_offset] = result
+                publisher.replace(new_segment, [segment])
             publisher.commit(always=True)
-            _check_placed(tier, erased, publisher.placed)
+            _check_committed(tier, erased, publisher.committed_swaps)
         finally:
             publisher.abandon()
-            for placed in publisher.placed:
-                objects = tuple(sorted(placed.new.keys))
-                self.done.append(replace(erased[placed.new.info.base_offset], objects_after=objects))
-                tier.fetcher.forget(placed.old[0])
-        if all(found.kind != "damaged segment" for found in self.remnants):  # a copy may be needed for the repair
+            for swap in publisher.committed_swaps:
+                objects = tuple(sorted(swap.new.keys))
+                self.segments.append(replace(erased[swap.new.info.base_offset], objects_after=objects))
+                tier.fetcher.forget(swap.old[0])
+        if all(remnant.kind != "damaged segment" for remnant in self.remnants):  # a copy may be needed for the repair
             # also removes all local segments below the copies
             log.maintenance.evict(max((copy.end_offset for copy in self._differing_copies()), default=0))
-        self.remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
+        self.remnants += _list_unreferenced(
+            log, tier, {key for swap in publisher.committed_swaps for key in swap.old[0].keys}
+        )
 
     def _holding_key(self, part: TierRange) -> Iterator[tuple[TierSource, int]]:
         """Yield each committed segment with the key, and its number of such records."""
@@ -205,7 +207,7 @@ class _Erasure:
             if not isinstance(segment, TierSource):
                 continue
             try:
-                count = self._records_of(segment)
+                count = self._count_records(segment)
             except CorruptionError as wrong:
                 self._note_damage(segment, wrong)
                 continue
@@ -223,7 +225,7 @@ class _Erasure:
         for segment in () if view.remote is None else view.remote.segments:
             self.on_bytes(segment.size_bytes)
             try:
-                if not self._records_of(segment):
+                if not self._count_records(segment):
                     continue
             except CorruptionError as wrong:
                 self._note_damage(segment, wrong)
@@ -248,15 +250,15 @@ class _Erasure:
         if view.remote is None:
             return
         tiered = {
-            (found.base_offset, found.end_offset, found.size_bytes)
-            for found in view.remote.segments.from_offset(view.segments[0].base_offset)
+            (segment.base_offset, segment.end_offset, segment.size_bytes)
+            for segment in view.remote.segments.from_offset(view.segments[0].base_offset)
         }
         for segment in view.segments[:-1]:
             bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
             if segment.end_offset > view.remote_end or bounds in tiered:
                 continue
             try:
-                if not self._records_of(segment):
+                if not self._count_records(segment):
                     continue
             except CorruptionError:
                 pass
@@ -264,47 +266,49 @@ class _Erasure:
 
     # --- both ----------------------------------------------------------------------------------------------------
 
-    def _records_of(self, segment: ReadableSegment) -> int:
-        return records_of(self.log, segment, self.key)
+    def _count_records(self, segment: ReadableSegment) -> int:
+        return count_records(self.log, segment, self.key)
 
-    def _rewritten(self, segment: S, publisher: SegmentPublisher[S], modified_ms: int) -> tuple[BuiltSegment, str]:
+    def _build_without_key(
+        self, segment: S, publisher: SegmentPublisher[S], modified_ms: int
+    ) -> tuple[BuiltSegment, str]:
         """Build the segment without the key; return it, and the hash of its batches."""
         with publisher.begin(segment.base_offset) as builder:
             copy_batches(segment, builder, self.log.components, without_key(self.log, segment, self.key))
-            built = builder.finish(segment.end_offset, modified_ms)
-            return built, built.sha256()
+            new_segment = builder.finish(segment.end_offset, modified_ms)
+            return new_segment, new_segment.sha256()
 
     def _note_damage(self, segment: ReadableSegment, error: CorruptionError) -> None:
         self.remnants.append(Remnant("damaged segment", segment.label, reason=str(error)))
 
 
 def _sha256(segment: Segment) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for position in range(0, segment.size_bytes, _HASHED_BYTES):
-        found.update(segment.read(position, _HASHED_BYTES))
-    return found.hexdigest()
+        digest.update(segment.read(position, _HASHED_BYTES))
+    return digest.hexdigest()
 
 
-def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: Iterable[SegmentSwap]) -> None:
+def _check_committed(tier: TierLog, erased: Mapping[int, ErasedSegment], swaps: Iterable[SegmentSwap]) -> None:
     """Raise StorageError unless all rewritten segments above the log start were committed."""
-    done, log_start = {swap.new.info.base_offset for swap in placed}, tier.view().log_start
-    if any(base not in done and found.end_offset > log_start for base, found in erased.items()):
+    committed_bases, log_start = {swap.new.info.base_offset for swap in swaps}, tier.view().log_start
+    if any(base not in committed_bases and segment.end_offset > log_start for base, segment in erased.items()):
         raise StorageError(f"the segments of {tier.name} in the tier changed during the erasure: erase again")
 
 
 def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
-    stored = segment.stored
-    size_bytes, objects = segment.size_bytes, tuple(sorted(stored.keys))
+    entry = segment.stored
+    size_bytes, objects = segment.size_bytes, tuple(sorted(entry.keys))
     bounds = (segment.base_offset, segment.end_offset)
-    return ErasedSegment(*bounds, count, size_bytes, size_bytes, stored.sha256, "", "tier", objects)
+    return ErasedSegment(*bounds, count, size_bytes, size_bytes, entry.sha256, "", "tier", objects)
 
 
-def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
+def _list_unreferenced(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
     """Yield a remnant for each object that the newest root does not refer to; remove the objects from caches."""
     until_ms = log.components.env.clock.now_ms() + GRACE_MS
-    named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
-    left = sorted(tier.stored_keys() - named)
-    tier.fetcher.forget_objects(left)
-    for key in left:
+    referenced = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
+    unreferenced = sorted(tier.stored_keys() - referenced)
+    tier.fetcher.forget_objects(unreferenced)
+    for key in unreferenced:
         reason = "it held the key" if key in replaced else "of an older root or never committed: not checked"
         yield Remnant("object", key, until_ms, reason)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.cleaning.erase.erasure_report import EraseResult, Remnant
-from stratalog.cleaning.erase.key_removal import records_of
+from stratalog.cleaning.erase.key_removal import count_records
 from stratalog.errors import ConfigError, CorruptionError
 from stratalog.log.log import Log
 from stratalog.segment.readable import ReadableSegment
@@ -56,7 +56,7 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
     If ``result`` is of a dry run that found records, the proof is not complete.
     """
     salt = log.components.env.chance.randbytes(_SALT_BYTES)
-    is_complete = result.is_complete and all(one.sha256_after for one in result.segments)
+    is_complete = result.is_complete and all(segment.sha256_after for segment in result.segments)
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -69,8 +69,8 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
         "made_ms": result.made_ms,
         "gone_ms": result.gone_ms if is_complete else -1,
         "complete": is_complete,
-        "segments": [dataclasses.asdict(one) for one in result.segments],
-        "remnants": [dataclasses.asdict(_absolute(one)) for one in result.remnants],
+        "segments": [dataclasses.asdict(segment) for segment in result.segments],
+        "remnants": [dataclasses.asdict(_with_absolute_path(remnant)) for remnant in result.remnants],
         "error": "" if result.error is None else str(result.error),
     }
 
@@ -91,19 +91,19 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
     if tier is not None:
         tier.refresh()
         log.maintenance.refresh_remote()
-    there = set[str]()
+    unreferenced = set[str]()
     if tier is not None and tier.root is not None:
-        there = tier.stored_keys() - object_keys(tier.entries(0, tier.root.end_offset, tier.root))
-        tier.fetcher.forget_objects(there)
-    left = [found for found in map(_remnant, remnants) if _is_there(found, log, there)]
+        unreferenced = tier.stored_keys() - object_keys(tier.entries(0, tier.root.end_offset, tier.root))
+        tier.fetcher.forget_objects(unreferenced)
+    remaining = [remnant for remnant in map(_remnant, remnants) if _exists(remnant, log, unreferenced)]
     holding = list[str]()
-    for segment in _stored(log):
+    for segment in _iterate_segments(log):
         try:
-            if records_of(log, segment, key, below=end):
+            if count_records(log, segment, key, below=end):
                 holding.append(segment.label)
         except CorruptionError as damage:
-            left.append(Remnant("damaged segment", segment.label, reason=str(damage)))
-    return ErasureCheck(log.name.topic, log.name.partition, tuple(left), tuple(holding))
+            remaining.append(Remnant("damaged segment", segment.label, reason=str(damage)))
+    return ErasureCheck(log.name.topic, log.name.partition, tuple(remaining), tuple(holding))
 
 
 def _check_about(proof: Mapping[str, object], log: Log, key: bytes) -> None:
@@ -111,9 +111,11 @@ def _check_about(proof: Mapping[str, object], log: Log, key: bytes) -> None:
         raise ConfigError(
             f"this is not a proof of the format {FORMAT} {FORMAT_VERSION}, which stratalog erase --json prints"
         )
-    about = (proof.get("topic"), proof.get("partition"), proof.get("topic_id"))
-    if about != (log.name.topic, log.name.partition, str(log.topic_id)):
-        raise ConfigError(f"the proof is about {about[0]}-{about[1]} {about[2]}, not about {log.name} {log.topic_id}")
+    log_fields = (proof.get("topic"), proof.get("partition"), proof.get("topic_id"))
+    if log_fields != (log.name.topic, log.name.partition, str(log.topic_id)):
+        raise ConfigError(
+            f"the proof is about {log_fields[0]}-{log_fields[1]} {log_fields[2]}, not about {log.name} {log.topic_id}"
+        )
     try:
         salt = bytes.fromhex(str(proof.get("key_salt")))
     except ValueError as error:
@@ -131,14 +133,14 @@ def _remnant(value: object) -> Remnant:
     raise ConfigError("the proof lists an item that is not a remnant")
 
 
-def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
+def _exists(remnant: Remnant, log: Log, objects: set[str]) -> bool:
     """Return True if a remnant of the kind "object" or "deleted file" still exists; False for other kinds."""
-    if found.kind == "object":
-        return found.where in objects
-    return found.kind == "deleted file" and log.components.env.files.stat(found.where) is not None
+    if remnant.kind == "object":
+        return remnant.where in objects
+    return remnant.kind == "deleted file" and log.components.env.files.stat(remnant.where) is not None
 
 
-def _stored(log: Log) -> Iterator[ReadableSegment]:
+def _iterate_segments(log: Log) -> Iterator[ReadableSegment]:
     """Yield every segment of the log in the tier, then every local segment."""
     view = log.view()
     if view.remote is not None:
@@ -146,9 +148,9 @@ def _stored(log: Log) -> Iterator[ReadableSegment]:
     yield from view.segments
 
 
-def _absolute(found: Remnant) -> Remnant:
-    is_file = found.kind in {"deleted file", "local copy"}
-    return dataclasses.replace(found, where=str(Path(found.where).absolute())) if is_file else found
+def _with_absolute_path(remnant: Remnant) -> Remnant:
+    is_file = remnant.kind in {"deleted file", "local copy"}
+    return dataclasses.replace(remnant, where=str(Path(remnant.where).absolute())) if is_file else remnant
 
 
 def _hash_of(key: bytes, salt: bytes) -> str:

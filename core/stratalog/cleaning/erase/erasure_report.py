@@ -86,7 +86,7 @@ class EraseResult:
     @property
     def is_complete(self) -> bool:
         """True if the erasure or the dry run had no error, and readers can open none of the remnants."""
-        return self.error is None and all(found.kind in GONE_BY_ITSELF for found in self.remnants)
+        return self.error is None and all(remnant.kind in GONE_BY_ITSELF for remnant in self.remnants)
 
     @property
     def gone_ms(self) -> int:
@@ -94,5 +94,5 @@ class EraseResult:
 
         The time is -1 if the erasure is incomplete, or if a remnant stays for an unknown time.
         """
-        untils = [found.until_ms for found in self.remnants]
+        untils = [remnant.until_ms for remnant in self.remnants]
         return -1 if not self.is_complete or -1 in untils else max(untils, default=self.made_ms)

@@ -22,7 +22,7 @@ from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, LogSummary, Segme
 from stratalog.tier.tier_log import TierLog
 
 HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is deleted only after this time counts as kept for good
-_LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searched: each costs some 45 plans
+_MAX_SEGMENTS: Final = 100  # number of segments, oldest first, whose time is searched: each costs some 45 plans
 
 
 class Fate(StrEnum):
@@ -100,31 +100,39 @@ def explain(
     Raises:
         StorageError: the pass or a round would fail with this error.
     """
-    asked = _offsets(log, offset, key)
+    newer_by_offset = _offsets(log, offset, key)
     retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, now_ms=now_ms)
-    rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
+    rounds = [_round(plan, policies, limits, now_ms, sorted(newer_by_offset)) for plan in plans]
     whens = deletion_times(retention.summary, policies, log.config, now_ms)
     ranges = tuple(_ranges(retention, rounds, whens, now_ms))
-    records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
+    records = tuple(_records(newer_by_offset, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
-            one for one in ranges if any(one.start <= at < one.end for at in asked or (offset,) if at is not None)
+            item
+            for item in ranges
+            if any(
+                item.start <= record_offset < item.end
+                for record_offset in newer_by_offset or (offset,)
+                if record_offset is not None
+            )
         )
     return Explanation(ranges, records)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEffect:
-    """Preview of the next compaction round over one part of a log; ``seen`` is None if no round is due."""
+    """Preview of the next compaction round over one part of a log; ``preview`` is None if no round is due."""
 
     plan: CompactionPlan
-    seen: RoundPreview | None
+    preview: RoundPreview | None
 
-    def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
+    def planned_segment_of(self, segment: SegmentSummary) -> PlannedSegment | None:
         """Return the planned segment that replaces ``segment`` or its group; None if ``segment`` is not replaced."""
-        made = () if self.seen is None else self.seen.segments
-        return next((one for one in made if one.start <= segment.base_offset < one.end), None)
+        planned_segments = () if self.preview is None else self.preview.segments
+        return next(
+            (planned for planned in planned_segments if planned.start <= segment.base_offset < planned.end), None
+        )
 
 
 def _round(
@@ -145,32 +153,34 @@ def _round(
 def _ranges(
     retention: RetentionPlan, rounds: Sequence[RoundEffect], whens: Mapping[int, int], now_ms: int
 ) -> list[RangeFate]:
-    found = list[RangeFate]()
+    fates = list[RangeFate]()
     for segment in retention.summary.segments:
         if segment.base_offset == segment.end_offset:
             continue
         part = "tier" if segment.is_remote else "local"
-        mine = next((one for one in rounds if one.plan.part == part), None)
-        rewrite = None if mine is None else mine.plan.rewrite
-        made = None if mine is None else mine.made_of(segment)
+        effect = next((item for item in rounds if item.plan.part == part), None)
+        rewrite = None if effect is None else effect.plan.rewrite
+        planned = None if effect is None else effect.planned_segment_of(segment)
         removed = removed_fate(segment, retention.removal, whens, now_ms)
         if removed is not None:
-            found.append(removed)
-        elif made is not None and rewrite is not None:
-            if made.start == segment.base_offset:  # one range covers all segments of the group
-                one = range_fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
-                found.append(replace(one, end=made.end, size_bytes=made.bytes_before))
-            if made.end == segment.end_offset:
-                found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
+            fates.append(removed)
+        elif planned is not None and rewrite is not None:
+            if planned.start == segment.base_offset:  # one range covers all segments of the group
+                fate = range_fate(
+                    segment, Fate.COMPACT, None, rewrite.reason, planned.bytes_before - planned.bytes_after
+                )
+                fates.append(replace(fate, end=planned.end, size_bytes=planned.bytes_before))
+            if planned.end == segment.end_offset:
+                fates[-1] = replace(fates[-1], when_ms=whens.get(segment.base_offset))
         else:
             reasons = retention.reasons_to_keep(segment)
-            if mine is not None and rewrite is None:
-                reasons.append(mine.plan.reason)
+            if effect is not None and rewrite is None:
+                reasons.append(effect.plan.reason)
             if rewrite is not None and segment.end_offset <= rewrite.end:
                 reasons.append("compacted, and nothing in it is outdated")
             reason = "; ".join(dict.fromkeys(reasons))
-            found.append(range_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
-    return found
+            fates.append(range_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
+    return fates
 
 
 def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, int], now_ms: int) -> RangeFate | None:
@@ -205,9 +215,9 @@ def deletion_times(
         ends = (action.end for plan in plans for action in plan if isinstance(action, DeletePrefix))
         return min(max(ends, default=0), summary.offsets.high_watermark)
 
-    found, low = dict[int, int](), now_ms
+    times, low = dict[int, int](), now_ms
     last_end = end(now_ms + HORIZON_MS)
-    for segment in summary.segments[:_LOOKED_AT]:
+    for segment in summary.segments[:_MAX_SEGMENTS]:
         if segment.end_offset > last_end:
             break
         high = now_ms + HORIZON_MS
@@ -216,8 +226,8 @@ def deletion_times(
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if end(middle) >= segment.end_offset else (middle + 1, high)
-        found[segment.base_offset] = high
-    return found
+        times[segment.base_offset] = high
+    return times
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -230,36 +240,40 @@ def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
     """
     if offset is None and key is None:
         return {}
-    wanted = key
+    searched_key = key
     if offset is not None:
         record = next(log.records(offset, offset + 1, isolation="log_end"), None)
         if record is None:
             return {}
-        wanted = record.key
-        if wanted is None:
+        searched_key = record.key
+        if searched_key is None:
             return {offset: -1}
-    found = list[int]()
+    offsets = list[int]()
     for columns in log.columns(offset or 0, isolation="log_end", fields=Fields.OFFSET | Fields.KEY):
-        found += [at for at, one in zip(columns.offset, columns.keys(), strict=True) if one == wanted]
-    pairs = dict(zip(found, [*found[1:], -1], strict=False))
+        offsets += [
+            row_offset
+            for row_offset, row_key in zip(columns.offset, columns.keys(), strict=True)
+            if row_key == searched_key
+        ]
+    pairs = dict(zip(offsets, [*offsets[1:], -1], strict=False))
     return pairs if offset is None else {offset: pairs[offset]}
 
 
 def _records(
-    asked: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[RoundEffect], *, is_by_key: bool
+    newer_by_offset: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[RoundEffect], *, is_by_key: bool
 ) -> list[RecordFate]:
-    found = list[RecordFate]()
-    kept = frozenset[int]().union(*(one.seen.kept for one in rounds if one.seen is not None))
-    for offset, newer in asked.items():
-        there = next((one for one in ranges if one.start <= offset < one.end), None)
-        if there is None:
+    fates = list[RecordFate]()
+    kept_offsets = frozenset[int]().union(*(item.preview.kept for item in rounds if item.preview is not None))
+    for offset, newer in newer_by_offset.items():
+        containing = next((item for item in ranges if item.start <= offset < item.end), None)
+        if containing is None:
             continue
-        fate, reason = there.fate, there.reason
-        if fate is Fate.COMPACT and offset in kept:
+        fate, reason = containing.fate, containing.reason
+        if fate is Fate.COMPACT and offset in kept_offsets:
             fate, reason = Fate.KEEP, "the next round of compaction keeps it"
         elif fate is Fate.COMPACT:
             reason = f"the next round of compaction drops it: {reason}"
         if is_by_key and newer >= 0:
             reason += f"; offset {newer} has its key too"
-        found.append(RecordFate(offset, fate, newer, reason))
-    return found
+        fates.append(RecordFate(offset, fate, newer, reason))
+    return fates

@@ -63,23 +63,27 @@ def forecast(
     ranges = list[RangeFate]()
     for segment in summary.segments:
         when_ms = whens.get(segment.base_offset)
-        rewrite = next((one for one in rewrites if one.start <= segment.base_offset < one.end), None)
+        rewrite = next((action for action in rewrites if action.start <= segment.base_offset < action.end), None)
         removed = removed_fate(segment, plan.removal, whens, now_ms)
         if removed is not None:
-            found = removed
+            fate = removed
         elif rewrite is not None:
-            found = range_fate(segment, Fate.COMPACT, when_ms, rewrite.reason, 0)
+            fate = range_fate(segment, Fate.COMPACT, when_ms, rewrite.reason, 0)
         else:
             reasons = plan.reasons_to_keep(segment)
-            found = range_fate(segment, Fate.KEEP, when_ms, "; ".join(dict.fromkeys(reasons)), 0)
-        ranges.append(found)
+            fate = range_fate(segment, Fate.KEEP, when_ms, "; ".join(dict.fromkeys(reasons)), 0)
+        ranges.append(fate)
     return Forecast(summary.segments, tuple(ranges), _dirty_ratio(summary) if rewriters(policies) else None)
 
 
 def _dirty_ratio(summary: LogSummary) -> float:
     closed = [segment for segment in summary.segments if not segment.is_active]
-    whole = sum(segment.size_bytes for segment in closed)
-    return sum(segment.size_bytes for segment in closed if _is_dirty(segment, summary)) / whole if whole else 0.0
+    total_bytes = sum(segment.size_bytes for segment in closed)
+    return (
+        sum(segment.size_bytes for segment in closed if _is_dirty(segment, summary)) / total_bytes
+        if total_bytes
+        else 0.0
+    )
 
 
 def _is_dirty(segment: SegmentSummary, summary: LogSummary) -> bool:

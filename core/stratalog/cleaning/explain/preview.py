@@ -97,7 +97,7 @@ def preview(
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountingBuilder:
     """Builder that writes no file: counts bytes, and adds watched offsets of the appended records to ``kept``."""
 
     components: Components
@@ -113,13 +113,13 @@ class _Counted:
             return
         components = self.components
         for table in scan(components.formats, data, 0, size_bytes, check_crc=False).tables:
-            form, limit_bytes = components.formats.of(table.magic, "", 0), components.limits.decompressed_bytes
-            for records in form.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
-                there = set(records.offset)
+            record_format, limit_bytes = components.formats.of(table.magic, "", 0), components.limits.decompressed_bytes
+            for records in record_format.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
+                offsets = set(records.offset)
                 first = bisect_left(self.watched, records.offset[0]) if records.count else len(self.watched)
                 last = records.offset[-1] if records.count else -1
                 self.kept += [
-                    offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in there
+                    offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in offsets
                 ]
 
     def finish(self, end_offset: int, modified_ms: int) -> Self:
@@ -147,7 +147,7 @@ class _CountingPublisher:
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return a builder that counts bytes instead of writing them."""
         del base_offset
-        return cast(SegmentBuilder, _Counted(self._components, self._watched, self.kept))
+        return cast(SegmentBuilder, _CountingBuilder(self._components, self._watched, self.kept))
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Add the segment to ``planned`` instead of publishing it. Always return True."""

@@ -76,27 +76,27 @@ def plan_parts(
         asks_all: True to call policies even if no policy has a record filter. A Rewrite is then an error, for which a
             plan is returned; without an error, no plan is returned.
     """
-    chosen, state, has_tier = rewriters(policies), log.maintenance.cleaning, tier is not None
-    if not chosen:
-        return _mistaken(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
+    rewriting, state, has_tier = rewriters(policies), log.maintenance.cleaning, tier is not None
+    if not rewriting:
+        return _plan_errors(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
     try:
         is_tiered = tier is not None and bool(tier.view().segments)
     except StorageError as error:
         return [CompactionPlan(log, None, str(error), error, tier=tier)]
     uncleanable = {None: state.local.uncleanable} | ({tier: state.tier.uncleanable} if is_tiered else {})
     plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in uncleanable.items() if why]
-    asked = [part for part, why in uncleanable.items() if not why]
-    if not asked:
+    cleanable_parts = [part for part, why in uncleanable.items() if not why]
+    if not cleanable_parts:
         return plans
     try:
         summary = summarise_for_rewrite(log, has_tier=has_tier)
         actions = _actions(log, policies, summary, now_ms)
     except StorageError as error:
-        return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
-    gone_to = deleted_to(log, policies, summary, actions)
-    found = [one for name in chosen for one in actions[name] if isinstance(one, Keep | Rewrite)]
-    for part in asked:
-        plan = _joined(log, summary, found, part, gone_to)
+        return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in cleanable_parts)]
+    deleted_end = deleted_to(log, policies, summary, actions)
+    part_actions = [action for name in rewriting for action in actions[name] if isinstance(action, Keep | Rewrite)]
+    for part in cleanable_parts:
+        plan = _merge_actions(log, summary, part_actions, part, deleted_end)
         # A local round could drop a record because of a newer record that is not in the tier yet. A log that is
         # restored from the tier alone would lack both records.
         if plan.rewrite is not None and part is None and has_tier and not log.config.remote_log_copy_disable:
@@ -105,7 +105,9 @@ def plan_parts(
     return plans
 
 
-def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
+def _plan_errors(
+    log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
+) -> list[CompactionPlan]:
     """Return a plan with the error if a policy is wrong, a plan without one if the log is uncleanable, otherwise []."""
     if log.maintenance.cleaning.local.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.local.uncleanable}")]
@@ -133,35 +135,35 @@ def _actions(
     return actions_of(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms), check)
 
 
-def _joined(
-    log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
+def _merge_actions(
+    log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, deleted_end: int
 ) -> CompactionPlan:
     """Return one plan for one part of a log, from the actions of all policies.
 
-    The plan begins at or above ``gone_to``, the end of the segments that the next retention pass deletes.
+    The plan begins at or above ``deleted_end``, the end of the segments that the next retention pass deletes.
     """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
-    mine = [action for action in actions if (action.start < border) == (tier is not None)]
-    wanted = [action for action in mine if isinstance(action, Rewrite)]
-    if tier is not None and wanted and not (log.is_leader and not log.config.remote_log_copy_disable):
+    part_actions = [action for action in actions if (action.start < border) == (tier is not None)]
+    rewrites = [action for action in part_actions if isinstance(action, Rewrite)]
+    if tier is not None and rewrites and not (log.is_leader and not log.config.remote_log_copy_disable):
         why = "its leader compacts it" if not log.is_leader else "remote.log.copy.disable"
         return CompactionPlan(log, None, why, tier=tier)
-    if not wanted:
-        return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in mine)), tier=tier)
-    joined = Rewrite(
-        start=max(min(action.start for action in wanted), gone_to),
-        end=min(action.end for action in wanted),
-        dirty_start=max(min(action.dirty_start for action in wanted), gone_to),
-        reason="; ".join(dict.fromkeys(action.reason for action in wanted)),
-        dirty_ratio=max(action.dirty_ratio for action in wanted),
+    if not rewrites:
+        return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in part_actions)), tier=tier)
+    merged = Rewrite(
+        start=max(min(action.start for action in rewrites), deleted_end),
+        end=min(action.end for action in rewrites),
+        dirty_start=max(min(action.dirty_start for action in rewrites), deleted_end),
+        reason="; ".join(dict.fromkeys(action.reason for action in rewrites)),
+        dirty_ratio=max(action.dirty_ratio for action in rewrites),
     )
     if tier is None:
-        return CompactionPlan(log, joined if joined.dirty_start < joined.end else None, joined.reason)
-    return _joined_in_tier(log, joined, tier, tiered)
+        return CompactionPlan(log, merged if merged.dirty_start < merged.end else None, merged.reason)
+    return _limit_to_stable(log, merged, tier, tiered)
 
 
-def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
+def _limit_to_stable(log: Log, merged: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
     """Return the plan for the part in a tier, up to the first transaction whose marker is not in the tier."""
     # If the local disk is lost before the marker is offloaded, that transaction counts as aborted. A record that was
     # dropped because of a newer record of the transaction would then be missing.
@@ -169,15 +171,17 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
         stable = stable_end(tier.view(), log.components)
     except StorageError as error:
         return CompactionPlan(log, None, str(error), error, tier=tier)
-    if stable < joined.end:
-        end = max((found.end_offset for found in segments if found.end_offset <= stable), default=0)
+    if stable < merged.end:
+        end = max((segment.end_offset for segment in segments if segment.end_offset <= stable), default=0)
         why = f"the end of a transaction from {stable} is not in the tier yet"
-        joined = replace(joined, end=end, reason=why if end <= joined.dirty_start else joined.reason)
-    read = [found for found in segments if not found.is_local and joined.start <= found.base_offset < joined.end]
-    dirty = [found for found in read if found.end_offset > joined.dirty_start]
-    download_bytes = sum(found.size_bytes for found in (*read, *dirty))
-    rewrite = joined if joined.dirty_start < joined.end else None
-    return CompactionPlan(log, rewrite, joined.reason, tier=tier, download_bytes=download_bytes)
+        merged = replace(merged, end=end, reason=why if end <= merged.dirty_start else merged.reason)
+    downloads = [
+        segment for segment in segments if not segment.is_local and merged.start <= segment.base_offset < merged.end
+    ]
+    dirty = [segment for segment in downloads if segment.end_offset > merged.dirty_start]
+    download_bytes = sum(segment.size_bytes for segment in (*downloads, *dirty))
+    rewrite = merged if merged.dirty_start < merged.end else None
+    return CompactionPlan(log, rewrite, merged.reason, tier=tier, download_bytes=download_bytes)
 
 
 def dirtiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:

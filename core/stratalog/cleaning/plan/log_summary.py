@@ -30,13 +30,13 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_sta
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
-        listed = (*_coarse(view, view.remote.segments, detailed_to), *summaries(view._replace(remote=None)))
+        all_segments = (*_coarse(view, view.remote.segments, detailed_to), *summaries(view._replace(remote=None)))
         remote_end = view.remote.end_offset
         segments = tuple(
             replace(segment, is_remote=True)
             if segment.is_local and not segment.is_active and segment.end_offset <= remote_end
             else segment
-            for segment in listed
+            for segment in all_segments
         )
     else:
         segments = summaries(view)
@@ -61,24 +61,28 @@ def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
     Raises:
         StoreError: the first dirty segment is only in the tier, and the store failed.
     """
-    found = summarise(log, has_tier=has_tier)
+    summary = summarise(log, has_tier=has_tier)
     if log.config.max_compaction_lag_ms == LONG_MAX:
-        return found
-    view, local_dirty = log.view(), found.dirty_start or 0
+        return summary
+    view, local_dirty = log.view(), summary.dirty_start or 0
     dirty = [
-        one
-        for one in found.segments
-        if not one.is_active and one.end_offset > (found.tier_dirty_start if one.is_remote else local_dirty)
+        segment
+        for segment in summary.segments
+        if not segment.is_active
+        and segment.end_offset > (summary.tier_dirty_start if segment.is_remote else local_dirty)
     ]
-    looked_at = {one.base_offset for one in dirty if one.is_local}
-    looked_at |= {one.base_offset for one in dirty[:1]}
+    bases_to_read = {segment.base_offset for segment in dirty if segment.is_local}
+    bases_to_read |= {segment.base_offset for segment in dirty[:1]}
     return replace(
-        found,
-        segments=tuple(_with_first(one, view, log) if one.base_offset in looked_at else one for one in found.segments),
+        summary,
+        segments=tuple(
+            _add_first_timestamp(segment, view, log) if segment.base_offset in bases_to_read else segment
+            for segment in summary.segments
+        ),
     )
 
 
-def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSummary:
+def _add_first_timestamp(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSummary:
     segment = view.segment_at(summary.base_offset)
     first = None if segment is None else batch_at(segment, 0, log.components)
     return summary if first is None else replace(summary, first_timestamp_ms=first.max_timestamp_ms)

@@ -27,18 +27,18 @@ def actions_of(
     Raises:
         PluginError: a policy fails, or plans a wrong action; the text names the policy.
     """
-    found = dict[str, tuple[Action, ...]]()
+    actions = dict[str, tuple[Action, ...]]()
     for name, policy in policies.items():
         try:
-            found[name] = tuple(ask(policy))
+            actions[name] = tuple(ask(policy))
         except PluginError as error:
             raise PluginError(f"{summary.log}: {error}") from error
         except StorageError:
             raise
         except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
             raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
-        check_each(name, policy, summary, found[name], check)
-    return found
+        check_each(name, policy, summary, actions[name], check)
+    return actions
 
 
 def check_each(
@@ -121,10 +121,10 @@ def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
     """Raise PluginError unless a rewrite consists of whole closed segments of one part below the last stable offset."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
-    own = [segment for segment in summary.segments if not segment.is_remote]
+    local = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
-    part = tiered if action.start < border else own
-    active = next((segment.base_offset for segment in own if segment.is_active), border)
+    part = tiered if action.start < border else local
+    active = next((segment.base_offset for segment in local if segment.is_active), border)
     limit = min(summary.offsets.last_stable, active)
     starts = {segment.base_offset for segment in part}
     ends = {segment.end_offset for segment in part}

@@ -98,8 +98,8 @@ class RetentionPlan:
 
     def reasons_to_keep(self, segment: SegmentSummary) -> list[str]:
         """Return the reasons of the policies to keep a part of a segment, or all of it."""
-        kept = (action for action in (*self.total, *self.local) if isinstance(action, Keep))
-        return [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
+        keeps = (action for action in (*self.total, *self.local) if isinstance(action, Keep))
+        return [keep.reason for keep in keeps if keep.start < segment.end_offset and segment.base_offset < keep.end]
 
 
 def plan_retention(
@@ -122,9 +122,9 @@ def plan_retention(
     """
     summary = summarise(log, has_tier=has_tier, dirty_start=dirty_start)
     while True:
-        total, local = _planned(config, policies, summary, now_ms)
+        total, local = _plan_actions(config, policies, summary, now_ms)
         end = cut_of(total, summary.offsets.high_watermark).end
-        following = next((found for found in summary.segments if found.end_offset > end), None)
+        following = next((segment for segment in summary.segments if segment.end_offset > end), None)
         if following is None or not following.is_page:
             break
         summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset, dirty_start=dirty_start)
@@ -141,18 +141,24 @@ def _removal(
 
     ``remote_end`` is the exclusive end offset of the tier: no segment that ends above it is evicted.
     """
-    whole = cut_of(total, summary.offsets.high_watermark)
-    held = [segment for segment in summary.segments if segment.is_local]
-    evict = _widened(cut_of(local, remote_end), _pressed(held, config.local_hard_limit_bytes, remote_end))
+    deletion = cut_of(total, summary.offsets.high_watermark)
+    local_segments = [segment for segment in summary.segments if segment.is_local]
+    eviction = _merge_cuts(
+        cut_of(local, remote_end), _relief_cut(local_segments, config.local_hard_limit_bytes, remote_end)
+    )
     return Removal(
-        whole,
-        evict,
+        deletion,
+        eviction,
         frozenset(
             segment
             for segment in summary.segments
-            if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
+            if segment.end_offset <= deletion.end and (segment.size_bytes or not segment.is_active)
         ),
-        frozenset(segment for segment in held if not segment.is_active and whole.end < segment.end_offset <= evict.end),
+        frozenset(
+            segment
+            for segment in local_segments
+            if not segment.is_active and deletion.end < segment.end_offset <= eviction.end
+        ),
     )
 
 
@@ -174,14 +180,16 @@ def deleted_to(
     return max((segment.end_offset for segment in summary.segments if segment.end_offset <= end), default=0)
 
 
-def _planned(
+def _plan_actions(
     config: TopicConfig, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> tuple[Sequence[Action], Sequence[Action]]:
     total = actions_of(policies, summary, lambda policy: policy.plan(summary, config, now_ms), check_action)
     if not summary.has_tier:
         return [*chain(*total.values())], ()
-    here = replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
-    local = actions_of(policies, here, lambda policy: policy.local_plan(here, config, now_ms), check_action)
+    local_summary = replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
+    local = actions_of(
+        policies, local_summary, lambda policy: policy.local_plan(local_summary, config, now_ms), check_action
+    )
     return [*chain(*total.values())], [*chain(*local.values())]
 
 
@@ -271,34 +279,34 @@ def relieve(log: Log) -> int:
     Only segments that are in the tier are evicted. Return the number of evicted segments.
     """
     view = log.view()
-    end = _pressed(view.segments, log.config.local_hard_limit_bytes, view.remote_end).end
+    end = _relief_cut(view.segments, log.config.local_hard_limit_bytes, view.remote_end).end
     return log.maintenance.evict(end)
 
 
-def _pressed(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
+def _relief_cut(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
     """Return the end of the eviction down to three quarters of ``limit``; a negative limit requires no eviction."""
-    left = sum(segment.size_bytes for segment in segments)
+    remaining_bytes = sum(segment.size_bytes for segment in segments)
     end = 0
     for segment in segments[:-1]:
-        if limit < 0 or left <= limit - limit // 4 or segment.end_offset > remote_end:
+        if limit < 0 or remaining_bytes <= limit - limit // 4 or segment.end_offset > remote_end:
             break
-        left, end = left - segment.size_bytes, segment.end_offset
+        remaining_bytes, end = remaining_bytes - segment.size_bytes, segment.end_offset
     return Cut(end, (f"the local part is close to local.hard.limit.bytes={limit}",) if end else ())
 
 
-def _widened(cut: Cut, other: Cut) -> Cut:
-    return Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
+def _merge_cuts(first: Cut, second: Cut) -> Cut:
+    return Cut(max(first.end, second.end), (*first.reasons, *second.reasons))
 
 
 def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: RetentionResult) -> None:
-    removal, whole = plan.removal, plan.removal.whole
-    local_end = max(removal.local.end if removal.evicted else 0, whole.end)
-    if whole.end > plan.summary.offsets.log_start:
-        log.maintenance.raise_log_start(whole.end)
+    removal, deletion = plan.removal, plan.removal.whole
+    local_end = max(removal.local.end if removal.evicted else 0, deletion.end)
+    if deletion.end > plan.summary.offsets.log_start:
+        log.maintenance.raise_log_start(deletion.end)
     view = log.view()
-    if tier is not None and whole.end and view.is_leader:  # the log may follow since the pass was planned
+    if tier is not None and deletion.end and view.is_leader:  # the log may follow since the pass was planned
         with log.maintenance.stopped_if_fenced(view.leader_epoch):
-            tier.expire(whole.end, leader_epoch=view.leader_epoch, reason="; ".join(whole.reasons))
+            tier.expire(deletion.end, leader_epoch=view.leader_epoch, reason="; ".join(deletion.reasons))
         log.maintenance.refresh_remote()
     if result.deleted_segments:
         log.maintenance.notify(
@@ -309,7 +317,7 @@ def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: Retent
                 size_bytes=result.deleted_bytes,
             )
         )
-    log.maintenance.evict(local_end, above=whole.end)
+    log.maintenance.evict(local_end, above=deletion.end)
     if result.rolled:
         log.roll()
     log.maintenance.delete_expired()
