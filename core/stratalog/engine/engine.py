@@ -61,30 +61,30 @@ class Engine(EngineDuties):
         ends_with_fork(self)
         self._tier, self._calls, settings = tier, host.registry.calls, host.settings.engine
         self._stop_s = settings.service_stop_ms / 1000
-        with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
-            owned.callback(host.close)
+        with contextlib.ExitStack() as stack:  # closed by close(), or here after an error
+            stack.callback(host.close)
             if tier is not None:
-                owned.callback(tier.close)
+                stack.callback(tier.close)
             self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, settings)
             self._services = Services(host)
-            owned.callback(self._services.close)
+            stack.callback(self._services.close)
             forget_offsets = self._clients.offsets.forget_topic
             logs = self._logs = EngineLogs(host, tier, progress, forget_offsets, attach)
-            owned.callback(logs.close)
+            stack.callback(logs.close)
             self.attached = logs.attached
-            clock, written = host.env.clock, logs.open_logs.write_cleaner_checkpoint
+            clock, store_checkpoint = host.env.clock, logs.open_logs.write_cleaner_checkpoint
             self._duties = Duties(
                 settings,
                 host.env,
                 logs.open_logs,
                 logs.opener,
                 logs.policies,
-                Cleaner(settings, clock, logs.policies, logs.opener.remote_of, written),
+                Cleaner(settings, clock, logs.policies, logs.opener.remote_of, store_checkpoint),
                 logs.tiering,
                 self._clients.coordinator.abort_expired,
             )
-            owned.callback(self._duties.close)
-            self._owned = owned.pop_all()
+            stack.callback(self._duties.close)
+            self._resources = stack.pop_all()
 
     def __repr__(self) -> str:
         return f"Engine({self._logs.open_logs.places()!r}, logs={len(self.partitions())})"
@@ -202,12 +202,12 @@ class Engine(EngineDuties):
                 settings. If the checkpoints cannot be stored after a change of ``record.version``, the settings apply.
                 Repeat the call in these cases.
         """
-        found = self._logs.alter(name, config, only_check=only_check)
+        info = self._logs.alter(name, config, only_check=only_check)
         if not only_check and "record.version" in config:  # recovery begins after the batches of the earlier format
             self._duties.write_checkpoints()
         elif not only_check and "cleanup.policy" in config:  # a new policy compacts the log from its start
             self._write_checkpoints_later_if_full()
-        return found
+        return info
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, including the records in the tier, and its committed offsets.
@@ -432,7 +432,7 @@ class Engine(EngineDuties):
         Raises:
             ConfigError: the setting ``services`` does not contain the name.
         """
-        return self._services.named(name)
+        return self._services.get(name)
 
     def close(self) -> None:
         """Stop the services, and close producers and logs. A further call does nothing, even if the first one failed.
@@ -460,4 +460,4 @@ class Engine(EngineDuties):
 
     def _close(self) -> None:
         self._logs.end()
-        self._owned.close()
+        self._resources.close()

@@ -12,7 +12,7 @@ from stratalog.cleaning.explain.explain import Explanation, explain
 from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cleaning.plan.retention import RetentionResult
-from stratalog.engine.duties.duties import Duties, by_log
+from stratalog.engine.duties.duties import Duties, counters_by_log
 from stratalog.engine.duties.engine_metrics import histograms, samples
 from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.duties.verify_logs import VerifyResult, checked_bytes, verify_log
@@ -40,9 +40,9 @@ class EngineDuties(CheckedArguments, Closeable):
     _logs: EngineLogs
     _duties: Duties
 
-    def _chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
+    def _select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
         self._logs.check_open()
-        return self._duties.chosen(names)
+        return self._duties.select_logs(names)
 
     def run_duties(self) -> int:
         """Run the background duties that are due, on this thread. Return the time (ms) until the next duty is due.
@@ -62,7 +62,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             StorageError: error of the first log or directory that failed, raised after all logs and directories.
         """
-        logs = self._chosen(None)
+        logs = self._select_logs(None)
         try:
             for_each(logs, Log.flush)
         finally:
@@ -89,7 +89,7 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused a request or failed; segments that were committed before stay committed.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        return self._duties.offload(self._chosen(logs), progress)
+        return self._duties.offload(self._select_logs(logs), progress)
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
         """Return the tier lag of each log that has a tier, with the error of its last offload; () without a tier.
@@ -97,8 +97,8 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
         """
-        chosen, tiering = self._chosen(logs), self._logs.tiering
-        return () if tiering is None else tiering.lag(chosen)
+        selected, tiering = self._select_logs(logs), self._logs.tiering
+        return () if tiering is None else tiering.lag(selected)
 
     def collect(self) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
@@ -135,7 +135,7 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused a request or failed. After that error, only logs without a tier are processed.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        return self._duties.apply_retention(self._chosen(logs), dry_run=dry_run, progress=progress)
+        return self._duties.apply_retention(self._select_logs(logs), dry_run=dry_run, progress=progress)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
         """Build the missing extra indexes (``index.extra``) of closed local segments. A background duty does the same.
@@ -150,7 +150,7 @@ class EngineDuties(CheckedArguments, Closeable):
             UnknownTopicError: a log in ``logs`` does not exist here.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        return self._duties.make_extras(self._chosen(logs))
+        return self._duties.make_extras(self._select_logs(logs))
 
     def run_cleaner(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
@@ -173,7 +173,7 @@ class EngineDuties(CheckedArguments, Closeable):
             UnknownTopicError: a log in ``logs`` does not exist here.
             StorageError: a log directory went out of service, or its checkpoint cannot be written.
         """
-        return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
+        return tuple(self._duties.cleaner.run(self._select_logs(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
         """Return plans of the compaction rounds with which ``run_cleaner`` would begin now. Changes nothing.
@@ -185,7 +185,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
         """
-        return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
+        return tuple(self._duties.cleaner.plan(self._select_logs(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
         """Return the result that a planned round would have; None if no round is due. Changes nothing.
@@ -242,11 +242,11 @@ class EngineDuties(CheckedArguments, Closeable):
             StorageError: a partition could not be opened, or its tier is unavailable; no partition was changed. An
                 error that ends the erasure of a partition early is not raised, but is in its result.
         """
-        pairs = [(log, self._logs.opener.joined(log)) for log in self._logs.logs_of(topic)]
-        counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
+        pairs = [(log, self._logs.opener.connect_remote(log)) for log in self._logs.logs_of(topic)]
+        callbacks = counters(progress, pairs, lambda pair: searched_bytes(*pair))
         return tuple(
             erase(log, key, remote, dry_run=dry_run, on_bytes=on_bytes)
-            for (log, remote), on_bytes in zip(pairs, counted, strict=True)
+            for (log, remote), on_bytes in zip(pairs, callbacks, strict=True)
         )
 
     def verify(
@@ -275,13 +275,13 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused a request or failed; logs after that error are not checked.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        chosen, remote_of = self._chosen(logs), self._logs.opener.remote_of
-        on_bytes = by_log(chosen, progress, lambda log: checked_bytes(log, remote_of(log)))
+        selected, remote_of = self._select_logs(logs), self._logs.opener.remote_of
+        on_bytes = counters_by_log(selected, progress, lambda log: checked_bytes(log, remote_of(log)))
 
         def work(log: Log) -> VerifyResult:
             return verify_log(log, remote_of(log), deep=deep, repair=repair, on_bytes=on_bytes[log.name])
 
-        return tuple(for_each(chosen, work))
+        return tuple(for_each(selected, work))
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
         """Return the proof of an erasure as a JSON object for ``check_erasure``. The proof does not contain the key.

@@ -78,13 +78,13 @@ class EngineLogs:
         self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
         self._closed = False  # under _changing
         self.changes = 0
-        with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
+        with contextlib.ExitStack() as stack:  # closed by close(), or here after an error
             self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
-            owned.callback(self.notifier.close)
+            stack.callback(self.notifier.close)
             self.open_logs = OpenLogs(self.notifier)
-            self._open_dirs(owned)
+            self._open_dirs(stack)
             background = Background()
-            owned.callback(background.close)
+            stack.callback(background.close)
             inventory = self._inventory()
             self._topics = TopicTable(
                 self.open_logs.dirs[0].store,
@@ -102,7 +102,7 @@ class EngineLogs:
             remove_copies(self.open_logs.dirs)
             self._keep_inventory()
             self._create_in_tier()
-            self._owned = owned.pop_all()
+            self._resources = stack.pop_all()
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -160,18 +160,18 @@ class EngineLogs:
         """
         self.check_open()
         self.open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {topic}")
-        found = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
-        if not found:
+        logs = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
+        if not logs:
             raise unknown_topic(topic, self.open_logs.names(), self.open_logs.places())
-        return found
+        return logs
 
     def directories(self) -> dict[str, tuple[TopicPartition, ...]]:
         """Return the names of the open logs in each directory that is in service; see ``Engine.log_directories``."""
-        return {found.store.path(): tuple(sorted(found.logs)) for found in self.open_logs.online()}
+        return {directory.store.path(): tuple(sorted(directory.logs)) for directory in self.open_logs.online()}
 
     def offline_directories(self) -> tuple[str, ...]:
         """Return the paths of the directories that have failed, and of those that could not be opened."""
-        failed = (found.store.path() for found in self.open_logs.dirs if found.failure is not None)
+        failed = (directory.store.path() for directory in self.open_logs.dirs if directory.failure is not None)
         return (*failed, *self.open_logs.unreached)
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
@@ -180,7 +180,9 @@ class EngineLogs:
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of the folders named ``-stray`` or ``-future``; see ``Engine.left_folders``."""
-        return tuple(directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left))
+        return tuple(
+            directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left_folders)
+        )
 
     def state(self, duties: Sequence[DutyStatus]) -> EngineState:
         """Return a snapshot of the state from which the metrics are read. ``duties`` is the status of the duties."""
@@ -203,11 +205,11 @@ class EngineLogs:
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         """Create a topic on disk and in the tier; see ``Engine.create_topic``."""
-        return self._changed(name, lambda: self._changes.create(name, partitions, config))
+        return self._run_change(name, lambda: self._changes.create(name, partitions, config))
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic on disk and in the tier; see ``Engine.create_partitions``."""
-        return self._changed(name, lambda: self._changes.create_partitions(name, partitions))
+        return self._run_change(name, lambda: self._changes.create_partitions(name, partitions))
 
     def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
         """Change settings of a topic and of its open logs, or only check them; see ``Engine.alter_topic``."""
@@ -215,20 +217,20 @@ class EngineLogs:
             with self._changing:
                 self.check_open()
                 return self._changes.alter(name, config, only_check=True)
-        return self._changed(name, lambda: self._changes.alter(name, config, only_check=False))
+        return self._run_change(name, lambda: self._changes.alter(name, config, only_check=False))
 
-    def _changed(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
+    def _run_change(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
         """Call ``change`` under the lock, then store the inventory, and create new logs of the topic in the tier."""
         with self._changing:
             self.check_open()
-            with self._counted():
-                found = change()
+            with self._count_change():
+                info = change()
             self._keep_inventory()
             self._create_in_tier(topic)
-            return found
+            return info
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _count_change(self) -> Iterator[None]:
         """Count a change when it ends, even if it fails: a failed change may have changed some logs."""
         try:
             yield
@@ -239,7 +241,7 @@ class EngineLogs:
         """Delete a topic with its logs and committed offsets; see ``Engine.delete_topic``."""
         with self._changing:
             self.check_open()
-            with self._counted():
+            with self._count_change():
                 self._changes.delete(name)
             self._keep_inventory()
 
@@ -247,7 +249,7 @@ class EngineLogs:
         """Move a log to the log directory ``path``, and return its new ``Log``; see ``Engine.move_partition``."""
         with self._changing:
             self.check_open()
-            with self._counted():
+            with self._count_change():
                 return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
@@ -257,7 +259,7 @@ class EngineLogs:
 
     def close(self) -> None:
         """Close the logs and directories, and deliver the queued events to the listeners. Idempotent."""
-        self._owned.close()
+        self._resources.close()
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +280,7 @@ class EngineLogs:
             self._note_unreached(inventory)
         return ()
 
-    def _open_dirs(self, owned: contextlib.ExitStack) -> None:
+    def _open_dirs(self, stack: contextlib.ExitStack) -> None:
         """Lock the available log directories, and check that they belong to one broker or engine and to this tier."""
         for number, path in enumerate(self._host.settings.engine.log_dirs):
             store = self._host.segment_store(path, read_only=False)
@@ -290,7 +292,7 @@ class EngineLogs:
                 self.open_logs.leave_out(store.path(), error, is_first=number == 0)
                 continue
             self.open_logs.dirs.append(directory)
-            owned.callback(self._close_dir, directory)
+            stack.callback(self._close_dir, directory)
         for path, problem in self.open_logs.unreached.items():
             if not self.open_logs.dirs:
                 raise problem
@@ -313,10 +315,10 @@ class EngineLogs:
         """
         if not self.open_logs.unreached:
             return None
-        found = read_inventory(directory.store for directory in self.open_logs.dirs)
-        if found is None and self.open_logs.lacks_first:
+        inventory = read_inventory(directory.store for directory in self.open_logs.dirs)
+        if inventory is None and self.open_logs.lacks_first:
             raise next(iter(self.open_logs.unreached.values()))
-        return found
+        return inventory
 
     def _entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
         """Return the stored topics: those of the topics file, and topics of other files that the topics file lacks.
@@ -327,23 +329,23 @@ class EngineLogs:
         if inventory is not None and self.open_logs.lacks_first:
             return inventory.entries
         first = self.open_logs.dirs[0].store
-        stored = parse_topics(first.read_small(TOPICS_FILE), first.path(TOPICS_FILE))
-        missing = missing_entries(self.open_logs.dirs, stored)
+        entries = parse_topics(first.read_small(TOPICS_FILE), first.path(TOPICS_FILE))
+        missing = missing_entries(self.open_logs.dirs, entries)
         if missing:
             _LOGGER.warning(
                 "the topics file lacks topics, whose settings are read from other files: file=%s topics=%s",
                 first.path(TOPICS_FILE),
                 ", ".join(sorted(missing)),
             )
-        return {**stored, **missing}
+        return {**entries, **missing}
 
     def _note_unreached(self, inventory: Inventory) -> None:
         """Add each partition of the inventory that is in no available directory to the failed logs."""
-        known = {*self.open_logs.logs, *self.open_logs.failed}
+        noted_names = {*self.open_logs.logs, *self.open_logs.failed}
         self.open_logs.failed.update(
             (name, self.open_logs.unreached_error(f"the log directory of {name} is unavailable"))
             for name in inventory.names()
-            if name not in known
+            if name not in noted_names
         )
 
     def _keep_inventory(self) -> None:
@@ -372,13 +374,13 @@ class EngineLogs:
                 f"{name} is in {directory.store.path()} and in another log directory: move one of them to another "
                 "folder"
             )
-        opened, failed = self.opener.open_all(
+        opened_logs, failed = self.opener.open_all(
             directory, [name for name in directory.folders if name not in self.open_logs.failed]
         )
         self.open_logs.failed.update(failed)
         for name in (*duplicates, *failed):
             _LOGGER.error("a log cannot be opened: log=%s error=%s", name, self.open_logs.failed[name])
-        self.open_logs.publish((directory, log) for log in opened)
+        self.open_logs.publish((directory, log) for log in opened_logs)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
         """Create the manifests of a topic's open logs in the tier; for None, those of all topics."""
@@ -393,5 +395,5 @@ class EngineLogs:
             self.check_open()
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
-            directory = next(found for found in self.open_logs.dirs if name in found.folders)
+            directory = next(item for item in self.open_logs.dirs if name in item.folders)
             self.open_logs.publish([(directory, self.opener.open(directory, name, directory.request(name)))])

@@ -31,7 +31,7 @@ def for_each(
     """
     failing = threading.Event()
 
-    def guarded(log: Log) -> tuple[R, ...]:
+    def call_work(log: Log) -> tuple[R, ...]:
         if failing.is_set() and needs_store(log):
             return ()
         try:
@@ -43,7 +43,7 @@ def for_each(
 
     results, failed = list[R](), list[StorageError]()
     notes = list[str]()
-    for log, outcome in zip(logs, outcomes(logs, guarded, threads, "stratalog-log"), strict=True):
+    for log, outcome in zip(logs, outcomes(logs, call_work, threads, "stratalog-log"), strict=True):
         if isinstance(outcome, tuple):
             results.extend(outcome)
         elif isinstance(outcome, StorageError):

@@ -79,8 +79,8 @@ def open_engine(
         PluginError: a plugin is missing or wrong, or a call into it has not returned within ``plugin.deadline.ms``.
     """
     settings = engine_settings(log_dirs, tier, config, topic_defaults)
-    wanted = _attach(attach, progress, settings)
-    return open_settled_engine(settings, plugins, env, tier_options, progress, wanted)
+    attach_request = _attach(attach, progress, settings)
+    return open_settled_engine(settings, plugins, env, tier_options, progress, attach_request)
 
 
 def open_settled_engine(
@@ -93,26 +93,26 @@ def open_settled_engine(
 ) -> Engine:
     """Open an engine with the result of ``engine_settings``; other arguments and errors as for ``open_engine``."""
     host = open_host(settings, plugins, env)
-    work = partial(_opened, host, settings, tier_options, progress, attach)
+    work = partial(_open, host, settings, tier_options, progress, attach)
     locked = ": the log directories stay locked until the call returns, or the process ends"
     return host.opened_in_time(work, Engine.close, locked)
 
 
-def _opened(
+def _open(
     host: ComponentHost,
     settings: Settings,
     tier_options: Mapping[str, object] | None,
     progress: Progress | None,
     attach: Attach | None,
 ) -> Engine:
-    opened = None
+    opened_tier = None
     try:
         if settings.engine.tier is not None:
-            opened = _open_tier(host, settings.engine, tier_options, attaches=attach is not None)
-        return Engine(host, opened, ProgressSum(progress), attach=attach)
+            opened_tier = _open_tier(host, settings.engine, tier_options, attaches=attach is not None)
+        return Engine(host, opened_tier, ProgressSum(progress), attach=attach)
     except BaseException:
-        if opened is not None:
-            opened.close()
+        if opened_tier is not None:
+            opened_tier.close()
         host.close()
         raise
 
@@ -152,8 +152,8 @@ def engine_settings(
     settings = read_settings(config, os.environ)
     values: dict[str, object] = {}
     if log_dirs is not None:
-        listed = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
-        values["log.dirs"] = [os.fspath(path) for path in listed]
+        paths = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
+        values["log.dirs"] = [os.fspath(path) for path in paths]
     if tier is not None:
         values["tier"] = tier
     engine = settings.engine.replaced(values, "open_engine")
@@ -161,8 +161,8 @@ def engine_settings(
         raise ConfigError("no log directory is configured: set log.dirs to a directory")
     _check_places(engine.log_dirs)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
-    plain = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
-    plain.replaced(plain.known(defaults), "topic_defaults")
+    built_in = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
+    built_in.replaced(built_in.known(defaults), "topic_defaults")
     return dataclasses.replace(settings, engine=engine, topic_defaults=defaults)
 
 
@@ -170,8 +170,8 @@ def _check_places(log_dirs: Sequence[str]) -> None:
     """Raise ConfigError if two paths lead to the same directory, or if a directory is inside another directory."""
     places = [Path(os.path.realpath(path.removeprefix("file://"))) for path in log_dirs]
     for index, place in enumerate(places):
-        for other, path in zip(places[:index], log_dirs, strict=False):
-            if place == other:
+        for earlier, path in zip(places[:index], log_dirs, strict=False):
+            if place == earlier:
                 raise ConfigError(f"a log directory is given twice: {path} and {log_dirs[index]}")
-            if place.is_relative_to(other) or other.is_relative_to(place):
+            if place.is_relative_to(earlier) or earlier.is_relative_to(place):
                 raise ConfigError(f"one log directory is inside another: {path} and {log_dirs[index]}")

@@ -77,7 +77,7 @@ class Cleaner:
         clock: clock of the engine.
         policies: opens the cleanup policies of a topic.
         tier_of: returns a log's part of the tier, or None if the log has no tier.
-        written: called with the log after each round, to store the checkpoint of compacted offsets.
+        store_checkpoint: called with the log after each round, to store the checkpoint of compacted offsets.
 
     Attributes:
         limits: memory and buffer size of each thread.
@@ -89,9 +89,9 @@ class Cleaner:
         clock: Clock,
         policies: Policies,
         tier_of: Callable[[Log], TierLog | None],
-        written: Callable[[Log], None],
+        store_checkpoint: Callable[[Log], None],
     ) -> None:
-        self._clock, self._policies, self._tier_of, self._written = clock, policies, tier_of, written
+        self._clock, self._policies, self._tier_of, self._store_checkpoint = clock, policies, tier_of, store_checkpoint
         self._threads = settings.cleaner_threads
         self.limits = CleanerLimits(
             memory_bytes=settings.cleaner_dedupe_bytes // settings.cleaner_threads,
@@ -99,8 +99,8 @@ class Cleaner:
             read_bytes=max(settings.cleaner_io_bytes // settings.cleaner_threads, 1),
         )
         self._throttle = Throttle(clock, settings.cleaner_bytes_per_second)
-        self._choosing = threading.Lock()
-        self._busy = set[_Part]()  # parts of logs that a thread is compacting; under _choosing
+        self._plan_lock = threading.Lock()
+        self._busy = set[_Part]()  # parts of logs that a thread is compacting; under _plan_lock
         self._stopping = False
 
     def stop(self) -> None:
@@ -114,16 +114,16 @@ class Cleaner:
         ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
-        found = list[CompactionPlan]()
+        plans = list[CompactionPlan]()
         for log in logs:
             try:
                 policies = self._policies(log.config)
             except StorageError as error:  # for instance a policy that is not installed: continue with the other logs
-                found.append(CompactionPlan(log, None, str(error), error))
+                plans.append(CompactionPlan(log, None, str(error), error))
                 continue
             tier = self._tier_of(log)
-            found += plan_parts(log, policies, tier, now_ms=now_ms, asks_all=asks_all)
-        return found
+            plans += plan_parts(log, policies, tier, now_ms=now_ms, asks_all=asks_all)
+        return plans
 
     def run(
         self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
@@ -143,17 +143,17 @@ class Cleaner:
                 threads have ended.
         """
         results: list[CompactionResult] = []
-        summed = None if progress is None else ProgressSum(progress)
-        left = self._plannable(logs, results, asks_all=asks_all)
+        progress_sum = None if progress is None else ProgressSum(progress)
+        parts = self._plannable(logs, results, asks_all=asks_all)
 
         def work(_: int) -> None:
-            while (result := self._next(left, summed)) is not None:
+            while (result := self._next(parts, progress_sum)) is not None:
                 results.append(result)
 
         failures: list[BaseException] = [
-            found
-            for found in outcomes(range(self._threads), work, self._threads, "stratalog-cleaner")
-            if isinstance(found, BaseException)
+            outcome
+            for outcome in outcomes(range(self._threads), work, self._threads, "stratalog-cleaner")
+            if isinstance(outcome, BaseException)
         ]
         failures += [result.error for result in results if isinstance(result.error, LogDirOfflineError)]
         if failures:
@@ -167,7 +167,7 @@ class Cleaner:
 
         A part with an error becomes uncleanable, unless a later plan may succeed.
         """
-        left = {}
+        parts = {}
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
                 if not isinstance(plan.error, StoreError | LogDirError | ClosedError):
@@ -176,26 +176,28 @@ class Cleaner:
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
             else:
-                left[_part(plan)] = _CleanedPart(plan.log, compacted_to(plan))
-        return left
+                parts[_part(plan)] = _CleanedPart(plan.log, compacted_to(plan))
+        return parts
 
-    def _next(self, left: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
+    def _next(self, parts: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
         """Compact the dirtiest part that no other thread compacts, and return the result; None if no round is due.
 
         If the plan repeats a round that made no progress, mark the part as uncleanable instead.
         """
-        with self._choosing:
-            known = list(left.values())  # a copy: other threads remove parts after their rounds
-            logs = {cleaned.log.name: cleaned.log for cleaned in known if cleaned.log.healthy}
+        with self._plan_lock:
+            cleaned_parts = list(parts.values())  # a copy: other threads remove parts after their rounds
+            logs = {cleaned.log.name: cleaned.log for cleaned in cleaned_parts if cleaned.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
-            plan = dirtiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
+            plan = dirtiest(
+                [candidate for candidate in plans if _part(candidate) in parts and _part(candidate) not in self._busy]
+            )
             if plan is None or plan.rewrite is None:
                 return None
             part = _part(plan)
-            cleaned = left[part]
+            cleaned = parts[part]
             if cleaned.repeats(plan.rewrite):
-                del left[part]
-                return self._refused(plan, plan.rewrite)
+                del parts[part]
+                return self._refuse_plan(plan, plan.rewrite)
             self._busy.add(part)
         try:
             result = compact(
@@ -208,15 +210,15 @@ class Cleaner:
                 None if progress is None else progress.part(),
             )
             if result.error is not None or result.stopped or not cleaned.note(plan.rewrite, result):
-                left.pop(part, None)
+                parts.pop(part, None)
             with contextlib.suppress(OutOfResourcesError):  # without the checkpoint, the round is done again
-                self._written(plan.log)
+                self._store_checkpoint(plan.log)
             return result
         finally:
-            with self._choosing:
+            with self._plan_lock:
                 self._busy.discard(part)
 
-    def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
+    def _refuse_plan(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
         """Mark a part as uncleanable, because its policies repeat a round without progress. Return its result."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(

@@ -109,7 +109,7 @@ class Duties:
             "stratalog-cleaning": (
                 [Duty("cleaner", settings.cleaner_backoff_ms, self._clean_due)] if settings.cleaner_enable else ()
             ),
-            "stratalog-tier": () if self._tiering is None else self._of_tier(self._tiering),
+            "stratalog-tier": () if self._tiering is None else self._tier_duties(self._tiering),
             "stratalog-extras": (
                 Duty("EXTRA indexes", settings.extra_interval_ms, lambda: self.make_extras(self._serving())),
             ),
@@ -121,7 +121,7 @@ class Duties:
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error
 
-    def _of_tier(self, tiering: TierDuties) -> Sequence[Duty]:
+    def _tier_duties(self, tiering: TierDuties) -> Sequence[Duty]:
         def offload() -> None:
             """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
             with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
@@ -134,7 +134,7 @@ class Duties:
 
     def _serving(self) -> list[Log]:
         """Return the open logs that are in service."""
-        return [log for log in self.chosen(None) if log.healthy]
+        return [log for log in self.select_logs(None) if log.healthy]
 
     def _sync_due(self) -> None:
         interval_ms = self._settings.sync_interval_ms // 2
@@ -159,7 +159,7 @@ class Duties:
 
     # --- on request --------------------------------------------------------------------------------------------------
 
-    def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
+    def select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
         """Return the logs with these names, in the order of ``names``; for None, all open logs, sorted by name.
 
         Errors are those of ``OpenLogs.log``.
@@ -186,9 +186,9 @@ class Duties:
         if self._tiering is None:
             raise ConfigError("no tier is configured, so segments cannot be offloaded: set tier to the URI of a tier")
         tiering = self._tiering
-        on_bytes = by_log(logs, progress, lambda log: sum(lag.size_bytes for lag in tiering.lag([log])))
-        found = for_each(logs, lambda log: tiering.offload(log, on_bytes[log.name]), self._settings.copier_threads)
-        return tuple(result for result in found if result is not None)
+        on_bytes = counters_by_log(logs, progress, lambda log: sum(lag.size_bytes for lag in tiering.lag([log])))
+        results = for_each(logs, lambda log: tiering.offload(log, on_bytes[log.name]), self._settings.copier_threads)
+        return tuple(result for result in results if result is not None)
 
     def collect(self) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
@@ -196,7 +196,7 @@ class Duties:
         Objects of deleted topics, and of topics that left the tier, are deleted too. Without a tier, do nothing, and
         return an empty report.
         """
-        return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
+        return CollectReport() if self._tiering is None else self._tiering.collect(self.select_logs(None))
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
         """Build the missing extra indexes (``index.extra``) of closed local segments. Return a result for each log."""
@@ -211,10 +211,10 @@ class Duties:
         """
         now_ms = self._clock.now_ms()
         sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}
-        on_bytes = by_log(logs, progress, lambda log: sizes_bytes[log.name])
+        on_bytes = counters_by_log(logs, progress, lambda log: sizes_bytes[log.name])
 
         def work(log: Log) -> RetentionResult:
-            policies, remote = self._policies(log.config), self._opener.joined(log)
+            policies, remote = self._policies(log.config), self._opener.connect_remote(log)
             result = apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
             on_bytes[log.name](sizes_bytes[log.name])
             return result
@@ -227,7 +227,7 @@ class Duties:
                     self.write_checkpoints()
 
 
-def by_log(
+def counters_by_log(
     logs: Sequence[Log], progress: Progress | None, size_of: Callable[[Log], int]
 ) -> dict[TopicPartition, OnBytes]:
     """Return the callbacks of ``counters`` by the names of the logs."""

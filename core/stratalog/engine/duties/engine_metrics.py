@@ -63,7 +63,7 @@ class _Row(NamedTuple, Generic[T]):
     read: Callable[[T], float | None]
 
 
-class _OfLog(NamedTuple):
+class _LogState(NamedTuple):
     log: Log
     view: LogView
     failing: bool
@@ -80,15 +80,15 @@ def _row(
     return _Row(Metric(f"stratalog_{name}", kind, doc, labels, kafka), read)
 
 
-def _of_log(name: str, doc: str, read: Callable[[_OfLog], float | None], kafka: str = "") -> _Row[_OfLog]:
+def _log_row(name: str, doc: str, read: Callable[[_LogState], float | None], kafka: str = "") -> _Row[_LogState]:
     return _row(f"log_{name}", _GAUGE, doc, read, ("topic", "partition"), kafka)
 
 
-def _lag(of: _OfLog, measure: Callable[[Sequence[Segment], int], int]) -> int | None:
-    if of.view.remote is None:
+def _lag(state: _LogState, measure: Callable[[Sequence[Segment], int], int]) -> int | None:
+    if state.view.remote is None:
         return None
-    tier_end = of.view.remote.end_offset
-    return measure(segments_to_offload(of.view, tier_end), tier_end)
+    tier_end = state.view.remote.end_offset
+    return measure(segments_to_offload(state.view, tier_end), tier_end)
 
 
 _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
@@ -119,72 +119,77 @@ _DIRS: Final[tuple[_Row[bool], ...]] = (
         "LogDirectoryOffline",
     ),
 )
-_LOGS: Final[tuple[_Row[_OfLog], ...]] = (
-    _of_log("start_offset", "Log start offset.", lambda of: of.view.offsets.log_start, "LogStartOffset"),
-    _of_log("local_start_offset", "First offset on local disk.", lambda of: of.view.offsets.local_log_start),
-    _of_log(
+_LOGS: Final[tuple[_Row[_LogState], ...]] = (
+    _log_row("start_offset", "Log start offset.", lambda state: state.view.offsets.log_start, "LogStartOffset"),
+    _log_row("local_start_offset", "First offset on local disk.", lambda state: state.view.offsets.local_log_start),
+    _log_row(
         "last_stable_offset",
         "Last stable offset: read_committed readers see records below it.",
-        lambda of: of.view.offsets.last_stable,
+        lambda state: state.view.offsets.last_stable,
     ),
-    _of_log(
+    _log_row(
         "high_watermark_offset",
         "High watermark: readers see records below it.",
-        lambda of: of.view.offsets.high_watermark,
+        lambda state: state.view.offsets.high_watermark,
     ),
-    _of_log(
+    _log_row(
         "recovery_point_offset",
         "Recovery point: records below it survive a power loss.",
-        lambda of: of.view.offsets.recovery_point,
+        lambda state: state.view.offsets.recovery_point,
     ),
-    _of_log(
-        "end_offset", "Log end offset: offset of the next record.", lambda of: of.view.offsets.log_end, "LogEndOffset"
+    _log_row(
+        "end_offset",
+        "Log end offset: offset of the next record.",
+        lambda state: state.view.offsets.log_end,
+        "LogEndOffset",
     ),
-    _of_log("local_segments", "Number of segments on local disk.", lambda of: len(of.view.segments), "NumLogSegments"),
-    _of_log(
+    _log_row(
+        "local_segments", "Number of segments on local disk.", lambda state: len(state.view.segments), "NumLogSegments"
+    ),
+    _log_row(
         "local_bytes",
         "Size of the segments on local disk.",
-        lambda of: sum(segment.size_bytes for segment in of.view.segments),
+        lambda state: sum(segment.size_bytes for segment in state.view.segments),
         "Size",
     ),
-    _of_log("leader_epoch", "Current leader epoch of the log.", lambda of: of.view.leader_epoch),
-    _of_log("leading", "1 if the log is the leader, 0 if it is a follower.", lambda of: int(of.view.is_leader)),
-    _of_log("failed", "1 if the log is out of service after an error.", lambda of: int(not of.log.healthy)),
-    _of_log(
+    _log_row("leader_epoch", "Current leader epoch of the log.", lambda state: state.view.leader_epoch),
+    _log_row("leading", "1 if the log is the leader, 0 if it is a follower.", lambda state: int(state.view.is_leader)),
+    _log_row("failed", "1 if the log is out of service after an error.", lambda state: int(not state.log.healthy)),
+    _log_row(
         "uncleanable",
         "1 if a part of the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
-        lambda of: int(
-            bool(of.log.maintenance.cleaning.local.uncleanable or of.log.maintenance.cleaning.tier.uncleanable)
+        lambda state: int(
+            bool(state.log.maintenance.cleaning.local.uncleanable or state.log.maintenance.cleaning.tier.uncleanable)
         ),
         "uncleanable-partitions-count",
     ),
-    _of_log(
+    _log_row(
         "tier_end_offset",
         "End offset of the records that are committed to the tier.",
-        lambda of: None if of.view.remote is None else of.view.remote.end_offset,
+        lambda state: None if state.view.remote is None else state.view.remote.end_offset,
     ),
-    _of_log(
+    _log_row(
         "tier_segments",
         "Number of segments in the tier.",
-        lambda of: None if of.view.remote is None else len(of.view.remote.segments),
+        lambda state: None if state.view.remote is None else len(state.view.remote.segments),
         "RemoteLogMetadataCount",
     ),
-    _of_log(
+    _log_row(
         "tier_lag_segments",
         "Number of closed segments that are not offloaded yet.",
-        lambda of: _lag(of, lambda waiting, _: len(waiting)),
+        lambda state: _lag(state, lambda waiting, _: len(waiting)),
         "RemoteCopyLagSegments",
     ),
-    _of_log(
+    _log_row(
         "tier_lag_bytes",
         "Size of the closed segments that are not offloaded yet.",
-        lambda of: _lag(of, lag_bytes),
+        lambda state: _lag(state, lag_bytes),
         "RemoteCopyLagBytes",
     ),
-    _of_log(
+    _log_row(
         "tier_failing",
         "1 if the last offload failed.",
-        lambda of: None if of.view.remote is None else int(of.failing),
+        lambda state: None if state.view.remote is None else int(state.failing),
     ),
 )
 _DUTIES: Final[tuple[_Row[DutyStatus], ...]] = (
@@ -218,34 +223,40 @@ _REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = (
         "tier_requests_total",
         _COUNTER,
         "Number of requests to the store, including retries.",
-        lambda of: of.requests,
+        lambda metrics: metrics.requests,
         ("kind",),
     ),
-    _row("tier_request_failures_total", _COUNTER, "Number of failed requests.", lambda of: of.failures, ("kind",)),
-    _row("tier_request_retries_total", _COUNTER, "Number of retries.", lambda of: of.retries, ("kind",)),
+    _row(
+        "tier_request_failures_total",
+        _COUNTER,
+        "Number of failed requests.",
+        lambda metrics: metrics.failures,
+        ("kind",),
+    ),
+    _row("tier_request_retries_total", _COUNTER, "Number of retries.", lambda metrics: metrics.retries, ("kind",)),
     _row(
         "tier_moved_bytes_total",
         _COUNTER,
         "Bytes that successful requests transferred.",
-        lambda of: of.moved_bytes,
+        lambda metrics: metrics.moved_bytes,
         ("kind",),
     ),
 )
 _CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
-    _row("tier_cache_bytes", _GAUGE, "Bytes in a cache.", lambda of: of.size_bytes, ("cache",)),
-    _row("tier_cache_items", _GAUGE, "Number of items in a cache.", lambda of: of.items, ("cache",)),
+    _row("tier_cache_bytes", _GAUGE, "Bytes in a cache.", lambda cache: cache.size_bytes, ("cache",)),
+    _row("tier_cache_items", _GAUGE, "Number of items in a cache.", lambda cache: cache.items, ("cache",)),
     _row(
         "tier_cache_hits_total",
         _COUNTER,
         "Number of lookups that found their item in a cache.",
-        lambda of: of.hits,
+        lambda cache: cache.hits,
         ("cache",),
     ),
     _row(
         "tier_cache_misses_total",
         _COUNTER,
         "Number of lookups that did not find their item in a cache.",
-        lambda of: of.misses,
+        lambda cache: cache.misses,
         ("cache",),
     ),
 )
@@ -258,13 +269,19 @@ def _latency(name: str, doc: str, labels: tuple[str, ...] = (), kafka: str = "")
 _LATENCIES: Final[tuple[tuple[Metric, Callable[[Latencies], Mapping[tuple[str, ...], Latency]]], ...]] = (
     (
         _latency("append", "Latency of a successful append to a leader, with the wait for the sync if it is durable."),
-        lambda of: {(): of.append},
+        lambda latencies: {(): latencies.append},
     ),
-    (_latency("fetch", "Latency of a successful fetch, from local disk or the tier."), lambda of: {(): of.fetch}),
-    (_latency("offload", "Latency of an offload of the waiting segments of one log."), lambda of: {(): of.offload}),
+    (
+        _latency("fetch", "Latency of a successful fetch, from local disk or the tier."),
+        lambda latencies: {(): latencies.fetch},
+    ),
+    (
+        _latency("offload", "Latency of an offload of the waiting segments of one log."),
+        lambda latencies: {(): latencies.offload},
+    ),
     (
         _latency("tier_request", "Latency of a request to the store; each retry is a request.", ("kind",)),
-        lambda of: {(kind,): latency for kind, latency in of.requests.items()},
+        lambda latencies: {(kind,): latency for kind, latency in latencies.requests.items()},
     ),
 )
 METRICS: Final[tuple[Metric, ...]] = (
@@ -276,13 +293,13 @@ METRICS: Final[tuple[Metric, ...]] = (
 def samples(state: EngineState) -> Iterator[Sample]:
     """Iterate over the samples of all metrics except latencies, grouped by metric."""
     yield from _read(_ENGINE, [((), state)])
-    offline = {found.store.path(): found.failure is not None for found in state.dirs}
+    offline = {directory.store.path(): directory.failure is not None for directory in state.dirs}
     offline |= dict.fromkeys(state.unreached, True)
     yield from _read(_DIRS, [((path,), is_offline) for path, is_offline in offline.items()])
     yield from _read(
         _LOGS,
         [
-            ((log.name.topic, str(log.name.partition)), _OfLog(log, log.view(), log.name in state.tier_failing))
+            ((log.name.topic, str(log.name.partition)), _LogState(log, log.view(), log.name in state.tier_failing))
             for log in state.logs
         ],
     )

@@ -35,20 +35,20 @@ class Services:
     def __init__(self, host: ComponentHost) -> None:
         settings, offers = host.settings.engine, host.registry.services()
         self._clock, self._stop_ms, self._calls = host.env.clock, settings.service_stop_ms, host.registry.calls
-        self._found: dict[str, Service] = {name: host.service(name) for name in settings.services}
-        self._guards = {name: offers.guard(offers.by_name(name)) for name in self._found}
+        self._services: dict[str, Service] = {name: host.service(name) for name in settings.services}
+        self._guards = {name: offers.guard(offers.by_name(name)) for name in self._services}
         self._lock = threading.Lock()
         self._started = self._stopped = False
 
-    def named(self, name: str) -> Service:
+    def get(self, name: str) -> Service:
         """Return the service with this name, or raise ConfigError if the setting ``services`` does not contain it."""
-        found = self._found.get(name)
-        if found is None:
-            known = ", ".join(self._found) or "none"
-            raise ConfigError(f"there is no service {name!r}, the services are: {known}").advised(
+        service = self._services.get(name)
+        if service is None:
+            names = ", ".join(self._services) or "none"
+            raise ConfigError(f"there is no service {name!r}, the services are: {names}").advised(
                 f"add {name} to services in the settings"
             )
-        return found
+        return service
 
     def start(self, start: Callable[[Service], object]) -> None:
         """Start all services in order: call ``start`` with each service.
@@ -63,7 +63,7 @@ class Services:
             if self._started or self._stopped:
                 return
             self._started = True
-            for name, service in self._found.items():
+            for name, service in self._services.items():
                 guard = self._guards[name]
                 guard.check_none("start", guard.call("start", partial(start, service)))
 
@@ -78,7 +78,7 @@ class Services:
                 return
             self._stopped = True
             deadline_ns = self._clock.monotonic_ns() + self._stop_ms * _NS
-            for name, service in reversed(self._found.items()):
+            for name, service in reversed(self._services.items()):
                 guard = self._guards[name]
                 left_s = max((deadline_ns - self._clock.monotonic_ns()) / 1_000_000_000, _LEAST_S)
                 try:

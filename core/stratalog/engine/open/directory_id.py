@@ -30,14 +30,14 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
         return {}
     lines = [line.strip() for line in data.decode("latin-1").splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
-    found = {name.strip(): value.strip() for name, _, value in pairs}
-    if found.get("version") not in VERSIONS:
-        version = found.get("version")
+    properties = {name.strip(): value.strip() for name, _, value in pairs}
+    if properties.get("version") not in VERSIONS:
+        version = properties.get("version")
         raise CorruptCheckpointError(
             f"meta.properties has version {version!r}, which is not one of {', '.join(VERSIONS)}",
             store.path(META_PROPERTIES_FILE),
         )
-    return found
+    return properties
 
 
 def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
@@ -46,20 +46,21 @@ def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
     ``directories`` has the path and the properties of each directory. A missing id is not compared.
     """
     for names in _SHARED:
-        stored = [(path, value) for path, found in directories if (value := _first(found, names))]
-        for path, value in stored:
-            if value != stored[0][1]:
-                raise ConfigError(f"{names[0]} is {stored[0][1]} in {stored[0][0]}, but {value} in {path}")
-    seen: dict[str, str] = {}
-    for path, found in directories:
-        own = found.get("directory.id")
-        if own is not None and own in seen:
+        ids = [(path, value) for path, properties in directories if (value := _first(properties, names))]
+        for path, value in ids:
+            if value != ids[0][1]:
+                raise ConfigError(f"{names[0]} is {ids[0][1]} in {ids[0][0]}, but {value} in {path}")
+    path_by_id: dict[str, str] = {}
+    for path, properties in directories:
+        directory_id = properties.get("directory.id")
+        if directory_id is not None and directory_id in path_by_id:
             raise ConfigError(
-                f"directory.id is {own} in {seen[own]} and in {path}: one is a copy of the other, remove the copy"
+                f"directory.id is {directory_id} in {path_by_id[directory_id]} and in {path}: one is a copy of the other, "
+                "remove the copy"
             )
-        if own is not None:
-            seen[own] = path
+        if directory_id is not None:
+            path_by_id[directory_id] = path
 
 
-def _first(found: dict[str, str], names: Sequence[str]) -> str | None:
-    return next((found[name] for name in names if name in found), None)
+def _first(properties: dict[str, str], names: Sequence[str]) -> str | None:
+    return next((properties[name] for name in names if name in properties), None)

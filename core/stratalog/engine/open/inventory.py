@@ -54,50 +54,50 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 
     If an inventory file is damaged or cannot be read, a warning is logged, and the file is ignored.
     """
-    return next(iter(_inventories(stores)), None)
+    return next(iter(_read_inventories(stores)), None)
 
 
-def _inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
+def _read_inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
     """Return the inventories of all directories, the highest version first; otherwise as ``read_inventory``."""
-    found = []
+    inventories = []
     for store in stores:
         try:
             data = store.read_small(INVENTORY_FILE)
             if data is not None:
-                found.append(parse_inventory(data, store.path(INVENTORY_FILE)))
+                inventories.append(parse_inventory(data, store.path(INVENTORY_FILE)))
         except StorageError as error:
             _LOGGER.warning("an inventory file is ignored: %s", error)
-    return sorted(found, key=lambda one: one.version, reverse=True)
+    return sorted(inventories, key=lambda inventory: inventory.version, reverse=True)
 
 
-def missing_entries(dirs: Sequence[LogDir], stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
-    """Return the entries of topics in ``dirs`` that the topics file of the first directory, ``stored``, lacks.
+def missing_entries(dirs: Sequence[LogDir], first_entries: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
+    """Return the entries of topics in ``dirs`` that the topics file of the first directory, ``first_entries``, lacks.
 
     They are read from the inventories, and then from the topics files of the other directories, which may be older. An
     entry is used only if a folder of the topic has the same topic id: a file may be older than another topic of the
     same name, or a directory may have come with it from another engine.
     """
-    found = dict[str, TopicEntry]()
+    missing = dict[str, TopicEntry]()
     folders = [
         (directory, log.topic, folder)
         for directory in dirs
         for log, folder in directory.folders.items()
-        if log.topic not in stored
+        if log.topic not in first_entries
     ]
-    known = list[Mapping[str, TopicEntry]]()
+    sources = list[Mapping[str, TopicEntry]]()
     if folders:
-        known += (inventory.entries for inventory in _inventories(directory.store for directory in dirs))
-        known += (_other_topics(directory.store) for directory in dirs[1:])
+        sources += (inventory.entries for inventory in _read_inventories(directory.store for directory in dirs))
+        sources += (_read_other_topics(directory.store) for directory in dirs[1:])
     for directory, topic, folder in folders:
-        entries = [listed[topic] for listed in known if topic in listed]
-        if entries and topic not in found:
+        entries = [source[topic] for source in sources if topic in source]
+        if entries and topic not in missing:
             with contextlib.suppress(CorruptCheckpointError, LogDirError):  # the open of that partition reports it
                 topic_id = read_topic_id(directory.store.open_log(folder))
-                found.update((topic, entry) for entry in entries[::-1] if entry.topic_id == topic_id)
-    return found
+                missing.update((topic, entry) for entry in entries[::-1] if entry.topic_id == topic_id)
+    return missing
 
 
-def _other_topics(store: SegmentStore) -> Mapping[str, TopicEntry]:
+def _read_other_topics(store: SegmentStore) -> Mapping[str, TopicEntry]:
     """Return the entries of the topics file in a directory that was the first one before; {} if it cannot be read."""
     try:
         return parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
@@ -114,10 +114,10 @@ def keep_inventory(
     The file is written only in directories in which it is missing or different. A single directory gets no file, but
     its existing file is updated.
     """
-    found = read_inventory(stores)
-    if found is None and len(stores) <= 1:
+    newest = read_inventory(stores)
+    if newest is None and len(stores) <= 1:
         return
-    before = found or NOTHING
+    before = newest or NOTHING
     partitions = Counter[str]()
     for log in logs:
         partitions[log.topic] = max(partitions[log.topic], log.partition + 1)

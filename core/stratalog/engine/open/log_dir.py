@@ -64,8 +64,9 @@ class LogDir:
         failure: error that took the directory out of service; None while it is in service.
         folders: folder name of each partition in the directory, including partitions that are not open.
         logs: open logs, by name.
-        left: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
-        linked: logs of a broker whose folders are symbolic links, which are not followed. Their checkpoints are kept.
+        left_folders: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
+        linked_logs: logs of a broker whose folders are symbolic links, which are not followed. Their checkpoints are
+            kept.
         arriving: offsets of logs that are being moved here and are not open yet; the checkpoints contain them.
 
     Raises:
@@ -87,8 +88,8 @@ class LogDir:
             self.folders = {
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
             }
-            self.left = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
-            self.linked = self._linked_logs()
+            self.left_folders = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
+            self.linked_logs = self._find_linked_logs()
         except BaseException:
             store.close()
             raise
@@ -96,26 +97,26 @@ class LogDir:
         # stored log start below the first local segment, and log start at the opening
         self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
-        for name in [name for name, fate in self.left.items() if fate == "delete"]:
+        for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
         self._stored: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
         self._writing = threading.Lock()  # without the lock, older checkpoints could replace newer ones
 
-    def _linked_logs(self) -> frozenset[TopicPartition]:
+    def _find_linked_logs(self) -> frozenset[TopicPartition]:
         """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
-        state, found = self._state, set[TopicPartition]()
-        stored = {*state.recovery_points, *state.log_starts, *state.high_watermarks, *state.dirty_starts}
-        for log in stored - self.folders.keys():
+        state, linked = self._state, set[TopicPartition]()
+        checkpointed = {*state.recovery_points, *state.log_starts, *state.high_watermarks, *state.dirty_starts}
+        for log in checkpointed - self.folders.keys():
             with contextlib.suppress(StorageError):  # no such folder, or a link that leads nowhere
                 files = self.store.open_log(partition_folder(log))
-                found.add(log)
+                linked.add(log)
                 _LOGGER.warning(
                     "a log is ignored, because its folder is a symbolic link: path=%s: mount the folder with this name "
                     "instead",
                     files.path(),
                 )
-        return frozenset(found)
+        return frozenset(linked)
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends to all logs of the directory from now on, and write no checkpoints there; reads continue.
@@ -155,7 +156,7 @@ class LogDir:
             else:
                 self._state.dirty_starts[log] = dirty_start
 
-    def keep_tiered_start(self, log: Log, stored: int | None) -> None:
+    def keep_tiered_start(self, log: Log, stored_start: int | None) -> None:
         """Keep the stored log start of a log that was just opened, if it is below the first local segment.
 
         Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
@@ -167,20 +168,20 @@ class LogDir:
         log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
         with self._writing:
             self._tiered_starts.pop(log.name, None)
-            if stored is not None and stored < log_start == first_base:
-                self._tiered_starts[log.name] = stored, log_start
+            if stored_start is not None and stored_start < log_start == first_base:
+                self._tiered_starts[log.name] = stored_start, log_start
 
     def bounds_of(self, log: Log) -> LogOffsets:
         """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
 
         Once the log start has changed since the opening, it is that of the log.
         """
-        found = log.offsets()
-        stored, opened = self._tiered_starts.get(log.name, (0, -1))
-        if found.log_start == opened:
-            return found._replace(log_start=stored)
+        offsets = log.offsets()
+        stored_start, opened_start = self._tiered_starts.get(log.name, (0, -1))
+        if offsets.log_start == opened_start:
+            return offsets._replace(log_start=stored_start)
         self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
-        return found
+        return offsets
 
     def forget_offsets(self, log: TopicPartition) -> None:
         """Remove the checkpoints of an earlier log of this name, durably. The directory has no log of this name.
@@ -192,16 +193,18 @@ class LogDir:
             StorageError: as ``write_checkpoints``; the checkpoints are not forgotten.
         """
         state = self._state
-        known = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
+        checkpoints = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
         line = f"\n{log.topic} {log.partition} ".encode()
         with self._writing:
-            is_stored = any(log in offsets for offsets in known) or any(line in data for data in self._stored.values())
+            is_stored = any(log in offsets for offsets in checkpoints) or any(
+                line in data for data in self._stored.values()
+            )
         if not is_stored:
             return
         self.write_checkpoints()
         with self._writing:  # the files have no other absent log either: its creation need not write them again
-            for offsets in known:
-                for name in offsets.keys() - self.folders.keys() - self.linked:
+            for offsets in checkpoints:
+                for name in offsets.keys() - self.folders.keys() - self.linked_logs:
                     del offsets[name]
 
     def create(self, log: TopicPartition, topic_id: TopicId) -> None:
@@ -242,19 +245,19 @@ class LogDir:
         Source: apache/kafka LogManager.asyncDelete.
         """
         folder = self.folders[log]
-        gone = deleted_folder(log, random_uuid(self._env.chance))
+        deleted_name = deleted_folder(log, random_uuid(self._env.chance))
         try:
-            self.store.rename_log(folder, gone)
+            self.store.rename_log(folder, deleted_name)
         except LogDirNotFoundError:  # an earlier call has renamed the folder, and failed then
             self.store.remove_log(folder)  # makes this rename durable
         finally:
-            self.remove_later(gone, delay_ms)  # also after an error that followed the rename
+            self.remove_later(deleted_name, delay_ms)  # also after an error that followed the rename
         self.logs.pop(log, None)
         del self.folders[log]
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
         """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or in ``close`` if earlier."""
-        self.left.pop(folder, None)
+        self.left_folders.pop(folder, None)
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def delete_expired(self, *, all_now: bool = False) -> int:
@@ -292,8 +295,10 @@ class LogDir:
         """
         with self._writing:
             bounds = self._bounds()
-            recovery = {name: found.recovery_point for name, found in bounds.items()}
-            starts = {name: found.log_start for name, found in bounds.items() if self._needs_log_start(name, found)}
+            recovery = {name: offsets.recovery_point for name, offsets in bounds.items()}
+            starts = {
+                name: offsets.log_start for name, offsets in bounds.items() if self._needs_log_start(name, offsets)
+            }
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
@@ -306,10 +311,10 @@ class LogDir:
         directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
         """
         with self._writing:
-            found = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
-            known = {name: offset for name, offset in found.items() if offset is not None}
-            if known or self._state.dirty_starts or CLEANER_FILE in self._stored:
-                self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
+            dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
+            known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
+            if known_starts or self._state.dirty_starts or CLEANER_FILE in self._stored:
+                self._store(CLEANER_FILE, self._state.dirty_starts, dirty_starts, known_starts)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs, durable on return. Errors are those of ``write_checkpoints``."""
@@ -317,22 +322,22 @@ class LogDir:
             self._store_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        opened = {name: self.bounds_of(log) for name, log in list(self.logs.items())}  # a copy: the logs may change
-        return {**opened, **self.arriving}
+        bounds = {name: self.bounds_of(log) for name, log in list(self.logs.items())}  # a copy: the logs may change
+        return {**bounds, **self.arriving}
 
     def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
-        watermarks = {name: found.high_watermark for name, found in bounds.items()}
+        watermarks = {name: offsets.high_watermark for name, offsets in bounds.items()}
         self._store(HIGH_WATERMARKS_FILE, self._state.high_watermarks, bounds, watermarks)
 
     def _store(
         self,
         file: str,
         before: Mapping[TopicPartition, int],
-        opened: Container[TopicPartition],
+        open_names: Container[TopicPartition],
         now: Mapping[TopicPartition, int],
     ) -> None:
-        kept = [*self.folders, *self.linked]
-        unopened = {name: before[name] for name in kept if name not in opened and name in before}
+        existing = [*self.folders, *self.linked_logs]
+        unopened = {name: before[name] for name in existing if name not in open_names and name in before}
         data = format_offsets({**unopened, **now})
         if self.failure is not None or self._stored.get(file) == data:
             return
@@ -372,7 +377,7 @@ class LogDir:
             StorageError: a log could not be closed, or a file could not be written; the lock is released nevertheless.
         """
         errors: list[StorageError] = []
-        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys() | self.linked)
+        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys() | self.linked_logs)
         try:
             for log in self.logs.values():
                 try:

@@ -60,18 +60,20 @@ def load_all(
     Raises:
         Exception: the first error that is not a StorageError. All loaded logs were closed.
     """
-    found = _load_measured(loadings, threads, progress, clock)
-    strange = [result for result in found if isinstance(result, BaseException) and not isinstance(result, StorageError)]
-    taken = 0
+    results = _load_measured(loadings, threads, progress, clock)
+    strange = [
+        result for result in results if isinstance(result, BaseException) and not isinstance(result, StorageError)
+    ]
+    yielded_count = 0
     try:
         if strange:
             raise strange[0]
-        for loading, result in zip(loadings, found, strict=True):
-            taken += 1
+        for loading, result in zip(loadings, results, strict=True):
+            yielded_count += 1
             if isinstance(result, LoadedLog | StorageError):
                 yield loading, result
     finally:
-        for result in found[taken:]:
+        for result in results[yielded_count:]:
             if isinstance(result, LoadedLog):
                 for segment in result.segments:
                     segment.close()
@@ -82,16 +84,16 @@ def _load_measured(
 ) -> list[LoadedLog | Exception]:
     """Return the result or the error of each log. Of many clean logs, load some to measure if threads are faster."""
 
-    def load(some: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
-        return outcomes(some, lambda loading: loading.run(progress.part()), at_a_time, "stratalog-recovery")
+    def load(part: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
+        return outcomes(part, lambda loading: loading.run(progress.part()), at_a_time, "stratalog-recovery")
 
     if threads == 1 or len(loadings) < _MANY or not all(loading.request.clean for loading in loadings):
         return load(loadings, threads)
     # For clean logs in the page cache, threads compete for the interpreter lock, which doubles the time. If the files
     # are not cached, threads wait for the disk in parallel.
-    found, took = load(loadings[:_WARM_UP], threads), dict[int, int]()  # the first logs include one-time work
-    for tried in (threads, 1):
+    results, durations_ns = load(loadings[:_WARM_UP], threads), dict[int, int]()  # the first logs include one-time work
+    for thread_count in (threads, 1):
         began_ns = clock.monotonic_ns()
-        found += load(loadings[len(found) : len(found) + _SAMPLE], tried)
-        took[tried] = clock.monotonic_ns() - began_ns
-    return found + load(loadings[len(found) :], 1 if took[1] < took[threads] else threads)
+        results += load(loadings[len(results) : len(results) + _SAMPLE], thread_count)
+        durations_ns[thread_count] = clock.monotonic_ns() - began_ns
+    return results + load(loadings[len(results) :], 1 if durations_ns[1] < durations_ns[threads] else threads)

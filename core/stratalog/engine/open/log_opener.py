@@ -73,21 +73,21 @@ class LogOpener:
 
         The opened logs are added to ``directory.logs``, but not published in ``OpenLogs``.
         """
-        loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
+        loadings, opened_logs, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
             try:
-                loadings.append(self._loading_of(directory, name, directory.request(name)))
+                loadings.append(self._prepare_loading(directory, name, directory.request(name)))
             except StorageError as error:
                 failed[name] = error
         threads, clock = self._settings.recovery_threads, self._host.env.clock
-        with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as loaded:
-            for loading, result in loaded:
+        with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as results:
+            for loading, result in results:
                 try:
-                    log = directory.logs[loading.name] = self._opened(directory, loading, result)
-                    opened.append(log)
+                    log = directory.logs[loading.name] = self._open_loaded(directory, loading, result)
+                    opened_logs.append(log)
                 except StorageError as error:
                     failed[loading.name] = error
-        return opened, failed
+        return opened_logs, failed
 
     def notify(self, event: Event) -> None:
         """Queue an event for the listeners; see ``Notifier``."""
@@ -99,21 +99,23 @@ class LogOpener:
         Raises:
             StorageError: the log cannot be loaded, its topic id is that of an earlier topic, or a plugin is missing.
         """
-        loading = self._loading_of(directory, name, request)
-        return self._opened(directory, loading, loading.run())
+        loading = self._prepare_loading(directory, name, request)
+        return self._open_loaded(directory, loading, loading.run())
 
-    def _loading_of(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
+    def _prepare_loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
         config = self._topics.config(name.topic)
         components, missing = self._host.available_components(config)
         refusal = None if missing is None else _refusal(name, missing)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, files)
-        asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
+        load_request = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
         if refusal is not None:
-            asked = replace(asked, writable=False)
-        return Loading(name, files, components, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
+            load_request = replace(load_request, writable=False)
+        return Loading(
+            name, files, components, config, topic_id, self.remote(name, topic_id, config), load_request, refusal
+        )
 
-    def _opened(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
+    def _open_loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
         if isinstance(loaded, StorageError):
             raise loaded
         if loading.refusal is not None:
@@ -154,27 +156,29 @@ class LogOpener:
         Raises:
             ConfigError: the partition belongs to an earlier topic of the same name.
         """
-        found, known = read_topic_id(files), self._topics.topic_id(name.topic)
-        if found is not None:
-            if known is not None and known != found:
-                self._check_not_of_another(name, found, known)
-            return found
+        folder_id, stored_id = read_topic_id(files), self._topics.topic_id(name.topic)
+        if folder_id is not None:
+            if stored_id is not None and stored_id != folder_id:
+                self._check_not_of_another(name, folder_id, stored_id)
+            return folder_id
         # The topic is from a Kafka release without topic ids (KIP-516): all of its partitions get the same id.
         siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
-        topic_id = known or next(siblings, None) or TopicId.random(self._host.env.chance)
+        topic_id = stored_id or next(siblings, None) or TopicId.random(self._host.env.chance)
         store_topic_id(files, topic_id)
         return topic_id
 
-    def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
-        """Raise ConfigError if a partition has the id ``known`` of the topics file: ``found`` is of an earlier topic.
+    def _check_not_of_another(self, name: TopicPartition, folder_id: TopicId, stored_id: TopicId) -> None:
+        """Raise ConfigError if a partition has ``stored_id``, the id in the topics file.
+
+        ``folder_id``, the id in the folder of partition ``name``, is then that of an earlier topic.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """
         # If no partition has the id in the topics file, a broker has deleted the topic and created it again.
-        if known in self._ids_of(name.topic):
+        if stored_id in self._ids_of(name.topic):
             raise ConfigError(
-                f"{name} has topic id {found.text}, but topic {name.topic} has {known.text}: an earlier topic of this "
-                "name left the folder; move it to another place"
+                f"{name} has topic id {folder_id.text}, but topic {name.topic} has {stored_id.text}: an earlier topic of "
+                "this name left the folder; move it to another place"
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
@@ -213,7 +217,7 @@ class LogOpener:
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
-    def joined(self, log: Log) -> TierLog | None:
+    def connect_remote(self, log: Log) -> TierLog | None:
         """Return an open log's part of the tier, ready for changes, or None if the engine or the topic has no tier.
 
         If the store was unavailable when the log was opened, ``rejoin`` connects the log now, or raises its errors.

@@ -38,10 +38,10 @@ class Notifier:
     def __call__(self, event: Event) -> None:
         """Queue an event for its listeners. Drop the event after ``close``, or if the system cannot start a thread."""
         kind = type(event)
-        found = self._listening.get(kind)
-        if found is None:
-            found = self._found(kind)
-        for plugin, worker in found:
+        listeners = self._listening.get(kind)
+        if listeners is None:
+            listeners = self._find_listeners(kind)
+        for plugin, worker in listeners:
             try:
                 worker.submit(partial(self._registry.notify, event, plugin))
             except RuntimeError as error:  # the change that the event reports was made, and must not fail
@@ -71,7 +71,7 @@ class Notifier:
                     worker.thread_name,
                 )
 
-    def _found(self, kind: type[Event]) -> tuple[tuple[str, Worker], ...]:
+    def _find_listeners(self, kind: type[Event]) -> tuple[tuple[str, Worker], ...]:
         with self._lock:
             if self._closed:
                 return ()

@@ -39,15 +39,15 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
         LogDirError: the store is unavailable, and a note cannot be read. If the store is available, a note that cannot
             be written is only logged.
     """
-    away = tier.availability.error
-    if away is None:
+    outage = tier.availability.error
+    if outage is None:
         for directory in directories:
             _note(tier, directory)
-    elif all(_noted(directory) != tier.uri for directory in directories):
+    elif all(_noted_uri(directory) != tier.uri for directory in directories):
         reason = (
             f"{directories[0].path()} was never opened with {tier.uri}, so the segments of the tier are not known here"
         )
-        raise refusal(away, reason) from away
+        raise refusal(outage, reason) from outage
 
 
 def rejoin(log: Log, remote: TierLog) -> None:
@@ -71,7 +71,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
         log.maintenance.refresh_remote()
 
 
-def _noted(directory: SegmentStore) -> str:
+def _noted_uri(directory: SegmentStore) -> str:
     """Return the URI of the tier in a directory's note, or "" if there is no note or the note cannot be parsed."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         body = json.loads(directory.read_small(TIER_NOTE_FILE) or b"{}")
@@ -82,7 +82,7 @@ def _noted(directory: SegmentStore) -> str:
 
 def _note(tier: Tier, directory: SegmentStore) -> None:
     try:
-        if _noted(directory) != tier.uri:
+        if _noted_uri(directory) != tier.uri:
             directory.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())
     except StorageError as error:  # the engine opens without the note; the next open writes it
         _LOGGER.warning("the note about the tier was not stored: %s", error)

@@ -54,13 +54,13 @@ class OpenLogs:
         """
         if name in self.failed:
             raise self.failed[name].with_traceback(None)
-        found = self.logs.get(name)
-        if found is None:
+        log = self.logs.get(name)
+        if log is None:
             self.check_all_reached(
                 f"there is no {name} in {self.places()}; a directory that is unavailable may contain it"
             )
             raise unknown_topic(name, self.names(), self.places())
-        return found
+        return log
 
     def places(self) -> str:
         """Return the paths of the opened directories, separated by commas, for error texts."""
@@ -94,13 +94,13 @@ class OpenLogs:
                 return directory
         raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
-    def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
+    def publish(self, opened_logs: Iterable[tuple[LogDir, Log]]) -> None:
         """Add opened logs to ``logs``, all at the same time, and to their directories, and notify the listeners.
 
         The logs are removed from ``failed``. A log whose directory is out of service by now refuses appends.
         """
         logs: dict[TopicPartition, Log] = {}
-        for directory, log in opened:
+        for directory, log in opened_logs:
             logs[log.name] = directory.logs[log.name] = log
             if (
                 directory.failure is not None
@@ -116,7 +116,7 @@ class OpenLogs:
     def fail(self, name: TopicPartition, error: StorageError) -> None:
         """Move a log from ``logs`` to ``failed`` with its error."""
         self.failed = {**self.failed, name: error}
-        self.logs = {found: log for found, log in self.logs.items() if found != name}
+        self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
 
     def write_cleaner_checkpoint(self, log: Log) -> None:
         """Store the first dirty offsets of all logs in the directory of ``log``, durable on return."""
@@ -137,8 +137,8 @@ class OpenLogs:
             for directory in self.dirs:
                 if name in directory.folders:
                     directory.set_aside(name, delay_ms)
-            self.logs = {found: log for found, log in self.logs.items() if found != name}
-            self.failed = {found: error for found, error in self.failed.items() if found != name}
+            self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
+            self.failed = {log_name: error for log_name, error in self.failed.items() if log_name != name}
         except BaseException:
             if log is not None:
                 self.half_deleted.add(name)

@@ -65,10 +65,10 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
         reopen: opens the log again.
     """
     end = log.offsets().log_end
-    kept = [found._replace(coordinator_epoch=-1) for found in log.open_transactions()]
+    producers = [producer._replace(coordinator_epoch=-1) for producer in log.open_transactions()]
     log.close()
     if end:  # stored first: a repeated restore reads the open transactions from this snapshot
-        store_snapshot(files, end, kept)
+        store_snapshot(files, end, producers)
     for offset in snapshot_offsets(file.name for file in files.list()):
         if offset != end:
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
@@ -84,20 +84,20 @@ def _replace_commits(log: Log) -> None:
     """Append a record for each committed offset with data of the old cluster, to replace the older record."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)
-    if topic.again:
-        log.append(list(topic.again.values()), "durable")
+    if topic.replacements:
+        log.append(list(topic.replacements.values()), "durable")
 
 
 class _Commits(StateTopic):
     """Reader of the committed offsets in one partition that contain data of the old cluster.
 
     Attributes:
-        again: record without the old cluster's data for each of these offsets, by its key.
+        replacements: record without the old cluster's data for each of these offsets, by its key.
     """
 
     def __init__(self, log: Log) -> None:
         super().__init__(_OneLog(log), OFFSETS_TOPIC)
-        self.again: dict[bytes, Record] = {}
+        self.replacements: dict[bytes, Record] = {}
         self._newest: dict[bytes, int] = {}
 
     def apply(self, partition: int, record: Record) -> None:
@@ -109,16 +109,17 @@ class _Commits(StateTopic):
         if self._newest.get(key, -1) > record.offset:
             return  # this record's transaction ended late; the offset that was committed after the record is newer
         self._newest[key] = record.offset
-        self.again.pop(key, None)
+        self.replacements.pop(key, None)
         if isinstance(parsed.value, OffsetCommit) and parsed.value_version is not None:
-            kept = replace(parsed.value, leader_epoch=min(parsed.value.leader_epoch, FIRST_EPOCH))
-            value = offsets_value(parsed.kind, kept, parsed.value_version)  # without tagged fields such as the topic id
+            commit = replace(parsed.value, leader_epoch=min(parsed.value.leader_epoch, FIRST_EPOCH))
+            # without tagged fields such as the topic id
+            value = offsets_value(parsed.kind, commit, parsed.value_version)
             if value != record.value:
-                self.again[key] = record._replace(value=value)
+                self.replacements[key] = record._replace(value=value)
 
     def forget(self, partition: int) -> None:
         del partition
-        self.again.clear()
+        self.replacements.clear()
         self._newest.clear()
 
 

@@ -154,53 +154,53 @@ def restore(
 class _Restore:
     """One restore from a tier into a log directory."""
 
-    def __init__(self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: Progress | None) -> None:
-        self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
+    def __init__(self, host: ComponentHost, tier: Tier, request: RestoreRequest, progress: Progress | None) -> None:
+        self._host, self._tier, self._request, self._progress = host, tier, request, progress
         self._components = host.components(TopicConfig())
 
     def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
         if dry_run:
-            return tuple(_restored(plan) for plan in self._plans({}))
+            return tuple(_result_of(plan) for plan in self._plans({}))
         notifier = Notifier(self._host.registry, self._host.settings.engine.service_stop_ms)
         try:
             directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
-            done = False
+            is_complete = False
             try:
-                found = self._into(directory)
-                done = True
+                results = self._restore_into(directory)
+                is_complete = True
             finally:
-                directory.close(failed=not done)
+                directory.close(failed=not is_complete)
         finally:
             notifier.close()
-        return found
+        return results
 
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
         names = [name for name in self._tier.logs() if has_log(self._tier.log(*name))]
-        chosen = select_logs(names, self._wanted.topics, self._tier.uri)
-        unknown = set(self._wanted.to_offsets or ()) - {name.log for name in chosen}
+        selected = select_logs(names, self._request.topics, self._tier.uri)
+        unknown = set(self._request.to_offsets or ()) - {name.log for name in selected}
         if unknown:
             raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
-        self._check_targets(chosen)
-        for name in chosen:
+        self._check_targets(selected)
+        for name in selected:
             root = self._tier.log(*name).root
             if root is not None and self._tier.is_half_rebuilt(root):
                 raise AttachError(
                     f"the manifest of {name.log} in {self._tier.uri} is incomplete: run `stratalog rebuild "
                     f"{self._tier.uri}` first"
                 )
-        return [self._plan(name, versions.get(str(name.log))) for name in chosen]
+        return [self._plan(name, versions.get(str(name.log))) for name in selected]
 
-    def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
+    def _check_targets(self, selected: Sequence[TierLogName]) -> None:
         """Raise ConfigError if a new name is invalid, or two logs get one name, or a renamed topic is not restored."""
-        renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
+        renamed, sources = self._request.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)
-        unknown = set(renamed) - {name.log.topic for name in chosen}
+        unknown = set(renamed) - {name.log.topic for name in selected}
         if unknown:
             raise ConfigError(f"topic {min(unknown)} gets another name, but is not restored")
-        for name in chosen:
+        for name in selected:
             first = sources.setdefault(self._target(name.log), name.log)
             if first != name.log:
                 raise ConfigError(
@@ -208,23 +208,23 @@ class _Restore:
                 )
 
     def _target(self, log: TopicPartition) -> TopicPartition:
-        return TopicPartition((self._wanted.rename or {}).get(log.topic, log.topic), log.partition)
+        return TopicPartition((self._request.rename or {}).get(log.topic, log.topic), log.partition)
 
     def _plan(self, name: TierLogName, version: int | None) -> RestorePlan:
         remote = self._tier.log(*name)
         view = remote.view() if version is None else remote.view_as_of(version)
-        end = (self._wanted.to_offsets or {}).get(name.log, view.end_offset)
+        end = (self._request.to_offsets or {}).get(name.log, view.end_offset)
         check_bound(name.log, view, end)
-        if self._wanted.to_time is not None:
+        if self._request.to_time is not None:
             log = StaticLog(tier_view(name.log, view, self._components), name.topic_id, self._components)
-            found = log.offset_for_timestamp(unix_ms(self._wanted.to_time), "log_end")
-            end = end if found is None else min(end, found)
+            offset = log.offset_for_timestamp(unix_ms(self._request.to_time), "log_end")
+            end = end if offset is None else min(end, offset)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
         return plan_copy(remote, self._target(name.log), view, end, chunk_bytes)
 
     # --- copying -------------------------------------------------------------------------------------------------
 
-    def _into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
+    def _restore_into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
         before = read_note(directory)
         plans = self._plans(before.versions if before else {})
         note = RestoreNote.of(self._tier.uri, plans)
@@ -239,7 +239,7 @@ class _Restore:
             directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), parse_note, path))
         self._make_folders(directory, plans)
         copied = self._copy(directory, plans)
-        found = [self._cut(directory, plan) for plan in plans]
+        results = [self._cut(directory, plan) for plan in plans]
         for name in (plan.target for plan in plans):
             directory.logs[name].flush()
         directory.write_checkpoints()
@@ -248,7 +248,7 @@ class _Restore:
             files.remove(RESTORING_FILE)
             files.sync()
         directory.store.remove_small(RESTORE_NOTE_FILE)
-        return tuple(replace(log, copied=count) for log, count in zip(found, copied, strict=True))
+        return tuple(replace(log, copied=count) for log, count in zip(results, copied, strict=True))
 
     def _check_room(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
         is_brokers = directory.store.read_small(META_PROPERTIES_FILE) is not None
@@ -266,7 +266,7 @@ class _Restore:
                         f"topic {plan.target.topic} in its cluster with the same number of partitions, then stop the "
                         "broker"
                     )
-            elif plan.target.topic not in self._wanted.overwrite and not is_empty_folder(
+            elif plan.target.topic not in self._request.overwrite and not is_empty_folder(
                 directory.store.open_log(folder)
             ):
                 raise AttachError(
@@ -291,13 +291,15 @@ class _Restore:
         """Return the topic id for a new folder: that of the tier, or, for a new name, of other folders or a new one."""
         if plan.target.topic == plan.source.topic:
             return plan.topic_id
-        here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
-        found = (read_topic_id(directory.store.open_log(folder)) for folder in here)
-        return next((known for known in found if known is not None), None) or TopicId.random(self._host.env.chance)
+        folders = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
+        ids = (read_topic_id(directory.store.open_log(folder)) for folder in folders)
+        return next((topic_id for topic_id in ids if topic_id is not None), None) or TopicId.random(
+            self._host.env.chance
+        )
 
     def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
-        counted = counters(self._progress, plans, lambda plan: plan.size_bytes)
-        on_bytes = dict(zip((plan.target for plan in plans), counted, strict=True))
+        callbacks = counters(self._progress, plans, lambda plan: plan.size_bytes)
+        on_bytes = dict(zip((plan.target for plan in plans), callbacks, strict=True))
 
         def work(plan: RestorePlan) -> int:
             files = directory.store.open_log(directory.folders[plan.target])
@@ -317,16 +319,18 @@ class _Restore:
         log = self._open(directory, plan)
         # With a log end above the last batch, a broker's consumer would wait for offsets that do not exist.
         if log.truncate_to(plan.log_end):
-            held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
-            end = next((batches_end(segment, self._components) for segment in held), 0)
+            segments = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
+            end = next((batches_end(segment, self._components) for segment in segments), 0)
             log.truncate_to(max(end, plan.view.log_start))
-        found = replace(_restored(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
+        result = replace(
+            _result_of(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions())
+        )
         files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
         if gets_new_id(plan, files):
             epoch = FIRST_EPOCH
             log = assign_new_id(log, files, lambda: self._open(directory, plan))
         write_next_epoch(files, next_epoch(epoch, plan.target), log.offsets().log_end)
-        return found
+        return result
 
     def _open(self, directory: LogDir, plan: RestorePlan) -> Log:
         files, config = directory.store.open_log(directory.folders[plan.target]), TopicConfig()
@@ -354,7 +358,7 @@ def _clear(files: LogFiles) -> None:
     files.sync()
 
 
-def _restored(plan: RestorePlan) -> RestoredLog:
+def _result_of(plan: RestorePlan) -> RestoredLog:
     return RestoredLog(
         source=plan.source,
         log=plan.target,

@@ -60,7 +60,7 @@ def parse_note(data: bytes, path: str) -> RestoreNote:
     try:
         body = json.loads(data)
         items = {1: body["logs"]}[body["version"]].items()
-        logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
+        logs = {name: (text, int(version), target, int(end)) for name, (text, version, target, end) in items}
         return RestoreNote(str(body["tier"]), logs)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise AttachError(f"{path} is malformed ({error}): use another directory") from error

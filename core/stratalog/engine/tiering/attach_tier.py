@@ -74,7 +74,7 @@ class Attacher:
         open_logs: the engine's directories, without logs.
         topics: the engine's table of topics, which is empty.
         opener: opens the new logs.
-        wanted: topics to take over.
+        request: topics to take over.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Attacher:
         open_logs: OpenLogs,
         topics: TopicTable,
         opener: LogOpener,
-        wanted: Attach,
+        request: Attach,
     ) -> None:
         self._tier, self._settings, self._host, self._open_logs = tier, settings, host, open_logs
-        self._topics, self._opener, self._wanted = topics, opener, wanted
+        self._topics, self._opener, self._request = topics, opener, request
         self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of all topics, or of the wanted topics, and open them. Return a description of each log.
+        """Take over the logs of all or of the requested topics, and open them. Return a description of each log.
 
         Raises:
             AttachError: a directory is not empty, a topic does not exist in the tier, a topic name is ambiguous, or the
@@ -108,42 +108,42 @@ class Attacher:
         self._first.replace_small(
             ATTACH_NOTE_FILE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode()
         )
-        found = self._take_over(remotes)
-        found += missing_partitions(found)
-        self._topics.put_all(self._entries(found))
-        placed = self._write_folders(found)
-        opened = list[tuple[LogDir, Log]]()
+        attached_logs = self._take_over(remotes)
+        attached_logs += missing_partitions(attached_logs)
+        self._topics.put_all(self._entries(attached_logs))
+        directories = self._write_folders(attached_logs)
+        opened_logs = list[tuple[LogDir, Log]]()
         try:
-            for log in found:
-                directory = placed[log.log]
-                opened.append((directory, self._opener.open(directory, log.log, moved_request(log.offsets))))
+            for log in attached_logs:
+                directory = directories[log.log]
+                opened_logs.append((directory, self._opener.open(directory, log.log, moved_request(log.offsets))))
         except BaseException:
-            for _, made in opened:
-                made.maintenance.abandon()
+            for _, opened_log in opened_logs:
+                opened_log.maintenance.abandon()
             raise
         self._first.remove_small(ATTACH_NOTE_FILE)
-        self._open_logs.publish(opened)
+        self._open_logs.publish(opened_logs)
         for directory in self._open_logs.dirs:
             directory.arriving.clear()
-        return tuple(found)
+        return tuple(attached_logs)
 
     def _make_room(self) -> None:
         """Remove the folders of an interrupted attach to the same tier. Raise AttachError if other folders exist."""
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]
         if note is None:
-            taken = [directory.store.path(directory.folders[log]) for directory, log in folders]
+            occupied_paths = [directory.store.path(directory.folders[log]) for directory, log in folders]
         else:
             self._check_same_tier(note)
-            taken = [
+            occupied_paths = [
                 directory.store.path(directory.folders[log])
                 for directory, log in folders
                 if not is_empty_folder(directory.store.open_log(directory.folders[log]))
             ]
-        if taken:
+        if occupied_paths:
             raise AttachError(
-                f"the directories contain logs such as {taken[0]}: attach the tier to empty directories, or open these "
-                "logs without attach"
+                f"the directories contain logs such as {occupied_paths[0]}: attach the tier to empty directories, or "
+                "open these logs without attach"
             )
         for directory, log in folders:
             directory.discard(log)
@@ -166,20 +166,20 @@ class Attacher:
     def _remotes(self) -> list[TierLog]:
         names = self._tier.logs()
         remotes = {name: self._tier.log(*name) for name in names}
-        there = self._in_parallel(list(remotes.values()), has_log)
+        are_present = self._run_parallel(list(remotes.values()), has_log)
         self._check_rebuilt()
-        kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
-        chosen = [remotes[name] for name in select_logs(kept, self._wanted.topics, self._tier.uri)]
-        for remote in chosen:  # before the engine of any log is fenced
+        existing_names = [name for name, is_present in zip(names, are_present, strict=True) if is_present]
+        selected = [remotes[name] for name in select_logs(existing_names, self._request.topics, self._tier.uri)]
+        for remote in selected:  # before the engine of any log is fenced
             if remote.root is not None and remote.root.topic is not None:
                 self._host.settings.limits.check_partitions(remote.name.topic, remote.root.topic.partitions)
-        return chosen
+        return selected
 
     def _check_rebuilt(self) -> None:
-        """Raise AttachError if a wanted log has segments that its manifest lacks until it is rebuilt."""
-        wanted = self._wanted.topics
+        """Raise AttachError if a requested log has segments that its manifest lacks until it is rebuilt."""
+        topics = self._request.topics
         for name in self._tier.lost():
-            if wanted is not None and {name.log.topic, f"{name.log.topic}-{name.topic_id}"}.isdisjoint(wanted):
+            if topics is not None and {name.log.topic, f"{name.log.topic}-{name.topic_id}"}.isdisjoint(topics):
                 continue
             root = self._tier.log(*name).root
             try:
@@ -195,44 +195,47 @@ class Attacher:
                 )
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
-        names, counted = (
+        names, callbacks = (
             [remote.name for remote in remotes],
-            counters(self._wanted.progress, remotes, TierLog.known_bytes),
+            counters(self._request.progress, remotes, TierLog.known_bytes),
         )
-        on_bytes = dict(zip(names, counted, strict=True))
+        on_bytes = dict(zip(names, callbacks, strict=True))
 
         def work(remote: TierLog) -> AttachedLog:
-            found = take_over(remote, self._host.components(self._topics.config(remote.name.topic)))
+            attached_log = take_over(remote, self._host.components(self._topics.config(remote.name.topic)))
             on_bytes[remote.name](remote.known_bytes())
-            return found
+            return attached_log
 
-        return self._in_parallel(remotes, work)
+        return self._run_parallel(remotes, work)
 
-    def _in_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
+    def _run_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
         return all_results(outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"))
 
-    def _entries(self, found: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
-        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_settings_age)}
+    def _entries(self, attached_logs: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
+        return {
+            log.log.topic: TopicEntry(log.topic_id, _settings_of(log))
+            for log in sorted(attached_logs, key=_settings_age)
+        }
 
-    def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
+    def _write_folders(self, attached_logs: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
         """Create the folders of all logs, and then the checkpoint files. Return the directory of each log."""
-        placed = dict[TopicPartition, LogDir]()
-        for log in found:
-            directory = placed[log.log] = self._open_logs.emptiest()
+        directories = dict[TopicPartition, LogDir]()
+        for log in attached_logs:
+            directory = directories[log.log] = self._open_logs.emptiest()
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
             directory.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
         for directory in self._open_logs.dirs:
             directory.write_checkpoints()
-        return placed
+        return directories
 
 
 def _settings_of(log: AttachedLog) -> dict[str, object]:
     """Return the settings of a log's topic. If the tier does not have them, return settings that delete no records."""
     if log.topic is not None:
         return {**log.topic.config, "remote.storage.enable": True}
-    known = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
-    return {**known, "remote.storage.enable": True}
+    defaults = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
+    return {**defaults, "remote.storage.enable": True}
 
 
 def _settings_age(log: AttachedLog) -> tuple[bool, int]:

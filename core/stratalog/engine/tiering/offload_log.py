@@ -144,12 +144,12 @@ def offload_log(
         waiting = _waiting(view, remote)
     written_by_ms = now_ms - log.config.segment_offload_delay_ms
     if log.config.segment_offload_delay_ms:
-        waiting = list(takewhile(lambda found: found.file.modified_ms <= written_by_ms, waiting))
+        waiting = list(takewhile(lambda segment: segment.file.modified_ms <= written_by_ms, waiting))
     report = OffloadReport()
     if waiting:
         log.flush()
         try:
-            with log.maintenance.stopped_if_fenced(view.leader_epoch), _observed(log):
+            with log.maintenance.stopped_if_fenced(view.leader_epoch), _observe(log):
                 tiered = view.remote or remote.view()
                 # without segments, the tier ends at the log start, which may be inside a batch
                 start = tiered.end_offset if tiered.segments else 0
@@ -178,7 +178,7 @@ def _sources(
     for segment in waiting:
         if not may_begin(segment.size_bytes):
             return
-        source = offload_source(log, view, _from(segment, start))
+        source = offload_source(log, view, _part_from(segment, start))
         yield replace(source, log=CountedBytes(source.log, on_bytes))
 
 
@@ -190,7 +190,7 @@ def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
     return segments_to_offload(view, _tier_end(view, remote)) if view.is_leader else []
 
 
-def _observed(log: Log) -> AbstractContextManager[object]:
+def _observe(log: Log) -> AbstractContextManager[object]:
     attributes = {"stratalog.topic": log.name.topic, "stratalog.partition": str(log.name.partition)}
     return log.components.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
 
@@ -202,18 +202,18 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
     """
     remote.refresh()
     log.maintenance.refresh_remote()
-    tiered, ours = remote.view(), log.view().remote
-    if ours is None or ours.end_offset == tiered.end_offset:
+    tiered, log_remote = remote.view(), log.view().remote
+    if log_remote is None or log_remote.end_offset == tiered.end_offset:
         return
     epochs = log.view().epochs.entries
-    offset = first_divergence(epochs, tiered.leader_epochs, ours.end_offset, tiered.end_offset)
+    offset = first_divergence(epochs, tiered.leader_epochs, log_remote.end_offset, tiered.end_offset)
     if offset is None:
         return
     if not log.config.unclean_leader_election_enable:
         raise divergence_error(log.name, offset, epochs, tiered.leader_epochs)
     reason = f"leader epoch {leader_epoch} started at offset {offset}, which discarded later records"
     with log.maintenance.stopped_if_fenced(leader_epoch):
-        remote.cut_back(ours.end_offset, leader_epoch=leader_epoch, reason=reason)
+        remote.cut_back(log_remote.end_offset, leader_epoch=leader_epoch, reason=reason)
     log.maintenance.refresh_remote()
 
 
@@ -222,7 +222,7 @@ def _tier_end(view: LogView, remote: RemoteLog) -> int:
     return (view.remote or remote.view()).end_offset
 
 
-def _from(segment: Segment, offset: int) -> Segment | SegmentPart:
+def _part_from(segment: Segment, offset: int) -> Segment | SegmentPart:
     """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``."""
     # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
     return SegmentPart(segment, offset) if segment.base_offset < offset else segment
@@ -249,9 +249,13 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
     """
     return sum(
         share_bytes(
-            found.size_bytes, found.base_offset, found.end_offset, max(tier_end, found.base_offset), found.end_offset
+            segment.size_bytes,
+            segment.base_offset,
+            segment.end_offset,
+            max(tier_end, segment.base_offset),
+            segment.end_offset,
         )
-        for found in waiting
+        for segment in waiting
     )
 
 

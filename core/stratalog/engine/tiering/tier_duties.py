@@ -57,7 +57,7 @@ class TierDuties:
         self._errors: dict[TopicPartition, str] = {}  # error of each log's last attempt, "" if none; under _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
         self._collection = TierCollection(settings.tier_history_ms)
-        self._looked_for_emptied = False
+        self._has_searched_emptied = False
         self._closed = False
 
     @property
@@ -112,7 +112,7 @@ class TierDuties:
         evict segments that its leader has offloaded, if the limit requires an eviction. ``on_bytes`` is called with the
         sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
         """
-        remote = self._joined(log)
+        remote = self._connect_remote(log)
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
         if remote is None:
@@ -151,10 +151,10 @@ class TierDuties:
             self._pauses[name] = _Pause(failures, self._clock.monotonic_ns() + pause_ms * 1_000_000)
         _LOGGER.warning("a plugin prevents offloading: log=%s next try in %d ms: %s", name, pause_ms, error)
 
-    def _joined(self, log: Log) -> TierLog | None:
-        """Return the result of ``LogOpener.joined``. Record an error as the error of the log's last offload."""
+    def _connect_remote(self, log: Log) -> TierLog | None:
+        """Return the result of ``LogOpener.connect_remote``. Record an error as the error of the log's last offload."""
         try:
-            return self._opener.joined(log)
+            return self._opener.connect_remote(log)
         except StorageError as error:
             self._note(log.name, str(error))
             raise
@@ -178,15 +178,15 @@ class TierDuties:
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
         """Return the tier lag of each log that has a tier, with the error of its last offload."""
         now_ms = self._clock.now_ms()
-        found = ((log, self._opener.remote_of(log)) for log in logs)
+        pairs = ((log, self._opener.remote_of(log)) for log in logs)
         return tuple(
-            tier_lag(log, remote, now_ms, self._error_of(log, remote)) for log, remote in found if remote is not None
+            tier_lag(log, remote, now_ms, self._error_of(log, remote)) for log, remote in pairs if remote is not None
         )
 
     def _error_of(self, log: Log, remote: TierLog) -> str:
         with self._lock:
-            known = self._errors.get(log.name, "")
-        return known if known or remote.is_here else str(remote.availability.unavailable())
+            error = self._errors.get(log.name, "")
+        return error if error or remote.is_here else str(remote.availability.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
@@ -201,18 +201,18 @@ class TierDuties:
         self._tier.availability.reach()
         logs = list(logs)
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
-        led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
-        here = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
-        emptied = self._emptied({TierLogName(found.name, found.topic_id) for found, _ in remotes})
-        for found in emptied:
-            log = here.get((found.name, found.topic_id))
-            led.append((found, None if log is None else _led(log)))
+        led = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
+        log_by_id = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
+        emptied_logs = self._find_emptied({TierLogName(remote.name, remote.topic_id) for remote, _ in remotes})
+        for emptied_log in emptied_logs:
+            log = log_by_id.get((emptied_log.name, emptied_log.topic_id))
+            led.append((emptied_log, None if log is None else _epoch_if_leader(log)))
         try:
             return self._collection.collect_all(led)
         finally:
-            for found in emptied:
-                if self._collection.forget_deleted(found):
-                    self._tier.release(found.name, found.topic_id)
+            for emptied_log in emptied_logs:
+                if self._collection.forget_deleted(emptied_log):
+                    self._tier.release(emptied_log.name, emptied_log.topic_id)
 
     def close(self) -> None:
         """End running offloads after the current segment, and start no further upload. Does not wait."""
@@ -221,21 +221,23 @@ class TierDuties:
     def _is_joined(self, log: Log) -> bool:
         """Return True if a log has a tier and is connected to it; False after an error that is not of the store."""
         try:
-            return self._opener.joined(log) is not None
+            return self._opener.connect_remote(log) is not None
         except StorageError as error:
             if is_of_store(error):
                 raise
             return False
 
-    def _emptied(self, known: set[TierLogName]) -> list[TierLog]:
-        """Return the logs of topics that were deleted or left the tier, without the logs in ``known``."""
-        if not self._looked_for_emptied:  # later, the tier knows the logs of topics that this engine changes
+    def _find_emptied(self, known_names: set[TierLogName]) -> list[TierLog]:
+        """Return the logs of topics that were deleted or left the tier, without the logs in ``known_names``."""
+        if not self._has_searched_emptied:  # later, the tier knows the logs of topics that this engine changes
             for name in self._tier.logs():
-                if name not in known:
+                if name not in known_names:
                     self._tier.log(*name)
-            self._looked_for_emptied = True
-        opened = [found for found in self._tier.open_logs() if TierLogName(found.name, found.topic_id) not in known]
-        return [found for found in opened if _is_emptied(found)]
+            self._has_searched_emptied = True
+        opened_logs = [
+            remote for remote in self._tier.open_logs() if TierLogName(remote.name, remote.topic_id) not in known_names
+        ]
+        return [remote for remote in opened_logs if _is_emptied(remote)]
 
     def _note(self, name: TopicPartition, error: str) -> None:
         with self._lock:
@@ -280,7 +282,7 @@ def _is_emptied(remote: TierLog) -> bool:
         return False
 
 
-def _led(log: Log) -> int | None:
+def _epoch_if_leader(log: Log) -> int | None:
     """Return the leader epoch of a log, or None if the log is a follower here."""
     view = log.view()
     return view.leader_epoch if view.is_leader else None

@@ -123,10 +123,10 @@ def clean_up_moves(dirs: Iterable[LogDir]) -> None:
     for directory in dirs:
         for name in directory.folders:
             places.setdefault(name, []).append(directory)
-    for name, found in places.items():
-        newer = [one for one in found if len(found) > 1 and _has_note(one, name)]
+    for name, directories in places.items():
+        newer = [candidate for candidate in directories if len(directories) > 1 and _has_note(candidate, name)]
         if len(newer) == 1:
-            for older in found:
+            for older in directories:
                 if older is not newer[0] and _end_of(older, name) <= _end_of(newer[0], name):
                     finish_move(name, older, newer[0], 0)
 
@@ -137,11 +137,13 @@ def remove_copies(dirs: Sequence[LogDir]) -> None:
     The copy of another log stays, because it may have records that the damaged log has lost, for example if a broker
     was moving the log from a failing disk.
     """
-    usable = {partition_folder(name) for directory in dirs for name, log in directory.logs.items() if log.healthy}
+    healthy_folders = {
+        partition_folder(name) for directory in dirs for name, log in directory.logs.items() if log.healthy
+    }
     for directory in dirs:
-        for left, fate in list(directory.left.items()):
-            if fate == "future" and left.rpartition(".")[0] in usable:
-                directory.remove_later(left, 0)
+        for folder, fate in list(directory.left_folders.items()):
+            if fate == "future" and folder.rpartition(".")[0] in healthy_folders:
+                directory.remove_later(folder, 0)
 
 
 def _has_note(directory: LogDir, name: TopicPartition) -> bool:
@@ -153,9 +155,9 @@ def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
 
     Appends increase both in this order, and retention and compaction do not reduce them.
     """
-    listed = directory.store.open_log(directory.folders[name]).list()
-    logs = (found for found in listed if found.name.endswith(LOG_SUFFIX) and parse_segment_file(found.name))
-    return max(((found.name, found.size_bytes) for found in logs), default=("", 0))
+    files = directory.store.open_log(directory.folders[name]).list()
+    logs = (file for file in files if file.name.endswith(LOG_SUFFIX) and parse_segment_file(file.name))
+    return max(((file.name, file.size_bytes) for file in logs), default=("", 0))
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:

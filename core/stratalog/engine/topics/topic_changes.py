@@ -83,18 +83,18 @@ class TopicChanges:
             self._names_of(name)  # otherwise, all partitions may be in an unavailable directory
         return self._topics.settings(name)
 
-    def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
+    def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         """Create a topic; see ``Engine.create_topic``."""
         check_topic(name)
         self._host.settings.limits.check_partitions(name, partitions)
-        if any(found.topic == name for found in self._open_logs.names()):
+        if any(log_name.topic == name for log_name in self._open_logs.names()):
             raise TopicExistsError(f"topic {name} exists already")
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain topic {name}")
-        checked = self._topics.checked(chosen, f"create_topic({name!r})")
+        checked = self._topics.checked(config, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
-        self._check_tier(chosen, checked)
-        topic_id, stored = TopicId.random(self._host.env.chance), checked.to_mapping()
-        entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
+        self._check_tier(config, checked)
+        topic_id, values = TopicId.random(self._host.env.chance), checked.to_mapping()
+        entry = TopicEntry(topic_id, {setting: values[setting] for setting in config})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         before = self._topics.entry(name)  # left over if the folders were removed by hand, or a crash ended a deletion
         if before is not None:
@@ -116,25 +116,25 @@ class TopicChanges:
         self._host.settings.limits.check_partitions(name, partitions)
         if partitions <= len(names):
             raise ConfigError(f"topic {name} has {len(names)} partitions: {partitions} would not be an increase")
-        wanted = [TopicPartition(name, partition) for partition in range(partitions)]
+        all_names = [TopicPartition(name, partition) for partition in range(partitions)]
         topic_id = self._open_logs.log(names[0]).topic_id
         assert topic_id is not None  # an engine gives an id to each topic that it opens
-        self._make([found for found in wanted if found not in names], topic_id)
-        return self.info(name, wanted)
+        self._make([log_name for log_name in all_names if log_name not in names], topic_id)
+        return self.info(name, all_names)
 
     def _make(self, names: Iterable[TopicPartition], topic_id: TopicId) -> None:
         """Create, open and publish partitions in the directories with the fewest logs. After an error, remove them."""
-        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
+        created: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         try:
-            for found in names:
+            for log_name in names:
                 directory = self._open_logs.emptiest()
-                made[found] = directory, None
-                directory.create(found, topic_id)
-                made[found] = directory, self._opener.open(directory, found, NEW_LOG)
+                created[log_name] = directory, None
+                directory.create(log_name, topic_id)
+                created[log_name] = directory, self._opener.open(directory, log_name, NEW_LOG)
         except BaseException:
-            self._discard(made)
+            self._discard(created)
             raise
-        self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
+        self._open_logs.publish((directory, log) for directory, log in created.values() if log is not None)
 
     def _report_tiny_segments(self, name: str, config: TopicConfig) -> None:
         """Notify listeners if the topic's segments are so small that the tier would get too many requests."""
@@ -142,24 +142,24 @@ class TopicChanges:
         if reason:
             self._opener.notify(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
-    def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
-        """Raise ConfigError if ``chosen`` enables ``remote.storage.enable`` and the engine has no tier."""
-        if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
+    def _check_tier(self, config: Mapping[str, object], checked: TopicConfig) -> None:
+        """Raise ConfigError if ``config`` enables ``remote.storage.enable`` and the engine has no tier."""
+        if "remote.storage.enable" in config and checked.remote_storage_enable and not self._opener.has_tier:
             raise ConfigError(NO_TIER)
 
-    def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
+    def _discard(self, created: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
         """Close and remove new partitions after an error. A partition that cannot be removed counts as failed."""
-        for name, (directory, log) in made.items():
+        for name, (directory, log) in created.items():
             with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:
                     log.close()
             try:
                 directory.discard(name)
             except StorageError as error:  # for example on a disk that is read-only now
-                left = "the creation of the partition failed, and then the removal of its folder"
+                reason = "the creation of the partition failed, and then the removal of its folder"
                 advice = "open the engine again to use the partition, or delete the topic"
                 path = directory.store.path(directory.folders[name])
-                self._open_logs.fail(name, LogDirError(f"{left}, {error.reason}", path).advised(advice))
+                self._open_logs.fail(name, LogDirError(f"{reason}, {error.reason}", path).advised(advice))
                 self._open_logs.half_deleted.add(name)
 
     def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
@@ -169,7 +169,7 @@ class TopicChanges:
         )
         names = self._names_of(name)
         now = self._topics.config(name)
-        entry, checked = _altered(self._topics, name, config, self.info(name, names).topic_id)
+        entry, checked = _alter_entry(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(checked, config)
         self._check_tier(config, checked)
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
@@ -177,7 +177,7 @@ class TopicChanges:
             raise ConfigError(LEAVES_TIER)
         if only_check:
             return self.info(name, names)
-        logs = [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]
+        logs = [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]
         has_new_filter = self._has_new_filter(now, checked)
         with contextlib.ExitStack() as undoing:
             if leaves:
@@ -192,8 +192,8 @@ class TopicChanges:
             self._warn_of_failed(names)
         components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
-            used = log.components if missing is not None or missing_roles(log.components) else components
-            log.maintenance.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
+            log_components = log.components if missing is not None or missing_roles(log.components) else components
+            log.maintenance.configure(checked, log_components, self._opener.remote(log.name, entry.topic_id, checked))
             if has_new_filter:
                 log.maintenance.recompact()
         if tiny_segments(checked) != tiny_segments(now):
@@ -205,13 +205,13 @@ class TopicChanges:
 
         Rounds of the other policies have kept records that the new policy drops, such as older records of a key.
         """
-        added = [name for name in changed.cleanup_policy if name not in now.cleanup_policy]
-        return bool(rewriters({name: self._host.policy(name) for name in added}))
+        new_policies = [name for name in changed.cleanup_policy if name not in now.cleanup_policy]
+        return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
 
     def _recompact_tier(self, logs: Iterable[Log]) -> None:
         """Commit that no offset in the tier is compacted, for each log that leads and has a tier."""
         for log in logs:
-            remote = self._opener.joined(log)
+            remote = self._opener.connect_remote(log)
             if remote is None or not log.is_leader:
                 continue
             with log.maintenance.stopped_if_fenced():
@@ -231,7 +231,7 @@ class TopicChanges:
         From then on, the logs do not use the tier. Calls that restore their settings are added to ``undoing``.
         """
         for log in logs:
-            remote = self._opener.joined(log)
+            remote = self._opener.connect_remote(log)
             if remote is None:
                 continue
             undoing.callback(log.maintenance.configure, log.config, log.components, remote)
@@ -251,26 +251,26 @@ class TopicChanges:
             names = []  # an earlier call deleted the partitions, but not the committed offsets
         config = self._topics.config(name)
         delay_ms = config.file_delete_delay_ms
-        for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
-            remote, view = self._opener.joined(log), log.view()
+        for log in [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]:
+            remote, view = self._opener.connect_remote(log), log.view()
             if remote is not None and remote.root is not None and view.is_leader:
                 remote.delete(leader_epoch=view.leader_epoch, reason="the topic was deleted")
         if config.remote_storage_enable:
             self._warn_of_failed(names)
-        for found in names:
-            self._open_logs.remove(found, delay_ms)
+        for log_name in names:
+            self._open_logs.remove(log_name, delay_ms)
         self._forget_offsets(name)  # if it fails, the entry stays, and ``create`` calls it before a new topic exists
         self._topics.put(name, None)
 
     def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
         """Log a warning for each partition that cannot be opened: another engine may own its records in the tier."""
-        for found in names if self._opener.has_tier else ():
-            if found in self._open_logs.failed and found not in self._open_logs.half_deleted:
+        for log_name in names if self._opener.has_tier else ():
+            if log_name in self._open_logs.failed and log_name not in self._open_logs.half_deleted:
                 _LOGGER.warning(
                     "the records of %s in the tier are not deleted, because the log cannot be opened here: attach "
                     "the topic to an empty directory, and delete it there: error=%s",
-                    found,
-                    self._open_logs.failed[found],
+                    log_name,
+                    self._open_logs.failed[log_name],
                 )
 
     def move(self, log: Log, path: str) -> Log:
@@ -295,7 +295,7 @@ class TopicChanges:
             copy_log(log, source, target, self._host.env)
         except BaseException as error:
             if has_arrived(target, name):
-                self._open_logs.fail(name, _as_ours(error, name))
+                self._open_logs.fail(name, _as_storage_error(error, name))
             elif log.healthy:
                 log.maintenance.abandon()
                 keep_offsets(log, source)
@@ -303,33 +303,33 @@ class TopicChanges:
                 # not closed cleanly: records may not be durable, and the closing snapshot is missing
                 if bounds is None:
                     request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
-                self._open_logs.publish([(source, self._reopened(log, source, request))])
+                self._open_logs.publish([(source, self._reopen(log, source, request))])
             raise
         try:
             finish_move(name, source, target, log.config.file_delete_delay_ms)
         finally:
             source.logs.pop(name, None)
-            self._open_logs.publish([(target, self._reopened(log, target, moved_request(bounds)))])
+            self._open_logs.publish([(target, self._reopen(log, target, moved_request(bounds)))])
             target.arriving.pop(name, None)
         return self._open_logs.logs[name]
 
-    def _reopened(self, log: Log, directory: LogDir, request: LoadRequest) -> Log:
+    def _reopen(self, log: Log, directory: LogDir, request: LoadRequest) -> Log:
         """Open a log again in ``directory``, with the role and the leader epoch that it had."""
-        opened = self._opener.open(directory, log.name, request)
-        if opened.healthy and not log.is_leader:
-            opened.follow(log.leader_epoch)
-        elif opened.healthy and log.leader_epoch > opened.leader_epoch:  # no record was appended in this epoch
-            opened.lead(log.leader_epoch)
-        return opened
+        new_log = self._opener.open(directory, log.name, request)
+        if new_log.healthy and not log.is_leader:
+            new_log.follow(log.leader_epoch)
+        elif new_log.healthy and log.leader_epoch > new_log.leader_epoch:  # no record was appended in this epoch
+            new_log.lead(log.leader_epoch)
+        return new_log
 
     def _names_of(self, topic: str) -> list[TopicPartition]:
-        names = [found for found in self._open_logs.names() if found.topic == topic]
+        names = [log_name for log_name in self._open_logs.names() if log_name.topic == topic]
         if not names:
             raise unknown_topic(topic, self._open_logs.names(), self._open_logs.places())
         return names
 
 
-def _altered(
+def _alter_entry(
     topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
 ) -> tuple[TopicEntry, TopicConfig]:
     """Return the entry to store for a topic with changed settings, and all its new settings.
@@ -345,17 +345,17 @@ def _altered(
         topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
     unknown = topics.unknown(topic)
     before = {name: value for name, value in topics.chosen(topic).items() if name not in unknown}
-    chosen = {name: value for name, value in {**before, **changes}.items() if value is not None}
-    checked = topics.checked(chosen, source)
-    stored = checked.to_mapping()
-    known = topics.topic_id(topic) or topic_id
-    if known is None:
+    settings = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    checked = topics.checked(settings, source)
+    values = checked.to_mapping()
+    known_id = topics.topic_id(topic) or topic_id
+    if known_id is None:
         raise ConfigError(f"the id of topic {topic} is not known, because none of its partitions can be opened")
-    kept = {name: value for name, value in unknown.items() if name not in changes}
-    return TopicEntry(known, {**kept, **{name: stored[name] for name in chosen}}), checked
+    kept_unknown = {name: value for name, value in unknown.items() if name not in changes}
+    return TopicEntry(known_id, {**kept_unknown, **{name: values[name] for name in settings}}), checked
 
 
-def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
+def _as_storage_error(error: BaseException, name: TopicPartition) -> StorageError:
     # An engine opens a log again after a SystemLimitError, and would use the old folder.
     if isinstance(error, StorageError) and not isinstance(error, SystemLimitError):
         return error
