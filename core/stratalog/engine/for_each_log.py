@@ -47,9 +47,10 @@ def for_each(
         if isinstance(outcome, tuple):
             results.extend(outcome)
         elif isinstance(outcome, StorageError):
-            place = 0 if is_of_store(outcome) else len(failed)  # raise the store's failure, which stopped the work
-            failed.insert(place, outcome)
-            notes.insert(place, f"{log.name}: {outcome}")
+            # the failures of the store come first: they stopped the work
+            index = sum(map(is_of_store, failed)) if is_of_store(outcome) else len(failed)
+            failed.insert(index, outcome)
+            notes.insert(index, f"{log.name}: {outcome}")
         else:
             raise outcome
     if failed and len(logs) > 1:

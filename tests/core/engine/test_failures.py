@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Record, open_engine, open_reader
+from stratalog import Log, Record, open_engine, open_reader
+from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
@@ -372,6 +373,22 @@ def test_the_error_that_ended_a_duty_is_raised_not_an_earlier_one(
             engine.offload()
     assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-1", "orders-0"]
     assert caught.value.__notes__[2] == "0 of 3 logs are done, 2 failed"
+
+
+def test_of_several_failures_of_the_store_the_first_is_raised(tmp_path: Path) -> None:
+    both = threading.Barrier(2)
+
+    def fail(log: Log) -> None:
+        both.wait(timeout=10)
+        raise StorePermissionError(f"{log.name} is not readable", "key")
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders", partitions=2)
+        logs = [engine.log("orders", partition) for partition in range(2)]
+        with pytest.raises(StorePermissionError) as caught:
+            for_each(logs, fail, threads=2)
+    assert "orders-0" in str(caught.value)
+    assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-0", "orders-1"]
 
 
 def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
