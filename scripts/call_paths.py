@@ -91,7 +91,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.segment.build.SegmentBuilder.append",
         "stratalog.log.change.local_publisher.LocalPublisher.replace",
         "stratalog.log.folder.swap_files.swap_in",
-        "stratalog.log.maintenance.LogMaintenance.cleaned_up_to",
+        "stratalog.log.maintenance.LogMaintenance.note_cleaned",
         "stratalog.engine.open.open_logs.OpenLogs.write_cleaner_checkpoint",
     ),
     "recovery": (

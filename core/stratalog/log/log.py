@@ -134,18 +134,18 @@ class Log(LogReader):
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
-        wanted = self._durability if durability is None else Durability.of(durability)
+        durability_level = self._durability if durability is None else Durability.of(durability)
         if wait is True:
             if (latencies := self._watch.latencies) is None:
-                return append(self._state, self._state.settings.preparer.records(records), wanted)
+                return append(self._state, self._state.settings.preparer.records(records), durability_level)
             began_ns = latencies.append.now_ns()
-            result = append(self._state, self._state.settings.preparer.records(records), wanted)
+            result = append(self._state, self._state.settings.preparer.records(records), durability_level)
             latencies.append.ended(began_ns)
             return result
         if wait is not False:
             raise wrong_type("wait of append()", "True or False", wait)
         batches, ends = self._state.settings.preparer.records(records), list[int]()
-        result = append(self._state, batches, wanted, sync=lambda _, end: ends.append(end))
+        result = append(self._state, batches, durability_level, sync=lambda _, end: ends.append(end))
         return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
     @checks_itself
@@ -171,12 +171,18 @@ class Log(LogReader):
         """
         if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
             raise wrong_type("data of append_as_leader()", "bytes", data)
-        wanted = self._durability if durability is None else Durability.of(durability)
-        who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # avoids a look-up by name at each append
+        durability_level = self._durability if durability is None else Durability.of(durability)
+        append_origin = (
+            _CLIENT if origin == "client" else AppendOrigin.of(origin)
+        )  # avoids a look-up by name at each append
         if (latencies := self._watch.latencies) is None:
-            return append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
+            return append(
+                self._state, self._state.settings.preparer.batches(data, append_origin), durability_level, append_origin
+            )
         began_ns = latencies.append.now_ns()
-        result = append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
+        result = append(
+            self._state, self._state.settings.preparer.batches(data, append_origin), durability_level, append_origin
+        )
         latencies.append.ended(began_ns)
         return result
 
@@ -202,8 +208,8 @@ class Log(LogReader):
             DiskFullError: no space; the batches in segments that were filled before stay written.
             StorageError: the log is closed, damaged or out of service, or writing failed.
         """
-        wanted = self._durability_of(durability)
-        return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
+        durability_level = self._durability_of(durability)
+        return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, durability_level)
 
     def end_transaction(
         self,
@@ -234,7 +240,7 @@ class Log(LogReader):
     def open_transactions(self) -> list[ProducerEntry]:
         """Return the producers with an open transaction in this log, in the form of snapshot entries."""
         with self._state.lock:
-            return [found for found in self._state.writes.producers.entries() if found.transaction_first_offset >= 0]
+            return [entry for entry in self._state.writes.producers.entries() if entry.transaction_first_offset >= 0]
 
     def producers(self) -> list[ProducerEntry]:
         """Return all known producers, in the form of snapshot entries."""
@@ -360,7 +366,7 @@ class Log(LogReader):
         with self._state.lock:
             if self._subscribers is None:
                 self._subscribers = Subscribers(self.name, self.offsets, self._background)
-                self._state.published.subscribe(self._subscribers.moved)
+                self._state.published.subscribe(self._subscribers.schedule)
         return self._subscribers.add(callback)
 
     def close(self) -> bool:

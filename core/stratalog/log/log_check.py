@@ -11,8 +11,8 @@ from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.folder.directory_state import read_topic_id
-from stratalog.log.folder.folder import checked_file_names, file_names, open_segments, read_epochs
-from stratalog.log.load.overflow import active_spans, closed_spans, pieces_of
+from stratalog.log.folder.folder import check_file_names, file_names, open_segments, read_epochs
+from stratalog.log.load.overflow import find_active_spans, find_closed_spans, pieces_of
 from stratalog.log.load.producer_replay import newest_snapshot, replay_table, snapshot_offsets
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import (
@@ -107,10 +107,10 @@ def check_log(
 def _check_files(
     files: LogFiles, components: Components, report: LogReport, on_bytes: OnBytes, *, records: bool
 ) -> None:
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            names = checked_file_names(files)
-            segments = open_segments(files, components, opened, writable=False, names=names)
+            names = check_file_names(files)
+            segments = open_segments(files, components, stack, writable=False, names=names)
         except CorruptionError as error:
             report.findings.append(_damage(error.file, error))
             return
@@ -118,7 +118,12 @@ def _check_files(
             report.records = 0
         _SegmentsCheck(files, components, report, segments, on_bytes).run()
     bases = {segment.base_offset for segment in segments}
-    for check in (_left_over(files), _vanished(files, bases), _snapshots(files, report.log_end), _small_files(files)):
+    for check in (
+        _find_leftovers(files),
+        _find_vanished(files, bases),
+        _check_snapshots(files, report.log_end),
+        _check_small_files(files),
+    ):
         report.findings += check
 
 
@@ -143,21 +148,23 @@ class _SegmentsCheck:
         for segment in self._segments:
             is_last = segment is self._segments[-1]
             spans = (
-                active_spans(segment, components, report.known_end) if is_last else closed_spans(segment, components)
+                find_active_spans(segment, components, report.known_end)
+                if is_last
+                else find_closed_spans(segment, components)
             )
             report.segments += 1
             if spans:
                 position = spans[1].start if len(spans) > 1 else 0
                 report.findings.append(Finding(FindingKind.OVERFLOW, segment.label, position, _OVERFLOWS))
-            with ExitStack() as opened:
-                pieces = pieces_of(segment, spans, opened) if spans else [segment]
+            with ExitStack() as stack:
+                pieces = pieces_of(segment, spans, stack) if spans else [segment]
                 for piece in pieces:
                     self._check(piece, segment.label, is_last=is_last and piece is pieces[-1], is_piece=bool(spans))
         report.findings += self._bad_records
 
     def _check(self, segment: Segment, label: str, *, is_last: bool, is_piece: bool) -> None:
         report = self._report
-        found = check_segment(
+        segment_report = check_segment(
             segment,
             self._components,
             indexes={} if is_piece else stored_indexes(segment, self._components),
@@ -166,13 +173,13 @@ class _SegmentsCheck:
             is_last=is_last,
             on_bytes=self._on_bytes,
         )
-        report.batches += found.batches
+        report.batches += segment_report.batches
         report.size_bytes += segment.size_bytes
-        report.log_end = found.end_offset
+        report.log_end = segment_report.end_offset
         if report.records is not None:
-            report.records += found.records
-        report.findings += _in_file(found.findings, segment, label)
-        self._bad_records += _in_file(found.bad_records, segment, label)
+            report.records += segment_report.records
+        report.findings += _locate_in_file(segment_report.findings, segment, label)
+        self._bad_records += _locate_in_file(segment_report.bad_records, segment, label)
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
         if max(table.leader_epoch) > self._report.epochs.latest:
@@ -182,34 +189,34 @@ class _SegmentsCheck:
         return replay_table(self._state, chunk.data, table, self._components)
 
 
-def _in_file(findings: Sequence[Finding], segment: Segment, label: str) -> Iterator[Finding]:
+def _locate_in_file(findings: Sequence[Finding], segment: Segment, label: str) -> Iterator[Finding]:
     """Return findings of a segment, or of a part of an overflowed one, with the path and the positions in its file."""
     if not segment.start:
         return iter(findings)
     return (replace(finding, place=label, position=finding.position + segment.start) for finding in findings)
 
 
-def _left_over(files: LogFiles) -> Iterator[Finding]:
+def _find_leftovers(files: LogFiles) -> Iterator[Finding]:
     for file in files.list():
-        found = parse_segment_file(file.name)
-        if found is not None and found.state in {CLEANED_SUFFIX, SWAP_SUFFIX}:
+        parsed = parse_segment_file(file.name)
+        if parsed is not None and parsed.state in {CLEANED_SUFFIX, SWAP_SUFFIX}:
             text = "left by an interrupted replacement of segments"
             yield Finding(FindingKind.LEFT_OVER, files.path(file.name), 0, text)
 
 
-def _vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
+def _find_vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
     """Yield a finding for each index without a segment.
 
     Ignore an index below the first segment: a crash during a deletion left it.
     """
-    known = set(bases)
+    reported = set(bases)
     for file in files.list():
-        found = parse_segment_file(file.name)
-        if found is None or found.state or found.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
+        parsed = parse_segment_file(file.name)
+        if parsed is None or parsed.state or parsed.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
             continue
-        if found.base_offset not in known and min(bases, default=0) < found.base_offset:
-            known.add(found.base_offset)
-            path = files.path(segment_file(found.base_offset, LOG_SUFFIX))
+        if parsed.base_offset not in reported and min(bases, default=0) < parsed.base_offset:
+            reported.add(parsed.base_offset)
+            path = files.path(segment_file(parsed.base_offset, LOG_SUFFIX))
             text = (
                 f"the file is missing and {file.name} exists: restore the records before the next open, which removes "
                 "it"
@@ -217,7 +224,7 @@ def _vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
             yield Finding(FindingKind.DAMAGE, path, 0, text)
 
 
-def _snapshots(files: LogFiles, log_end: int) -> Iterator[Finding]:
+def _check_snapshots(files: LogFiles, log_end: int) -> Iterator[Finding]:
     for offset in snapshot_offsets(file_names(files)):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         try:
@@ -229,7 +236,7 @@ def _snapshots(files: LogFiles, log_end: int) -> Iterator[Finding]:
                 yield Finding(FindingKind.SNAPSHOT, files.path(name), 0, f"is above the log end offset {log_end}")
 
 
-def _small_files(files: LogFiles) -> Iterator[Finding]:
+def _check_small_files(files: LogFiles) -> Iterator[Finding]:
     """Yield findings about the leader epochs and the topic id."""
     try:
         read_epochs(files)
@@ -247,5 +254,5 @@ def _damage(place: str, error: CorruptionError) -> Finding:
 
 def log_bytes(files: LogFiles) -> int:
     """Return the total size (bytes) of a log's ``.log`` files, without indexes and other files."""
-    found = ((file, parse_segment_file(file.name)) for file in files.list())
-    return sum(file.size_bytes for file, name in found if name and name.suffix == LOG_SUFFIX and not name.state)
+    parsed_files = ((file, parse_segment_file(file.name)) for file in files.list())
+    return sum(file.size_bytes for file, name in parsed_files if name and name.suffix == LOG_SUFFIX and not name.state)

@@ -58,19 +58,19 @@ def repair_log(
             files.remove(LEADER_EPOCHS_FILE)
             write_epochs(files, report.epochs)
         elif finding.kind is FindingKind.INDEX:
-            found = parse_segment_file(name)
-            if found is not None:  # without its offset index, loading rebuilds all indexes of the segment
-                files.remove(segment_file(found.base_offset, ".index"))
+            parsed = parse_segment_file(name)
+            if parsed is not None:  # without its offset index, loading rebuilds all indexes of the segment
+                files.remove(segment_file(parsed.base_offset, ".index"))
                 files.remove(name)
     request = LoadRequest(
         clean=True, recovery_point=report.known_end, log_start=log_start, high_watermark=None, writable=True
     )
-    loaded = load(files, components, config, request)
-    for segment in loaded.segments:
+    loaded_log = load(files, components, config, request)
+    for segment in loaded_log.segments:
         segment.close()
-    for name in loaded.left:
+    for name in loaded_log.deleted_files:
         files.remove(name)
-    _remove_bad_snapshots(files, loaded.log_end)
+    _remove_bad_snapshots(files, loaded_log.log_end)
     return [Repair(finding, _REPAIRS[finding.kind]) for finding in findings]
 
 

@@ -125,7 +125,7 @@ class LogMaintenance:
         self._state.health.fail(error)
 
     @contextlib.contextmanager
-    def stopped_if_fenced(self, leader_epoch: int | None = None) -> Iterator[None]:
+    def stop_if_fenced(self, leader_epoch: int | None = None) -> Iterator[None]:
         """Take the log out of service if the guarded block raises FencedEpochError. Reads continue.
 
         The error means that another writer owns the log, so no append may be acknowledged any more. If the log leads or
@@ -162,8 +162,8 @@ class LogMaintenance:
         the tier is unavailable. A segment with records above the log start that the tier does not have stays. If
         ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """
-        gone = drop_segments(self._state, end) if end else []
-        evicted = [segment for segment in gone if segment.end_offset > above]
+        removed = drop_segments(self._state, end) if end else []
+        evicted = [segment for segment in removed if segment.end_offset > above]
         for segment in evicted:
             self.notify(
                 SegmentEvicted(log=self._state.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
@@ -180,10 +180,10 @@ class LogMaintenance:
         with self._state.lock:
             self.cleaning.resume(dirty_start, self._state.log_end)
 
-    def cleaned_up_to(self, end: int, generation: int) -> None:
+    def note_cleaned(self, end: int, generation: int) -> None:
         """Record that everything below ``end`` is compacted, if ``cleaning.generation`` still is ``generation``."""
         with self._state.lock:
-            self.cleaning.cleaned_up_to(end, generation)
+            self.cleaning.note_cleaned(end, generation)
 
     def recompact(self) -> None:
         """Record that no offset is compacted, because a cleanup policy was added. A round in progress ends early."""
@@ -275,7 +275,7 @@ class LogMaintenance:
 
         Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
         """
-        with self.stopped_if_fenced():
+        with self.stop_if_fenced():
             rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:

@@ -85,17 +85,17 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
         LogDirError: an index file cannot be opened.
         Others as ``tier_at_opening``.
     """
-    name, files, loaded, refusal = request.name, request.files, request.loaded, request.refusal
+    name, files, loaded_log, refusal = request.name, request.files, request.loaded, request.refusal
     config, components, remote = settings.config, settings.components, settings.remote
     watermark = environment.watermark
-    tiered = None if remote is None else tier_at_opening(remote, files, loaded)
-    ours = None if tiered is None else tiered.within(loaded.epochs.entries)
+    tiered = None if remote is None else tier_at_opening(remote, files, loaded_log)
+    own_part = None if tiered is None else tiered.within(loaded_log.epochs.entries)
     if tiered is not None and remote is not None and not remote.is_assumed:
-        report_losses(name, tiered, files, loaded)
+        report_losses(name, tiered, files, loaded_log)
     if tiered is not None and watermark is not Watermark.EXTERNAL:
-        check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
-    appender = new_appender(loaded.segments[-1], components, config, is_idle=refusal is not None)
-    health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
+        check_not_taken(name, tiered, loaded_log.epochs.entries, loaded_log.log_end)
+    appender = new_appender(loaded_log.segments[-1], components, config, is_idle=refusal is not None)
+    health, lock = Health(name, loaded_log.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
         name=name,
         files=files,
@@ -107,16 +107,16 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
         role=Role(
             name,
             watermark,
-            loaded.log_end if request.high_watermark is None else request.high_watermark,
-            max(loaded.epochs.latest, 0),
-            is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
+            loaded_log.log_end if request.high_watermark is None else request.high_watermark,
+            max(loaded_log.epochs.latest, 0),
+            is_leader=own_part is None or not own_part.segments or own_part.end_offset <= loaded_log.log_end,
         ),
-        writes=WriteState(files, health, loaded, appender),
-        durability=DurabilityState(loaded.recovery_point),
+        writes=WriteState(files, health, loaded_log, appender),
+        durability=DurabilityState(loaded_log.recovery_point),
         tier=TierLink(files, health, lock),
         published=PublishedView(),
     )
-    state.delete_later(loaded.left)
+    state.delete_later(loaded_log.deleted_files)
     state.durability.turns.set_writer(partial(commit_queued, state))
     state.publish()
     return state

@@ -217,7 +217,7 @@ class TierLogReader(CheckedArguments):
         """Set the function that ``wanted`` calls to make the log rejoin its tier."""
         self._rejoin = rejoin
 
-    def wanted(self) -> StoreError:
+    def unavailable_error(self) -> StoreError:
         """Try to rejoin the tier by the function of ``when_wanted``; return the error that a read must raise.
 
         The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is

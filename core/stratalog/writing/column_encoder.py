@@ -14,7 +14,7 @@ from stratalog.log.prepare.prepare_records import (
     batch_limit_bytes,
     check_columns,
     codec_of,
-    encoded,
+    encode_batches,
     timestamp_type,
 )
 from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, BatchTable, TimestampType
@@ -91,7 +91,7 @@ class Encoder:
                         header = replace(header, timestamp_type=time_type, append_time_ms=append_time_ms)
                 return record_format.encode(piece, header, codec, level, keep_offsets=keep_offsets)
 
-            yield from encoded(part.count, encode, record_format, self.config)
+            yield from encode_batches(part.count, encode, record_format, self.config)
 
     def _split_columns(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
         """Yield the records in parts of about the size of a batch.

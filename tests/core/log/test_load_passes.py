@@ -49,7 +49,7 @@ def load(bed: LogBed, *, clean: bool) -> list[str]:
     loaded = bed.load(clean=clean)
     for segment in loaded.segments:
         segment.close()
-    return loaded.left
+    return loaded.deleted_files
 
 
 # --- snapshots -------------------------------------------------------------------------------------------------------

@@ -110,7 +110,13 @@ class Made:
         """Check a read: whole batches from the requested one on, as many as fit, and at least one."""
         index = self.batch_of(offset)
         found = find_batches(
-            self.segment, offset, self.components, max_bytes=max_bytes, bound=self.end, whole=whole, check_crc=whole
+            self.segment,
+            offset,
+            self.components,
+            max_bytes=max_bytes,
+            bound=self.end,
+            needs_data=whole,
+            check_crc=whole,
         )
         if found is None:
             assert index is None, offset
@@ -182,7 +188,9 @@ def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
         return read(segment, position, size_bytes)
 
     monkeypatch.setattr(Segment, "read", counted)
-    assert find_batches(made.segment, BASE + 1, made.components, max_bytes=1, bound=made.end, whole=True) is not None
+    assert (
+        find_batches(made.segment, BASE + 1, made.components, max_bytes=1, bound=made.end, needs_data=True) is not None
+    )
     assert positions == [0]
 
 

@@ -265,7 +265,7 @@ def _conclude(log: Log, result: CompactionResult, generation: int) -> None:
     if result.error is not None or result.stopped:
         return
     if result.part == "local":
-        log.maintenance.cleaned_up_to(result.end, generation)
+        log.maintenance.note_cleaned(result.end, generation)
     stats = result.stats
     log.maintenance.notify(
         LogCleaned(

@@ -198,7 +198,7 @@ class CommittedPublisher:
         view = log.view()
         if not view.is_leader:  # a commit in the epoch of the leader would fence the leader
             raise RewriteStoppedError(f"{log.name} is a follower now")
-        with log.maintenance.stopped_if_fenced(view.leader_epoch):
+        with log.maintenance.stop_if_fenced(view.leader_epoch):
             publisher = TierPublisher(tier, view.leader_epoch, log.config)
             tier.refresh()
             publisher.claim()
@@ -255,7 +255,7 @@ class CommittedPublisher:
         except FencedEpochError as error:
             if log.leader_epoch != tier.leader_epoch:
                 raise RewriteStoppedError(f"the leader epoch of {log.name} changed") from error
-            with log.maintenance.stopped_if_fenced(tier.leader_epoch):
+            with log.maintenance.stop_if_fenced(tier.leader_epoch):
                 raise
         finally:
             log.maintenance.refresh_remote()

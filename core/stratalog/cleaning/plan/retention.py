@@ -305,7 +305,7 @@ def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: Retent
         log.maintenance.raise_log_start(deletion.end)
     view = log.view()
     if tier is not None and deletion.end and view.is_leader:  # the log may follow since the pass was planned
-        with log.maintenance.stopped_if_fenced(view.leader_epoch):
+        with log.maintenance.stop_if_fenced(view.leader_epoch):
             tier.expire(deletion.end, leader_epoch=view.leader_epoch, reason="; ".join(deletion.reasons))
         log.maintenance.refresh_remote()
     if result.deleted_segments:

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.lineage import first_divergence
-from stratalog.log.change.extra_indexes import packed_extras
+from stratalog.log.change.extra_indexes import pack_segment_extras
 from stratalog.log.log import Log
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.log.read.view import LogView
@@ -149,7 +149,7 @@ def offload_log(
     if waiting:
         log.flush()
         try:
-            with log.maintenance.stopped_if_fenced(view.leader_epoch), _observe(log):
+            with log.maintenance.stop_if_fenced(view.leader_epoch), _observe(log):
                 tiered = view.remote or remote.view()
                 # without segments, the tier ends at the log start, which may be inside a batch
                 start = tiered.end_offset if tiered.segments else 0
@@ -212,7 +212,7 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
     if not log.config.unclean_leader_election_enable:
         raise divergence_error(log.name, offset, epochs, tiered.leader_epochs)
     reason = f"leader epoch {leader_epoch} started at offset {offset}, which discarded later records"
-    with log.maintenance.stopped_if_fenced(leader_epoch):
+    with log.maintenance.stop_if_fenced(leader_epoch):
         remote.cut_back(log_remote.end_offset, leader_epoch=leader_epoch, reason=reason)
     log.maintenance.refresh_remote()
 
@@ -295,5 +295,5 @@ def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> S
         {role: segment.index_entries(role) for role in INDEX_KINDS},
         log.components,
         snapshot=snapshot,
-        extras=packed_extras(segment, info, log.components, log.config),
+        extras=pack_segment_extras(segment, info, log.components, log.config),
     )

@@ -94,7 +94,7 @@ class TierDuties:
         if not view.is_leader:  # since ``_may_create``
             return
         try:
-            with log.maintenance.stopped_if_fenced(view.leader_epoch):
+            with log.maintenance.stop_if_fenced(view.leader_epoch):
                 remote.create(
                     leader_epoch=view.leader_epoch,
                     log_start=view.offsets.log_start,

@@ -214,7 +214,7 @@ class TopicChanges:
             remote = self._opener.connect_remote(log)
             if remote is None or not log.is_leader:
                 continue
-            with log.maintenance.stopped_if_fenced():
+            with log.maintenance.stop_if_fenced():
                 remote.recompact(leader_epoch=log.leader_epoch, reason="cleanup.policy has a new policy")
             log.maintenance.refresh_remote()
 
@@ -237,7 +237,7 @@ class TopicChanges:
             undoing.callback(log.maintenance.configure, log.config, log.components, remote)
             start, view = log.maintenance.leave_remote(), log.view()
             if view.is_leader:
-                with log.maintenance.stopped_if_fenced(view.leader_epoch):
+                with log.maintenance.stop_if_fenced(view.leader_epoch):
                     remote.clear(start, leader_epoch=view.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:

@@ -84,9 +84,9 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         health.check_writable()  # this call or the next one raises an error; nearly all appends skip both
         role.check_leads()
     config, preparer = settings.config, settings.preparer
-    found = preparer.format
-    if found.magic != batches.magic:
-        found, batches = _of_other_magic(settings, batches, origin)
+    record_format = preparer.format
+    if record_format.magic != batches.magic:
+        record_format, batches = _match_magic(settings, batches, origin)
     if batches.size_bytes > config.segment_bytes:
         limit_bytes = config.segment_bytes
         raise RecordBatchTooLargeError(f"the append has {batches.size_bytes} bytes, above segment.bytes={limit_bytes}")
@@ -107,15 +107,15 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         raise OffsetsExhaustedError(f"log {state.name} ends at offset {base}")
     # The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
     now_ms = preparer.now_ms()
-    found.assign(batches, base, epoch, None if config.message_timestamp_type == _CREATE_TIME else now_ms)
+    record_format.assign(batches, base, epoch, None if config.message_timestamp_type == _CREATE_TIME else now_ms)
     if batches.has_producer:
-        _write(state, batches, base, epoch, *_admitted(state, batches, in_sequence=is_numbered))
+        _write(state, batches, base, epoch, *_admit_batches(state, batches, in_sequence=is_numbered))
     else:
         _write(state, batches, base, epoch)
     return _of(AppendResult, (base, batches.last_offset, now_ms, False))
 
 
-def _of_other_magic(
+def _match_magic(
     settings: LogSettings, batches: PreparedBatches, origin: AppendOrigin
 ) -> tuple[RecordFormat, PreparedBatches]:
     """Return batches without the magic of the topic, and their format. Batches other than markers are encoded again."""
@@ -124,7 +124,7 @@ def _of_other_magic(
     return settings.preparer.format, settings.preparer.batches(batches.data, origin)
 
 
-def _admitted(
+def _admit_batches(
     state: LogState, batches: PreparedBatches, *, in_sequence: bool
 ) -> tuple[ProducerState, dict[int, AbortedTransaction]]:
     """Check batches; return a draft of the producers' state after them, and aborted transactions by marker offset."""
@@ -147,7 +147,7 @@ def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
     if batches.has_producer:
         draft = state.writes.producers.draft()
         ended = replay_table(draft, batches.data, batches.table, state.settings.components)
-        aborted = {batches.table.last_offset[row]: found for row, found in ended.items()}
+        aborted = {batches.table.last_offset[row]: transaction for row, transaction in ended.items()}
     # A compressed message of magic 0 or 1 stores only its last offset.
     base = first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
     _write(state, batches, base, None, draft, aborted)
@@ -187,15 +187,15 @@ def _write(
         else:
             writes.producers.adopt(draft)
     except BaseException as error:
-        state.health.ended_early("an append", error)
+        state.health.handle_error("an append", error)
         state.durability.note_bytes_removed()
         state.publish()
         raise
-    known = published.base
+    base_view = published.base
     if (
         epoch is None
-        or known.segments is not writes.segments
-        or known.epochs is not writes.epochs
+        or base_view.segments is not writes.segments
+        or base_view.epochs is not writes.epochs
         or writes.producers.open_transactions
         or state.role.watermark is not _WRITTEN
         or state.settings.remote is not None
@@ -208,12 +208,12 @@ def _write(
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:
     """Return the result of the earlier append if all batches are a retry of it, otherwise None."""
     # The log remembers five batches of a producer: a retry of more batches would not be recognised.
-    ids = Counter(found for found in batches.table.producer_id if found > NO_PRODUCER)
+    ids = Counter(producer_id for producer_id in batches.table.producer_id if producer_id > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
-    seen = [state.writes.producers.find_duplicate(batch) for batch in batches.table]
-    first, last = seen[0], seen[-1]
-    if first is None or last is None or None in seen:
+    earlier = [state.writes.producers.find_duplicate(batch) for batch in batches.table]
+    first, last = earlier[0], earlier[-1]
+    if first is None or last is None or None in earlier:
         return None
     return AppendResult(first.first_offset, last.last_offset, last.timestamp_ms, duplicate=True)
 

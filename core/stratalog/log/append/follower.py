@@ -54,7 +54,7 @@ def append_as_follower(
             written.
         StorageError: the log is closed, damaged or out of service.
     """
-    batches = _checked(state, data)
+    batches = _check_batches(state, data)
     view = memoryview(data)
     with state.lock:
         state.role.check_follows()
@@ -65,16 +65,19 @@ def append_as_follower(
     with state.lock:
         state.health.check_writable()
         state.role.check_follows()
-        batches = _of_this_epoch(state, batches)
+        batches = _limit_to_epoch(state, batches)
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for batch in batches):
                 # Batches of magic 0 and 1 have no epoch: without epochs, no comparison of epochs is wrong.
                 state.writes.set_epochs(EpochCache())
             for group in _groups(state, batches):
-                own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
-                found = state.settings.components.formats.of(group[0].magic, "append", group[0].position)
-                commit_fetched(state, PreparedBatches(found.scan(own, 0, len(own), check_crc=False), own))
+                group_data = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
+                record_format = state.settings.components.formats.of(group[0].magic, "append", group[0].position)
+                commit_fetched(
+                    state,
+                    PreparedBatches(record_format.scan(group_data, 0, len(group_data), check_crc=False), group_data),
+                )
         state.role.set_watermark(min(leader_high_watermark, state.log_end))
         state.publish()
         raise_log_start(state, max(min(max(leader_log_start, log_start), state.view.offsets.high_watermark), 0))
@@ -84,21 +87,25 @@ def append_as_follower(
     return offsets
 
 
-def _checked(state: LogState, data: Buffer) -> list[RecordBatch]:
+def _check_batches(state: LogState, data: Buffer) -> list[RecordBatch]:
     """Check ``data`` and return its complete batches; ignore a partial batch at the end, which a fetch may have."""
     batches = [batch for table in whole_batches(data, state.settings.components) for batch in table]
-    after = -1
+    previous_offset = -1
     for batch in batches:
-        if not after < batch.base_offset <= batch.last_offset:
-            reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.name}"
+        if not previous_offset < batch.base_offset <= batch.last_offset:
+            reason = (
+                f"offsets {batch.base_offset} to {batch.last_offset} do not follow {previous_offset} log={state.name}"
+            )
             raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
-        after = batch.last_offset
-    if after >= MAX_OFFSET:
-        raise OffsetsExhaustedError(f"the last possible offset of log {state.name} is {MAX_OFFSET - 1}, not {after}")
+        previous_offset = batch.last_offset
+    if previous_offset >= MAX_OFFSET:
+        raise OffsetsExhaustedError(
+            f"the last possible offset of log {state.name} is {MAX_OFFSET - 1}, not {previous_offset}"
+        )
     return batches
 
 
-def _of_this_epoch(state: LogState, batches: list[RecordBatch]) -> list[RecordBatch]:
+def _limit_to_epoch(state: LogState, batches: list[RecordBatch]) -> list[RecordBatch]:
     later = (index for index, batch in enumerate(batches) if batch.leader_epoch > state.role.leader_epoch)
     return batches[: next(later, len(batches))]
 

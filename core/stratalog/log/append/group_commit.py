@@ -39,11 +39,11 @@ class QueuedAppend(Waiter):
         self.result: AppendResult | None = None
         self.error: Exception | None = None
 
-    def written(self, result: AppendResult) -> None:
+    def note_written(self, result: AppendResult) -> None:
         """Record that the batches were written to the log, with ``result``. They may not be durable yet."""
         self.result, self.end = result, result.last_offset + 1
 
-    def refused(self, error: Exception) -> None:
+    def note_refused(self, error: Exception) -> None:
         """Record that ``error`` prevented the write of the batches. The waiting thread raises ``error``."""
         self.error, self.end = error, REFUSED
 
@@ -57,21 +57,21 @@ def commit_queued(state: LogState) -> None:
         try:
             _commit_all(state, cast(list[QueuedAppend], queued))
         except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
-            state.health.ended_early("an append", error)
+            state.health.handle_error("an append", error)
             raise
 
 
 def _commit_all(state: LogState, queued: Sequence[QueuedAppend]) -> None:
-    if len(queued) > 1 and _committed_together(state, queued):
+    if len(queued) > 1 and _commit_together(state, queued):
         return
     for waiter in queued:
         try:
-            waiter.written(commit(state, waiter.batches))
+            waiter.note_written(commit(state, waiter.batches))
         except Exception as error:  # noqa: BLE001 - the waiting thread raises it
-            waiter.refused(error)
+            waiter.note_refused(error)
 
 
-def _committed_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool:
+def _commit_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool:
     """Write the batches of several appends with one commit, or return False and write nothing."""
     pieces = [waiter.batches for waiter in queued]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
@@ -88,6 +88,6 @@ def _committed_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool
     except StorageError:  # nothing was written: a single write of each append gives that append its own result
         return False
     for waiter in queued:
-        waiter.written(AppendResult(base, base + waiter.batches.span - 1, result.append_time_ms))
+        waiter.note_written(AppendResult(base, base + waiter.batches.span - 1, result.append_time_ms))
         base += waiter.batches.span
     return True

@@ -41,11 +41,11 @@ def delete_records(state: LogState, before: int) -> int:
     state.role.check_leads()
     check_may_delete(state.name.topic, state.settings.config)
     offsets = state.view.offsets
-    wanted = offsets.high_watermark if before == -1 else before
-    if offsets.log_start < wanted <= offsets.high_watermark:
+    requested_start = offsets.high_watermark if before == -1 else before
+    if offsets.log_start < requested_start <= offsets.high_watermark:
         # A log that a power loss shortens below its durable log start begins again there, without its producers.
-        sync_records(state, wanted)
-    start = raise_log_start(state, wanted)
+        sync_records(state, requested_start)
+    start = raise_log_start(state, requested_start)
     if start > offsets.log_start and state.store_bounds is not None:
         with contextlib.suppress(OutOfResourcesError):
             state.store_bounds()
@@ -94,19 +94,19 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         if state.log_end <= end and state.writes.segments[-1].size_bytes:
             with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
-        gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
-        if not gone:
+        removed = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
+        if not removed:
             return []
         names = file_names(state.files)  # before any change: without a descriptor for the folder, nothing is removed
         has_tombstones = state.settings.config.cleanup_policy != ("delete",)
         try:
-            state.writes.replace_segments(0, len(gone), ())
+            state.writes.replace_segments(0, len(removed), ())
             state.publish()
-            for segment in gone:
+            for segment in removed:
                 retire_segment(state, segment, names)
                 # Sync each removal: a power loss may restore this segment but not the next one. Such a gap hides the
                 # tier, and the next segment may have the tombstones of records in this segment.
-                if state.settings.remote is not None or has_tombstones or segment is gone[-1]:
+                if state.settings.remote is not None or has_tombstones or segment is removed[-1]:
                     state.files.sync()
         except (
             BaseException
@@ -115,13 +115,13 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
             raise
         state.tier.room.notify_all()
     delete_expired(state)
-    return gone
+    return removed
 
 
 def removable_end(state: LogState) -> int:
     """Return the offset up to which no record exists only in local segments. The caller holds the log's lock."""
     remote, log_start = state.settings.remote, state.view.offsets.log_start
-    tiered = None if remote is None else state.tier.own_part(remote, state.writes.epochs)
+    tiered = None if remote is None else state.tier.select_own_part(remote, state.writes.epochs)
     return log_start if tiered is None else max(log_start, tiered.end_offset)
 
 

@@ -70,7 +70,9 @@ def make_extras(state: LogState) -> ExtrasResult:
     return ExtrasResult(state.name, segments, size_bytes, removed)
 
 
-def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
+def pack_segment_extras(
+    segment: ReadableSegment, info: SegmentInfo, components: Components, config: TopicConfig
+) -> bytes:
     """Return the bytes of the extra indexes to upload with a closed segment. Missing indexes are built.
 
     The result is ``b""`` if the topic has no extra indexes, if a builder fails, or if the segment cannot be read.
@@ -78,32 +80,34 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Compo
     if not components.extras.labels:
         return b""
     try:
-        found = _completed(segment, _stored(segment, components), components, config)
+        indexes = _complete(segment, _read_stored(segment, components), components, config)
     except StorageError:
         _LOGGER.warning("%s is offloaded without extra indexes", segment.label, exc_info=True)
         return b""
-    return b"".join(pack_extras(Identity.in_tier(info), found))
+    return b"".join(pack_extras(Identity.in_tier(info), indexes))
 
 
-def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
-    """Return the bytes of the extra indexes to upload with ``built``, a finished segment for a tier.
+def pack_built_extras(
+    built_segment: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig
+) -> bytes:
+    """Return the bytes of the extra indexes to upload with ``built_segment``, a finished segment for a tier.
 
     The result is ``b""`` if the topic has no extra indexes, if a builder fails, or if a record cannot be decoded.
     Raises StorageError if the segment's file cannot be opened.
     """
     if not components.extras.labels:
         return b""
-    with contextlib.closing(built.reader()) as segment:
-        return packed_extras(segment, info, components, config)
+    with contextlib.closing(built_segment.reader()) as segment:
+        return pack_segment_extras(segment, info, components, config)
 
 
-def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
+def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:
     """Return the bytes to upload of the extra indexes in the file beside a segment; ``b""`` if there are none.
 
     Missing indexes are not built, because another process may own the log's folder.
     """
-    found = stored_extras(segment, stored_labels(segment))
-    return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
+    indexes = stored_extras(segment, stored_labels(segment))
+    return b"".join(pack_extras(Identity.in_tier(info), indexes)) if indexes else b""
 
 
 def _make(state: LogState, segment: Segment, components: Components, config: TopicConfig) -> int:
@@ -113,35 +117,38 @@ def _make(state: LogState, segment: Segment, components: Components, config: Top
         segment.known_extras = labels
         return 0
     identity = Identity.of(segment)
-    indexes = _completed(segment, stored_extras(segment, labels), components, config)
+    indexes = _complete(segment, stored_extras(segment, labels), components, config)
     with state.lock:
         state.health.check_writable()
-        if all(found is not segment for found in state.writes.segments[:-1]) or Identity.of(segment) != identity:
+        if all(current is not segment for current in state.writes.segments[:-1]) or Identity.of(segment) != identity:
             return 0
         size_bytes = _write(segment, pack_extras(identity, indexes))
         segment.note_extras_made(labels)
         return size_bytes
 
 
-def _completed(
-    segment: ReadableSegment, there: Mapping[str, Buffer], components: Components, config: TopicConfig
+def _complete(
+    segment: ReadableSegment, stored_indexes: Mapping[str, Buffer], components: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
-    missing = [label for label in components.extras.labels if label not in there]
-    made = build_extras(segment, missing, components, config) if missing else {}
-    return {label: there[label] if label in there else made[label] for label in components.extras.labels}
+    missing = [label for label in components.extras.labels if label not in stored_indexes]
+    new_indexes = build_extras(segment, missing, components, config) if missing else {}
+    return {
+        label: stored_indexes[label] if label in stored_indexes else new_indexes[label]
+        for label in components.extras.labels
+    }
 
 
-def _stored(segment: ReadableSegment, components: Components) -> dict[str, bytes]:
+def _read_stored(segment: ReadableSegment, components: Components) -> dict[str, bytes]:
     return stored_extras(segment, components.extras.labels) if isinstance(segment, Segment) else {}
 
 
-def _write(segment: Segment, packed: list[Buffer]) -> int:
+def _write(segment: Segment, pieces: list[Buffer]) -> int:
     """Replace the segment's extra index file; return its size (bytes). An incomplete file counts as missing."""
     files, name = segment.files, segment.file_name(EXTRA_SUFFIX)
     files.remove(name)
     with contextlib.closing(files.open_segment(name, create=True)) as file:
         try:
-            file.append(b"".join(packed))
+            file.append(b"".join(pieces))
         except OutOfResourcesError:  # leave the space to records
             files.remove(name)
             raise
@@ -152,11 +159,13 @@ def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
     """Remove the extra index files that have no segment (all files if ``labels`` is empty), and return their number."""
     with state.lock:
         state.health.check_writable()
-        kept = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()
+        base_offsets = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()
         unwanted = [
             name
             for name in file_names(state.files)
-            if (found := parse_segment_file(name)) and found.suffix == EXTRA_SUFFIX and found.base_offset not in kept
+            if (parsed := parse_segment_file(name))
+            and parsed.suffix == EXTRA_SUFFIX
+            and parsed.base_offset not in base_offsets
         ]
         for name in unwanted:
             state.files.remove(name)

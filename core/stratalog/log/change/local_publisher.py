@@ -66,9 +66,9 @@ class LocalPublisher:
         """
         state = self._state
         with state.lock:
-            with _discarded_after_error([built]):
+            with _discard_after_error([built]):
                 state.health.check_writable()
-                is_current = state.cleaning.generation == self.generation and _are_there(state, old)
+                is_current = state.cleaning.generation == self.generation and _are_replaceable(state, old)
             if not is_current:
                 built.discard()
                 return False
@@ -104,7 +104,7 @@ class LocalPublisher:
             raise ConfigError("add() takes at least one segment")
         state, base = self._state, built[0].base_offset
         with state.durability.syncing:
-            with _discarded_after_error(built):
+            with _discard_after_error(built):
                 with state.lock:
                     state.health.check_writable()
                     state.role.check_leads()
@@ -112,19 +112,19 @@ class LocalPublisher:
                     roll(state)
                 flush(state)
             with state.lock:
-                with _discarded_after_error(built):
+                with _discard_after_error(built):
                     _check_end(state, base)  # another thread may have appended, even into the empty segment
-                with state.health.guarded("adding segments"):
+                with state.health.guard("adding segments"):
                     _add(state, built, mark)
 
 
 @contextlib.contextmanager
-def _discarded_after_error(built: Sequence[BuiltSegment]) -> Iterator[None]:
-    """Remove the files of the segments in ``built`` if the guarded block raises an error."""
+def _discard_after_error(new_segments: Sequence[BuiltSegment]) -> Iterator[None]:
+    """Remove the files of the segments in ``new_segments`` if the guarded block raises an error."""
     try:
         yield
     except BaseException:
-        for segment in built:
+        for segment in new_segments:
             segment.discard()
         raise
 
@@ -132,7 +132,7 @@ def _discarded_after_error(built: Sequence[BuiltSegment]) -> Iterator[None]:
 # --- replacing -------------------------------------------------------------------------------------------------------
 
 
-def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
+def _are_replaceable(state: LogState, old: Sequence[Segment]) -> bool:
     """Return True if the log still has the old segments, and none of them is active or to its end in the tier."""
     bases = [segment.base_offset for segment in state.writes.segments]
     if old[0].base_offset not in bases:
@@ -145,30 +145,30 @@ def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
     return remote is None or not remote.segments or remote.segments[-1].end_offset < old[0].end_offset
 
 
-def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> None:
+def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment]) -> None:
     first, names = state.writes.segments.index(old[0]), set(file_names(state.files))
     reading = ExitStack()  # not closed after an error: readers keep the segment
 
     def take_over(swaps: Sequence[BuiltSegment]) -> Iterator[str]:
         # Between the renames, readers use an open descriptor and index entries in memory: they look up no file name.
-        with ExitStack() as opened:
-            between = swaps[0].reader()
-            opened.callback(between.close)
-            opened.enter_context(between.file.slice(0, 0))
-            new_end = batches_end(between, state.settings.components)
-            _show(state, first, len(old), between)
-            reading.enter_context(opened.pop_all())
+        with ExitStack() as stack:
+            interim = swaps[0].reader()
+            stack.callback(interim.close)
+            stack.enter_context(interim.file.slice(0, 0))
+            new_end = batches_end(interim, state.settings.components)
+            _show(state, first, len(old), interim)
+            reading.enter_context(stack.pop_all())
         for segment in old:
             segment.close()
-            kept = segment.base_offset == built.base_offset  # its snapshot is also valid for the new segment
-            yield from set_aside(state.files, segment, keep_snapshot=kept, names=names)
+            keep = segment.base_offset == new_segment.base_offset  # its snapshot is also valid for the new segment
+            yield from set_aside(state.files, segment, keep_snapshot=keep, names=names)
             # An opening that completes the replacement keeps old segments after the last new batch. Sync each removal:
             # a power loss may restore this segment but not the next one, which may have the tombstones of its records.
             if segment.base_offset >= new_end:
                 state.files.sync()
 
-    state.delete_later(swap_in(state.files, [built], take_over))
-    _show(state, first, 1, _opened(state, built))
+    state.delete_later(swap_in(state.files, [new_segment], take_over))
+    _show(state, first, 1, _open_published(state, new_segment))
     reading.close()
 
 
@@ -185,15 +185,15 @@ def _check_end(state: LogState, base_offset: int) -> None:
         raise OffsetsOutOfOrderError(f"{state.name} ends at {state.log_end}, not at {base_offset}")
 
 
-def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] | None) -> None:
-    files, base, end = state.files, built[0].base_offset, built[-1].end_offset
-    with _discarded_after_error(built):  # without space for these files, the log stays in service
+def _add(state: LogState, new_segments: Sequence[BuiltSegment], mark: tuple[str, int] | None) -> None:
+    files, base, end = state.files, new_segments[0].base_offset, new_segments[-1].end_offset
+    with _discard_after_error(new_segments):  # without space for these files, the log stays in service
         if state.writes.has_stale_epochs or state.writes.epochs.latest != state.role.leader_epoch:
             state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
         if mark is not None:
             _begin_round(state, Pending(*mark, base_offset=base, end_offset=end))
     try:
-        _replace_active(state, built)
+        _replace_active(state, new_segments)
     except StorageError as error:  # some files may be renamed already: only the next opening can repair that
         state.health.fail(error)
         raise
@@ -217,9 +217,9 @@ def _begin_round(state: LogState, pending: Pending) -> None:
         raise
 
 
-def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
+def _replace_active(state: LogState, new_segments: Sequence[BuiltSegment]) -> None:
     """Put the segments in the place of the empty active segment, and begin a new one after them."""
-    active, end = state.writes.segments[-1], built[-1].end_offset
+    active, end = state.writes.segments[-1], new_segments[-1].end_offset
 
     def take_over(swaps: Sequence[BuiltSegment]) -> list[str]:
         del swaps
@@ -227,19 +227,19 @@ def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
         # The snapshot of the active segment is also valid for the first new segment.
         return set_aside(state.files, active, keep_snapshot=True)
 
-    state.delete_later(swap_in(state.files, built, take_over))
-    added = list[Segment]()
+    state.delete_later(swap_in(state.files, new_segments, take_over))
+    opened_segments = list[Segment]()
     try:
-        for one in built:
-            added.append(_opened(state, one))
+        for new_segment in new_segments:
+            opened_segments.append(_open_published(state, new_segment))
     except StorageError:
-        for segment in added:
+        for segment in opened_segments:
             segment.close()
         raise
     state.writes.producers.end_offset = end
     write_snapshot(state.files, end, state.writes.producers)
     segment, appender = next_segment(state, end)
-    state.writes.replace_segments(len(state.writes.segments) - 1, 1, [*added, segment])
+    state.writes.replace_segments(len(state.writes.segments) - 1, 1, [*opened_segments, segment])
     state.writes.replace_appender(appender)
     state.durability.note_names_changed()
     state.durability.raise_to(end)
@@ -249,9 +249,9 @@ def _replace_active(state: LogState, built: Sequence[BuiltSegment]) -> None:
 # --- both ------------------------------------------------------------------------------------------------------------
 
 
-def _opened(state: LogState, built: BuiltSegment) -> Segment:
+def _open_published(state: LogState, new_segment: BuiltSegment) -> Segment:
     """Open a published segment: its files have their final names."""
-    log = state.files.open_segment(segment_file(built.base_offset, LOG_SUFFIX))
-    segment = Segment(state.files, built.base_offset, built.end_offset, state.settings.components, log)
-    segment.largest = built.largest
+    log = state.files.open_segment(segment_file(new_segment.base_offset, LOG_SUFFIX))
+    segment = Segment(state.files, new_segment.base_offset, new_segment.end_offset, state.settings.components, log)
+    segment.largest = new_segment.largest
     return segment

@@ -52,9 +52,12 @@ def truncate_to(state: LogState, offset: int) -> bool:
     with _no_offload(state), state.durability.syncing:
         with state.lock:
             _check(state, offset)
-            kept = _tier_end(state)
-            if state.role.is_leader and offset < min(kept, state.log_end):
-                reason = f"the tier has committed log {state.name} up to offset {kept}, so it cannot be truncated to {offset}"
+            tier_end = _tier_end(state)
+            if state.role.is_leader and offset < min(tier_end, state.log_end):
+                reason = (
+                    f"the tier has committed log {state.name} up to offset {tier_end}, so it cannot be truncated to "
+                    f"{offset}"
+                )
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
                 state.writes.forget_epochs(state.writes.epochs.truncate_from_end(state.log_end))
@@ -62,10 +65,12 @@ def truncate_to(state: LogState, offset: int) -> bool:
                 return False
             end = _end_in_tier(state, offset)
             start = min(end, state.view.offsets.log_start)
-            known = _known_at(state, end, start) if offset < state.writes.segments[0].base_offset else _Known()
-            with _in_service(state):
+            prior_state = (
+                _read_prior_state(state, end, start) if offset < state.writes.segments[0].base_offset else _PriorState()
+            )
+            with _stop_after_error(state):
                 if offset < state.writes.segments[0].base_offset:
-                    _restart_at(state, end, start, known)
+                    _restart_at(state, end, start, prior_state)
                 else:
                     _cut_back(state, offset)
                     _keep_end(state)
@@ -97,9 +102,9 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
                 raise ConfigError(f"log start {start} is not in [0, {offset}]")
             if state.role.is_leader and offset < _tier_end(state):
                 raise OffsetInTierError(f"the tier has committed log {state.name} up to offset {_tier_end(state)}")
-            known = _known_at(state, offset, start)
-            with _in_service(state):
-                _restart_at(state, offset, start, known)
+            prior_state = _read_prior_state(state, offset, start)
+            with _stop_after_error(state):
+                _restart_at(state, offset, start, prior_state)
         _store_bounds(state)
 
 
@@ -136,7 +141,7 @@ def _no_offload(state: LogState) -> Iterator[None]:
 
 
 @contextmanager
-def _in_service(state: LogState) -> Iterator[None]:
+def _stop_after_error(state: LogState) -> Iterator[None]:
     """Take the log out of service if the guarded block raises an error: its state in memory may then be wrong."""
     try:
         yield
@@ -152,7 +157,7 @@ def _store_bounds(state: LogState) -> None:
     all records.
     """
     if state.store_bounds is not None:
-        with _in_service(state):
+        with _stop_after_error(state):
             state.store_bounds()
 
 
@@ -162,21 +167,21 @@ def _store_bounds(state: LogState) -> None:
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below the base offset of the first local segment."""
     state.writes.note_snapshots_changed()
-    there = set(file_names(state.files))
-    for found in snapshot_offsets(there):
-        if found > offset:
-            state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
-            there.discard(segment_file(found, SNAPSHOT_SUFFIX))
-    gone = [segment for segment in state.writes.segments if segment.base_offset > offset]
-    last = len(state.writes.segments) - len(gone) - 1
-    cut = _Cut(state.writes.segments[last], offset)
-    state.writes.replace_segments(last, 1 + len(gone), [cut.shown])
+    names = set(file_names(state.files))
+    for snapshot_offset in snapshot_offsets(names):
+        if snapshot_offset > offset:
+            state.files.remove(segment_file(snapshot_offset, SNAPSHOT_SUFFIX))
+            names.discard(segment_file(snapshot_offset, SNAPSHOT_SUFFIX))
+    dropped = [segment for segment in state.writes.segments if segment.base_offset > offset]
+    last = len(state.writes.segments) - len(dropped) - 1
+    truncation = _SegmentTruncation(state.writes.segments[last], offset)
+    state.writes.replace_segments(last, 1 + len(dropped), [truncation.interim])
     _lower_bounds(state, offset)
     state.publish()  # readers see the remaining segments before the others are removed
-    for segment in reversed(gone):
-        retire_segment(state, segment, there)
+    for segment in reversed(dropped):
+        retire_segment(state, segment, names)
         state.files.sync()
-    segment = cut.made(state.settings.config.segment_index_bytes)
+    segment = truncation.finish(state.settings.config.segment_index_bytes)
     appender = new_appender(segment, state.settings.components, state.settings.config)
     state.writes.replace_segments(last, 1, [segment])
     state.writes.replace_appender(appender)
@@ -204,25 +209,25 @@ def batches_end(segment: Segment, components: Components) -> int:
     return end
 
 
-class _Cut:
-    """Truncation of one segment. Readers see ``shown`` during the truncation, and the result of ``made`` after it.
+class _SegmentTruncation:
+    """Truncation of one segment. Readers see ``interim`` during the truncation, and the result of ``finish`` after it.
 
     Readers of the old segment get a SegmentGoneError.
     """
 
     def __init__(self, old: Segment, offset: int) -> None:
         self._old, self._offset, components = old, offset, old.components
-        found = find_batch(old, offset, components) if offset < old.end_offset else None
-        self._size = old.size_bytes if found is None else found[0]
+        position_and_batch = find_batch(old, offset, components) if offset < old.end_offset else None
+        self._size = old.size_bytes if position_and_batch is None else position_and_batch[0]
         self._entries = {
-            role: bytes(entries[: made.kept_bytes(entries, old.base_offset, offset)])
-            for role, made in components.indexes.items()
+            role: bytes(entries[: index.kept_bytes(entries, old.base_offset, offset)])
+            for role, index in components.indexes.items()
             for entries in [old.index_entries(role)]
         }
         self._log = old.files.open_segment(old.file_name(".log"))
-        self.shown = self._segment(self._size)
+        self.interim = self._segment(self._size)
 
-    def made(self, max_index_bytes: int) -> Segment:
+    def finish(self, max_index_bytes: int) -> Segment:
         """Truncate the file durably, and return the remaining segment."""
         old = self._old
         old.close()  # before the truncation: closing frees the preallocated space
@@ -230,11 +235,11 @@ class _Cut:
             old.files.remove(old.file_name(suffix))
         self._log.truncate(self._size)
         self._log.sync()
-        left = self._segment(None)
+        remaining = self._segment(None)
         for role, entries in self._entries.items():
-            write_index(left, role, entries, max_index_bytes)
-        self.shown.forget_indexes()
-        return left
+            write_index(remaining, role, entries, max_index_bytes)
+        self.interim.forget_indexes()
+        return remaining
 
     def _segment(self, size_bytes: int | None) -> Segment:
         old = self._old
@@ -258,43 +263,43 @@ def _lower_bounds(state: LogState, end: int) -> None:
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
     """Return the producers' state below ``end``, from the newest remaining snapshot and the batches after it."""
-    found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
-    found.forget_silent(state.settings.components.env.clock.now_ms() - state.writes.producer_expiration_ms)
+    producers = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
+    producers.forget_silent(state.settings.components.env.clock.now_ms() - state.writes.producer_expiration_ms)
     replay_range(
-        found,
+        producers,
         state.writes.segments,
-        max(found.end_offset, state.writes.segments[0].base_offset),
+        max(producers.end_offset, state.writes.segments[0].base_offset),
         end,
         state.settings.components,
     )
-    return found
+    return producers
 
 
 # --- restarting at an offset -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _PriorState:
     """Producers' state and epochs of the records below the new first local offset."""
 
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)
 
 
-def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
+def _read_prior_state(state: LogState, offset: int, log_start: int) -> _PriorState:
     """Return the producers' state and epochs at ``offset``, empty if the tier lacks a record in [log_start, offset).
 
     Source: KIP-405, building a follower's auxiliary state.
     """
     remote = state.view.remote
     if remote is None or not remote.start_offset <= log_start < offset <= remote.end_offset:
-        return _Known()
+        return _PriorState()
     epochs = EpochCache(remote.leader_epochs).truncate_from_end(offset)
-    return _Known(producers_at(remote, offset, state.settings.components), epochs)
+    return _PriorState(producers_at(remote, offset, state.settings.components), epochs)
 
 
-def _restart_at(state: LogState, offset: int, log_start: int, known: _Known) -> None:
-    """Reduce the log to one empty segment at ``offset``. ``known`` has the producers and epochs below ``offset``.
+def _restart_at(state: LogState, offset: int, log_start: int, prior_state: _PriorState) -> None:
+    """Reduce the log to one empty segment at ``offset``. ``prior_state`` has the producers and epochs below ``offset``.
 
     All records are removed before that segment is created. Therefore the log never has a hole before it.
     """
@@ -310,13 +315,13 @@ def _restart_at(state: LogState, offset: int, log_start: int, known: _Known) -> 
         segment, appender = next_segment(state, offset)
         state.writes.replace_segments(len(old), 0, [segment])
         state.writes.replace_appender(appender)
-    for found in snapshot_offsets(file_names(state.files)):
-        state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
-    if known.producers.entries():
-        write_snapshot(state.files, offset, known.producers)
+    for snapshot_offset in snapshot_offsets(file_names(state.files)):
+        state.files.remove(segment_file(snapshot_offset, SNAPSHOT_SUFFIX))
+    if prior_state.producers.entries():
+        write_snapshot(state.files, offset, prior_state.producers)
     state.writes.replace_segments(0, len(old), ())
-    known.producers.end_offset = offset
-    state.writes.replace_producers(known.producers)
+    prior_state.producers.end_offset = offset
+    state.writes.replace_producers(prior_state.producers)
     state.durability.restart_at(offset)
     state.role.set_watermark(offset)
     state.writes.set_log_start(log_start)
@@ -324,5 +329,5 @@ def _restart_at(state: LogState, offset: int, log_start: int, known: _Known) -> 
     for segment in old:
         retire_segment(state, segment)
     state.files.sync()
-    state.writes.set_epochs(known.epochs)
+    state.writes.set_epochs(prior_state.epochs)
     state.publish()

@@ -39,30 +39,30 @@ class Background:
         cancelled, because the records are already written. After ``close``, or if the system cannot start a thread, this
         method syncs in the calling thread.
         """
-        done: Future[R] = Future()
-        done.set_running_or_notify_cancel()
+        future: Future[R] = Future()
+        future.set_running_or_notify_cancel()
         if not end:
-            done.set_result(result)
-            return done
+            future.set_result(result)
+            return future
 
         def sync() -> None:
             try:
                 sync_records(state, end)
             except BaseException as error:  # noqa: BLE001 - the future reports it
-                done.set_exception(error)
+                future.set_exception(error)
             else:
-                done.set_result(result)
+                future.set_result(result)
 
-        if not _submitted(self._syncing[hash(state.name) % _SYNCING], sync):
+        if not _submit(self._syncing[hash(state.name) % _SYNCING], sync):
             sync()
-        return done
+        return future
 
     def notify(self, job: Job) -> bool:
         """Run ``job`` soon, on the thread that calls the subscribers, and return True.
 
         Do nothing, and return False, after ``close`` or if the system cannot start a thread.
         """
-        return _submitted(self._notifying, job)
+        return _submit(self._notifying, job)
 
     def close(self) -> None:
         """Finish the submitted jobs, then end the threads. May be called twice."""
@@ -70,7 +70,7 @@ class Background:
             worker.close()
 
 
-def _submitted(worker: Worker, job: Job) -> bool:
+def _submit(worker: Worker, job: Job) -> bool:
     """Return True if ``worker`` runs ``job``; False after ``close``, or if the system cannot start a thread."""
     try:
         return worker.submit(job)
@@ -106,17 +106,19 @@ class Subscribers:
 
         Unsubscribing does not wait for a call that is in progress.
         """
-        name = object()
+        subscription = object()
         with self._lock:
-            self._callbacks = {**self._callbacks, name: callback}
+            self._callbacks = {**self._callbacks, subscription: callback}
 
         def unsubscribe() -> None:
             with self._lock:
-                self._callbacks = {other: found for other, found in self._callbacks.items() if other is not name}
+                self._callbacks = {
+                    key: subscriber for key, subscriber in self._callbacks.items() if key is not subscription
+                }
 
         return unsubscribe
 
-    def moved(self) -> None:
+    def schedule(self) -> None:
         """Schedule one call of each callback, because offsets have changed.
 
         Returns at once; the caller may hold any locks. If the system cannot start a thread, the next change schedules

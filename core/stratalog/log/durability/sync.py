@@ -91,25 +91,27 @@ def _sync(state: LogState, *, indexes: bool, with_queued: bool = True) -> int:
         state.health.check_in_service()
         if with_queued:
             durability.turns.write_queued()
-        end, done = state.log_end, durability.recovery_point
-        folder, names_version = durability.folder_dirty, durability.names_version
-        if done >= end and not folder:
-            return done
+        end, synced_end = state.log_end, durability.recovery_point
+        is_folder_dirty, names_version = durability.folder_dirty, durability.names_version
+        if synced_end >= end and not is_folder_dirty:
+            return synced_end
         segments = [
-            found for found in state.writes.segments if found.end_offset > done or found is state.writes.segments[-1]
+            segment
+            for segment in state.writes.segments
+            if segment.end_offset > synced_end or segment is state.writes.segments[-1]
         ]
     began_ns = clock.monotonic_ns()
     try:
         for segment in segments:
             _sync_segment(state, segment, indexes=indexes)
-        if folder:
+        if is_folder_dirty:
             state.files.sync()
     except StorageError as error:
         if not isinstance(error, SystemLimitError):  # on SystemLimitError, no sync was tried
             state.health.fail(error)
         raise
     with state.lock:
-        durability.synced(end, names_version, began_ns, clock.monotonic_ns())
+        durability.note_synced(end, names_version, began_ns, clock.monotonic_ns())
         state.publish()
         return durability.recovery_point
 

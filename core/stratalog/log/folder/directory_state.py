@@ -115,14 +115,14 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
     Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out. Raises LogDirNotFoundError if
     the directory does not exist.
     """
-    found: dict[TopicPartition, str] = {}
+    folders: dict[TopicPartition, str] = {}
     for name in store.logs():
         if name in IGNORED_FOLDERS or left_folder_fate(name):
             continue
         log = parse_partition_folder(name)
         if log is not None:
-            found[log] = name
-    return dict(sorted(found.items()))
+            folders[log] = name
+    return dict(sorted(folders.items()))
 
 
 def is_log_directory(store: SegmentStore) -> bool:
@@ -138,7 +138,7 @@ def is_log_directory(store: SegmentStore) -> bool:
 
 def holds_log(files: LogFiles) -> bool:
     """Return True if a folder has files of a log."""
-    return any(found.name in _OF_LOGS or parse_segment_file(found.name) for found in files.list())
+    return any(file.name in _OF_LOGS or parse_segment_file(file.name) for file in files.list())
 
 
 def check_log_directory(store: SegmentStore) -> None:
@@ -179,9 +179,9 @@ def _has(store: SegmentStore, name: str) -> bool:
 
 def _check_is_no_log(store: SegmentStore) -> None:
     if any(_has(store, name) for name in _OF_LOGS):
-        above = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
+        parent = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
         raise LogDirNotFoundError("this is the folder of one log", store.path()).advised(
-            f"use its log directory, {above}"
+            f"use its log directory, {parent}"
         )
 
 

@@ -41,7 +41,7 @@ UNKNOWN_END: Final = 1 << 62  # placeholder for the end of a segment that was no
 
 
 def open_segments(
-    files: LogFiles, components: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
+    files: LogFiles, components: Components, stack: ExitStack, *, writable: bool, names: list[str] | None = None
 ) -> list[Segment]:
     """Open the live segments of a folder, ascending, after completing or undoing an interrupted replacement.
 
@@ -54,7 +54,7 @@ def open_segments(
     Args:
         files: the folder.
         components: the log's components.
-        opened: closes the segments, unless the caller takes over their closing.
+        stack: closes the segments, unless the caller takes over their closing.
         writable: if False, no file is renamed or removed; segments are read under their current names.
         names: the names of all files, if the caller has them already. The list is updated if files change.
 
@@ -74,29 +74,29 @@ def open_segments(
             names[:] = file_names(files)
         live = {name: name for name in live}
     bases = sorted(
-        found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
+        parsed.base_offset for name in live if (parsed := parse_segment_file(name)) and parsed.suffix == LOG_SUFFIX
     )
-    renamed = _renamed(live)
+    current_names = _find_unrenamed(live)
     segments = []
     for base, end in zip(bases, [*bases[1:], UNKNOWN_END], strict=False):
         log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
-        segments.append(Segment(files, base, end, components, log, names=renamed.get(base)))
-        opened.callback(segments[-1].close)
+        segments.append(Segment(files, base, end, components, log, names=current_names.get(base)))
+        stack.callback(segments[-1].close)
     if writable:
         check_sizes(files, segments)
     return segments
 
 
-def _of_unknown_end(name: str, files: LogFiles, components: Components) -> Segment:
-    found = parse_segment_file(name)
-    assert found is not None  # ``plan_swap`` has parsed the name
+def _open_unread(name: str, files: LogFiles, components: Components) -> Segment:
+    parsed = parse_segment_file(name)
+    assert parsed is not None  # ``plan_swap`` has parsed the name
     log = files.open_segment(name)
-    return Segment(files, found.base_offset, UNKNOWN_END, components, log, names={LOG_SUFFIX: name})
+    return Segment(files, parsed.base_offset, UNKNOWN_END, components, log, names={LOG_SUFFIX: name})
 
 
 def _end_of(name: str, files: LogFiles, components: Components) -> int:
     """Return the first offset after the last whole batch of a ``.log.swap`` file."""
-    with closing(_of_unknown_end(name, files, components)) as swap:
+    with closing(_open_unread(name, files, components)) as swap:
         end = swap.base_offset
         with contextlib.suppress(CorruptBatchError):  # a torn replacement counts up to its last whole batch
             for chunk in walk(swap, 0, components, check_crc=False):
@@ -106,7 +106,7 @@ def _end_of(name: str, files: LogFiles, components: Components) -> int:
 
 def _first_end(name: str, files: LogFiles, components: Components) -> int:
     """Return the first offset after the first batch of a ``.log`` file; its base offset if there is no good batch."""
-    with closing(_of_unknown_end(name, files, components)) as live:
+    with closing(_open_unread(name, files, components)) as live:
         with contextlib.suppress(CorruptBatchError):
             for chunk in walk(live, 0, components, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END):
                 return chunk.tables[0].last_offset[0] + 1
@@ -118,7 +118,7 @@ def file_names(files: LogFiles) -> list[str]:
     return [file.name for file in files.list() if not file.is_folder]
 
 
-def checked_file_names(files: LogFiles) -> list[str]:
+def check_file_names(files: LogFiles) -> list[str]:
     """Return the names of all files in a log's folder, and check them, because the log is about to be opened.
 
     Raises:
@@ -126,12 +126,12 @@ def checked_file_names(files: LogFiles) -> list[str]:
             the check, the log would open without the segment.
         PluginError: the segment store's list leaves out a ``.log`` file.
     """
-    listed = files.list()
-    for found in listed:
-        parsed = parse_segment_file(found.name)
-        if not found.is_file and parsed is not None and parsed.suffix != SNAPSHOT_SUFFIX:
-            raise NotAFileError("this is not a regular file", files.path(found.name))
-    names = [file.name for file in listed if not file.is_folder]
+    entries = files.list()
+    for entry in entries:
+        parsed = parse_segment_file(entry.name)
+        if not entry.is_file and parsed is not None and parsed.suffix != SNAPSHOT_SUFFIX:
+            raise NotAFileError("this is not a regular file", files.path(entry.name))
+    names = [file.name for file in entries if not file.is_folder]
     check_listed(files, names)
     return names
 
@@ -150,12 +150,12 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
             files.sync()
 
 
-def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
+def _find_unrenamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
     """Return the current names of files that do not have their final name yet, by base offset and suffix."""
     names: dict[int, dict[str, str]] = {}
-    for final, now in live.items():
-        if final != now and (found := parse_segment_file(final)) is not None:
-            names.setdefault(found.base_offset, {})[found.suffix] = now
+    for final, current in live.items():
+        if final != current and (parsed := parse_segment_file(final)) is not None:
+            names.setdefault(parsed.base_offset, {})[parsed.suffix] = current
     return names
 
 
@@ -167,20 +167,20 @@ def set_aside(
     Files that describe the segment (``DESCRIBING_SUFFIXES``) are removed at once. If ``keep_snapshot`` is True, the
     producer snapshot keeps its name. ``names`` are the names of all existing files; None to list the folder.
     """
-    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.components.indexes.values())]
+    suffixes = [LOG_SUFFIX, *(index.suffix for index in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
-    there = set(file_names(files)) if names is None else names
+    existing = set(file_names(files)) if names is None else names
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)
         # rename it even if unlisted: a remaining log would hide tier segments
-        if name in there or suffix == LOG_SUFFIX:
+        if name in existing or suffix == LOG_SUFFIX:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
     for suffix in DESCRIBING_SUFFIXES:
-        beside = segment_file(segment.base_offset, suffix)
-        if beside in there:
-            files.remove(beside)
+        describing_file = segment_file(segment.base_offset, suffix)
+        if describing_file in existing:
+            files.remove(describing_file)
     return renamed
 
 
@@ -190,17 +190,17 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
     The file may later grow to ``max_bytes``. A transaction index is durable on return, because it cannot be rebuilt
     from its segment alone. An empty transaction index has no file.
     """
-    found, files = segment.components.indexes[role], segment.files
-    name = segment.file_name(found.suffix)
-    transactions = role is IndexRole.TRANSACTION
-    if transactions and not entries:
+    index, files = segment.components.indexes[role], segment.files
+    name = segment.file_name(index.suffix)
+    is_transaction = role is IndexRole.TRANSACTION
+    if is_transaction and not entries:
         files.remove(name)
         return
-    file = files.open_index(name, max_bytes=max(max_bytes, len(entries)), writable=True, reserve=not transactions)
+    file = files.open_index(name, max_bytes=max(max_bytes, len(entries)), writable=True, reserve=not is_transaction)
     try:
         file.truncate(0)
         file.append(entries)
-        if transactions:
+        if is_transaction:
             file.sync()
     finally:
         file.close()
@@ -228,7 +228,7 @@ def read_epochs(files: LogFiles) -> EpochCache:
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
 
 
-def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
+def add_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
     """Return ``epochs``, and after them the epoch that ``write_next_epoch`` stored. It begins at ``log_end``.
 
     The result is ``epochs`` if no epoch was stored, or if it is not later than ``epochs``.
@@ -255,11 +255,12 @@ def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
     store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
 
 
-def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache) -> bool:
-    """Replace the leader epochs ``stored`` by ``epochs``, durably. If the disk is full, log a warning and keep the file.
+def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored_epochs: EpochCache) -> bool:
+    """Replace the leader epochs ``stored_epochs`` by ``epochs``, durably.
 
-    The loader calls this function, because reads, offload and eviction must work even on a full disk. A file with more
-    epochs than needed does no harm before the next append. If the file lacks an epoch, the error is raised.
+    If the disk is full, log a warning and keep the file. The loader calls this function, because reads, offload and
+    eviction must work even on a full disk. A file with more epochs than needed does no harm before the next append. If
+    the file lacks an epoch, the error is raised.
 
     Returns:
         True if the file still has later epochs than ``epochs``.
@@ -267,10 +268,10 @@ def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache
     try:
         write_epochs(files, epochs)
     except OutOfResourcesError as error:
-        if epochs.latest > stored.latest:
+        if epochs.latest > stored_epochs.latest:
             raise
         _LOGGER.warning("no space for the leader epochs; the log opens with the earlier file: %s", error)
-        return epochs.latest < stored.latest
+        return epochs.latest < stored_epochs.latest
     return False
 
 

@@ -21,7 +21,7 @@ from stratalog.spi.segment_store import LogFiles
 
 
 def swap_in(
-    files: LogFiles, built: Sequence[BuiltSegment], take_over: Callable[[Sequence[BuiltSegment]], Iterable[str]]
+    files: LogFiles, new_segments: Sequence[BuiltSegment], take_over: Callable[[Sequence[BuiltSegment]], Iterable[str]]
 ) -> list[str]:
     """Rename finished segments to their final names, in place of the replaced ones: all or none, even after a crash.
 
@@ -29,7 +29,7 @@ def swap_in(
 
     Args:
         files: the log's folder.
-        built: the new segments, ascending, under ``.cleaned`` names.
+        new_segments: the new segments, ascending, under ``.cleaned`` names.
         take_over: called when the new segments count as part of the log, with the new segments under ``.swap`` names.
             It renames the files of the replaced segments to ``.deleted`` and returns the new names.
 
@@ -39,14 +39,14 @@ def swap_in(
     Raises:
         LogDirError: a rename or a sync failed.
     """
-    swaps = [_renamed(segment, SWAP_SUFFIX) for segment in built]
-    for segment, swap in zip(reversed(built), reversed(swaps), strict=True):
-        if segment is built[0] and len(built) > 1:
+    swaps = [_replace_names(segment, SWAP_SUFFIX) for segment in new_segments]
+    for segment, swap in zip(reversed(new_segments), reversed(swaps), strict=True):
+        if segment is new_segments[0] and len(new_segments) > 1:
             files.sync()
         for suffix, name in segment.names.items():
             files.rename(name, swap.names[suffix])
     files.sync()
-    left = list(take_over(swaps))
+    deleted_files = list(take_over(swaps))
     files.sync()
     for swap in swaps:  # sync each: live segments between two ``.swap`` logs would count as replaced
         files.rename(swap.names[LOG_SUFFIX], segment_file(swap.base_offset, LOG_SUFFIX))
@@ -56,10 +56,10 @@ def swap_in(
             if suffix != LOG_SUFFIX:
                 files.rename(name, segment_file(swap.base_offset, suffix))
     files.sync()
-    return left
+    return deleted_files
 
 
-def _renamed(segment: BuiltSegment, state: str) -> BuiltSegment:
+def _replace_names(segment: BuiltSegment, state: str) -> BuiltSegment:
     """Return ``segment`` with the file names of ``state``, such as ``.swap``. Rename no file."""
     names = {suffix: segment_file(segment.base_offset, suffix) + state for suffix in segment.names}
     return replace(segment, names=names)

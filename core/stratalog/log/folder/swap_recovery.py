@@ -64,24 +64,24 @@ def plan_swap(
             removes a segment that was split, even if the first new segment begins above the base offset of the split
             one. Kafka would keep both. None: such a segment is kept.
     """
-    parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
+    parsed = {name: file_name for name in names if (file_name := parse_segment_file(name)) is not None}
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
-    cleaned = [name for name, found in parsed.items() if found.state == CLEANED_SUFFIX]
+    cleaned = [name for name, file_name in parsed.items() if file_name.state == CLEANED_SUFFIX]
     first_cleaned = min((parsed[name].base_offset for name in cleaned), default=None)
-    swaps = [name for name, found in parsed.items() if found.state == SWAP_SUFFIX]
+    swaps = [name for name, file_name in parsed.items() if file_name.state == SWAP_SUFFIX]
     undone = [name for name in swaps if first_cleaned is not None and parsed[name].base_offset >= first_cleaned]
     committed = sorted(set(swaps).difference(undone), key=lambda name: (parsed[name].suffix != LOG_SUFFIX, name))
     new_logs = [name for name in committed if parsed[name].suffix == LOG_SUFFIX]
     low = min((parsed[name].base_offset for name in new_logs), default=0)
     high = max((next_offset(name) for name in new_logs), default=0)
-    lower = [name for name, found in parsed.items() if _is_live_log(found) and found.base_offset < low]
+    lower = [name for name, file_name in parsed.items() if _is_live_log(file_name) and file_name.base_offset < low]
     split = max(lower, key=lambda name: parsed[name].base_offset, default=None)
     if split is not None and first_end is not None and first_end(split) > low:
         low = parsed[split].base_offset
     live, replaced = {}, []
-    for name, found in parsed.items():
-        if not found.state:
-            if low <= found.base_offset < high:
+    for name, file_name in parsed.items():
+        if not file_name.state:
+            if low <= file_name.base_offset < high:
                 replaced.append(name)
             else:
                 live[name] = name
@@ -96,13 +96,15 @@ def plan_swap(
     )
 
 
-def _is_live_log(found: SegmentFileName) -> bool:
-    return found.suffix == LOG_SUFFIX and not found.state
+def _is_live_log(file_name: SegmentFileName) -> bool:
+    return file_name.suffix == LOG_SUFFIX and not file_name.state
 
 
 def _lacks_log(name: str, live: Mapping[str, str]) -> bool:
     """Return True if the file is an index without its log: a deletion removes the log first."""
-    found = parse_segment_file(name)
+    parsed = parse_segment_file(name)
     return (
-        found is not None and found.suffix in INDEX_SUFFIXES and segment_file(found.base_offset, LOG_SUFFIX) not in live
+        parsed is not None
+        and parsed.suffix in INDEX_SUFFIXES
+        and segment_file(parsed.base_offset, LOG_SUFFIX) not in live
     )

@@ -78,32 +78,32 @@ def end_round(files: LogFiles, log_end: int) -> Marks:
     The pending round was written if ``log_end`` is at or above its end offset. Without a pending round, the file does
     not change.
     """
-    found = read_marks(files)
-    pending = found.pending
+    marks = read_marks(files)
+    pending = marks.pending
     if pending is None:
-        return found
-    rounds = found.rounds
+        return marks
+    rounds = marks.rounds
     if log_end >= pending.end_offset:
-        others = [mark for mark in rounds if mark[0] != pending.writer]
-        rounds = (*others, (pending.writer, pending.number))[-MAX_MARKS:]
+        other_rounds = [mark for mark in rounds if mark[0] != pending.writer]
+        rounds = (*other_rounds, (pending.writer, pending.number))[-MAX_MARKS:]
     return _write(files, rounds, None)
 
 
 def _write(files: LogFiles, rounds: Iterable[tuple[str, int]], pending: Pending | None) -> Marks:
-    made = Marks(tuple(rounds), pending)
-    body: dict[str, Any] = {"version": FORMAT_VERSION, "marks": [list(mark) for mark in made.rounds]}
+    marks = Marks(tuple(rounds), pending)
+    body: dict[str, Any] = {"version": FORMAT_VERSION, "marks": [list(mark) for mark in marks.rounds]}
     if pending is not None:
         body["pending"] = [pending.writer, pending.number, pending.base_offset, pending.end_offset]
     files.replace_small(MARKS_FILE, readable(json.dumps(body).encode(), parse_marks, files.path(MARKS_FILE)))
-    return made
+    return marks
 
 
 def _marks_from(body: Any) -> Marks:
     rounds = tuple((text(writer), _number(number)) for writer, number in body["marks"])
-    begun = body.get("pending")
-    if begun is None:
+    pending_fields = body.get("pending")
+    if pending_fields is None:
         return Marks(rounds)
-    writer, number, base_offset, end_offset = begun
+    writer, number, base_offset, end_offset = pending_fields
     return Marks(rounds, Pending(text(writer), _number(number), _number(base_offset), _number(end_offset)))
 
 

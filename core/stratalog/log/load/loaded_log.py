@@ -43,10 +43,10 @@ class LoadedLog:
     ``segments`` is empty if a reader loads a folder without segments. ``log_start`` is the checkpoint's value; without
     a checkpoint, it is 0 and ``has_start`` is False. Without a tier, the log starts at its first segment or later.
     ``stores_stale_epochs`` is True if the file of leader epochs has later epochs than ``epochs``, for lack of space.
-    ``left`` has the names of the ``.deleted`` files of segments that recovery dropped. ``recovered_segments`` and
-    ``truncated_bytes`` count the work of recovery. ``damage`` is the error at which reads of the log end; None if there
-    is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the offset of the newest good
-    producer snapshot; 0 or -1 if there is none.
+    ``deleted_files`` has the names of the ``.deleted`` files of segments that recovery dropped or split.
+    ``recovered_segments`` and ``truncated_bytes`` count the work of recovery. ``damage`` is the error at which reads of
+    the log end; None if there is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is
+    the offset of the newest good producer snapshot; 0 or -1 if there is none.
     """
 
     segments: list[Segment]
@@ -60,6 +60,6 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     damage: CorruptBatchError | None = None
-    left: list[str] = field(default_factory=list)
+    deleted_files: list[str] = field(default_factory=list)
     snapshot_offset: int = -1
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

@@ -15,18 +15,18 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import Progress, counted, no_progress
 from stratalog.errors import CorruptBatchError
 from stratalog.log.folder.folder import (
-    checked_file_names,
+    add_next_epoch,
+    check_file_names,
     file_names,
     open_segments,
     read_epochs,
     set_aside,
-    with_next_epoch,
     write_epochs_if_room,
     write_index_if_room,
 )
 from stratalog.log.folder.write_rounds import end_round
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.log.load.overflow import SegmentOverflow, closed_spans, pieces_of, spans_at, split_segment
+from stratalog.log.load.overflow import SegmentOverflow, find_closed_spans, pieces_of, spans_at, split_segment
 from stratalog.log.load.producer_replay import (
     newest_snapshot,
     remove_stray_snapshots,
@@ -72,51 +72,51 @@ def load(
     """
     if request.writable and isinstance(config.record_version, str):
         components.formats.chosen(config.record_version)
-    stored = read_epochs(files)
-    with ExitStack() as opened:
-        names = checked_file_names(files)
-        segments = open_segments(files, components, opened, writable=request.writable, names=names)
-        left = list[str]()
+    stored_epochs = read_epochs(files)
+    with ExitStack() as stack:
+        names = check_file_names(files)
+        segments = open_segments(files, components, stack, writable=request.writable, names=names)
+        deleted_files = list[str]()
         while True:
-            loaded = LoadedLog(
+            loaded_log = LoadedLog(
                 segments=segments,
                 producers=ProducerState(),
-                epochs=stored,
+                epochs=stored_epochs,
                 log_start=request.log_start or 0,
                 log_end=0,
                 has_start=request.log_start is not None,
                 recovery_point=request.recovery_point,
-                left=left,
+                deleted_files=deleted_files,
                 producer_expiration_ms=request.producer_expiration_ms,
             )
-            loader = _Loader(files, components, config, request, names, progress, loaded)
+            loader = _Loader(files, components, config, request, names, progress, loaded_log)
             try:
                 loader.run()
                 break
-            except SegmentOverflow as found:
-                segment, spans = found.segment, found.spans
+            except SegmentOverflow as overflow:
+                segment, spans = overflow.segment, overflow.spans
             if request.writable:
-                left = [*loaded.left, *split_segment(segment, spans, config)]
-                opened.close()
+                deleted_files = [*loaded_log.deleted_files, *split_segment(segment, spans, config)]
+                stack.close()
                 names = file_names(files)
-                segments = open_segments(files, components, opened, writable=True, names=names)
+                segments = open_segments(files, components, stack, writable=True, names=names)
             else:
-                at = segments.index(segment)
-                segments[at : at + 1] = pieces_of(segment, spans, opened)
+                index = segments.index(segment)
+                segments[index : index + 1] = pieces_of(segment, spans, stack)
                 segment.close()
-        if request.writable and loaded.damage is None:
-            if loaded.epochs != stored:
-                loaded.stores_stale_epochs = write_epochs_if_room(files, loaded.epochs, stored)
-            bases = [segment.base_offset for segment in loaded.segments]
-            remove_stray_snapshots(files, loader.listed_snapshots(), bases, loaded.log_end)
+        if request.writable and loaded_log.damage is None:
+            if loaded_log.epochs != stored_epochs:
+                loaded_log.stores_stale_epochs = write_epochs_if_room(files, loaded_log.epochs, stored_epochs)
+            bases = [segment.base_offset for segment in loaded_log.segments]
+            remove_stray_snapshots(files, loader.list_snapshots(), bases, loaded_log.log_end)
             if MARKS_FILE in names:
-                end_round(files, loaded.log_end)
-        opened.pop_all()
-    return loaded
+                end_round(files, loaded_log.log_end)
+        stack.pop_all()
+    return loaded_log
 
 
 class _Loader:
-    """The loading passes over one log, with their shared results in ``loaded``."""
+    """The loading passes over one log, with their shared results in ``loaded_log``."""
 
     def __init__(
         self,
@@ -126,41 +126,41 @@ class _Loader:
         request: LoadRequest,
         names: list[str],
         progress: Progress,
-        loaded: LoadedLog,
+        loaded_log: LoadedLog,
     ) -> None:
         self.files, self.components, self.config, self.request = files, components, config, request
-        self.progress, self.loaded = progress, loaded
+        self.progress, self.loaded_log = progress, loaded_log
         self.names: list[str] | None = names  # None after a file was added or removed; listing again is slow
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
 
     def run(self) -> None:
         """Run all passes; raise SegmentOverflow if a segment must first be split."""
-        loaded, request = self.loaded, self.request
+        loaded_log, request = self.loaded_log, self.request
         floor = request.log_start or 0
-        for segment in loaded.segments[:-1]:
-            spans = closed_spans(segment, self.components)
+        for segment in loaded_log.segments[:-1]:
+            spans = find_closed_spans(segment, self.components)
             if spans:
                 raise SegmentOverflow(segment, spans)
-        if request.clean or not loaded.segments:
+        if request.clean or not loaded_log.segments:
             self._tail()
         else:
             self._recover()
-        if loaded.log_end < floor:
+        if loaded_log.log_end < floor:
             self._drop_all(floor)
         self._repair_indexes()
-        if not loaded.segments and request.writable:
-            self._create(loaded.log_end)
-        end = loaded.log_end
-        loaded.recovery_point = end if request.clean else min(request.recovery_point, end)
+        if not loaded_log.segments and request.writable:
+            self._create(loaded_log.log_end)
+        end = loaded_log.log_end
+        loaded_log.recovery_point = end if request.clean else min(request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
         # know that epoch although nothing was appended in it, and epochs never decrease.
-        last = loaded.log_end + 1 if self.config.remote_storage_enable else loaded.log_end
-        loaded.epochs = loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
+        last = loaded_log.log_end + 1 if self.config.remote_storage_enable else loaded_log.log_end
+        loaded_log.epochs = loaded_log.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
-            loaded.epochs = with_next_epoch(loaded.epochs, self.files, loaded.log_end)
+            loaded_log.epochs = add_next_epoch(loaded_log.epochs, self.files, loaded_log.log_end)
 
-    def listed_snapshots(self) -> list[int]:
+    def list_snapshots(self) -> list[int]:
         """Return the offsets of all snapshots that exist now."""
         return snapshot_offsets(self._names())
 
@@ -171,33 +171,32 @@ class _Loader:
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:
         if write_snapshot_if_room(self.files, offset, state):
-            self.loaded.snapshot_offset = offset
+            self.loaded_log.snapshot_offset = offset
         self.names = None
 
     # --- a clean stop ------------------------------------------------------------------------------------------------
 
     def _tail(self) -> None:
         """Find the log's end from the last index entry of the active segment."""
-        loaded, request = self.loaded, self.request
-        loaded.log_end, valid = request.log_start or 0, 0
-        label = self.files.path(segment_file(loaded.log_end, LOG_SUFFIX))
-        if loaded.segments:
-            active = loaded.segments[-1]
+        loaded_log, request = self.loaded_log, self.request
+        loaded_log.log_end, valid = request.log_start or 0, 0
+        label = self.files.path(segment_file(loaded_log.log_end, LOG_SUFFIX))
+        if loaded_log.segments:
+            active = loaded_log.segments[-1]
             label, valid = active.label, self._walk_tail(active)
         expected = request.high_watermark
-        if loaded.damage is None and expected is not None and expected > loaded.log_end:
-            reason = (
-                f"the log ends at offset {loaded.log_end}, but its high watermark was {expected}: records are missing"
-            )
-            loaded.damage = CorruptBatchError(reason, label, valid)
-        if loaded.damage is not None and loaded.segments:
-            loaded.segments[-1] = loaded.segments[-1].limited(valid, {})
+        if loaded_log.damage is None and expected is not None and expected > loaded_log.log_end:
+            end = loaded_log.log_end
+            reason = f"the log ends at offset {end}, but its high watermark was {expected}: records are missing"
+            loaded_log.damage = CorruptBatchError(reason, label, valid)
+        if loaded_log.damage is not None and loaded_log.segments:
+            loaded_log.segments[-1] = loaded_log.segments[-1].limited(valid, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
-            loaded.producers.end_offset = loaded.log_end
+            loaded_log.producers.end_offset = loaded_log.log_end
         else:
-            self._producers_up_to(loaded.log_end)
-            loaded.snapshot_offset = self.newest_snapshot
-        if request.writable and loaded.damage is None:
+            self._producers_up_to(loaded_log.log_end)
+            loaded_log.snapshot_offset = self.newest_snapshot
+        if request.writable and loaded_log.damage is None:
             self._write_missing_snapshots()
 
     def _walk_tail(self, active: Segment) -> int:
@@ -208,25 +207,25 @@ class _Loader:
                 end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
             self._check_overflow(active, error)
-            self.loaded.damage = error
-        active.end_offset = self.loaded.log_end = end
+            self.loaded_log.damage = error
+        active.end_offset = self.loaded_log.log_end = end
         active.forget_indexes()  # the log end was not known when the indexes were checked
         return valid
 
     def _producers_up_to(self, end: int) -> None:
         try:
-            self.loaded.producers = self._producers_at(end)
+            self.loaded_log.producers = self._producers_at(end)
         except CorruptBatchError as error:
-            self.loaded.damage = self.loaded.damage or error
-            self.loaded.producers.end_offset = end
+            self.loaded_log.damage = self.loaded_log.damage or error
+            self.loaded_log.producers.end_offset = end
 
     def _producers_at(self, end: int) -> ProducerState:
         """Return the producers' state below ``end``, from the newest good snapshot and the batches after it."""
         state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
         self.newest_snapshot = state.end_offset
         state.forget_silent(self._silent_before_ms)
-        start = max(state.end_offset, self.loaded.segments[0].base_offset if self.loaded.segments else end)
-        replay_range(state, self.loaded.segments, start, end, self.components)
+        start = max(state.end_offset, self.loaded_log.segments[0].base_offset if self.loaded_log.segments else end)
+        replay_range(state, self.loaded_log.segments, start, end, self.components)
         return state
 
     @property
@@ -235,10 +234,10 @@ class _Loader:
 
     def _write_missing_snapshots(self) -> None:
         """Write snapshots at the last two base offsets and the log end, if these are above the newest good snapshot."""
-        wanted = {segment.base_offset for segment in self.loaded.segments[-2:]} | {self.loaded.log_end}
-        for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
-            is_known = offset == self.loaded.log_end or not self.snapshots
-            self._write_snapshot(offset, self.loaded.producers if is_known else self._producers_at(offset))
+        snapshot_ends = {segment.base_offset for segment in self.loaded_log.segments[-2:]} | {self.loaded_log.log_end}
+        for offset in sorted(offset for offset in snapshot_ends if offset > self.newest_snapshot):
+            is_known = offset == self.loaded_log.log_end or not self.snapshots
+            self._write_snapshot(offset, self.loaded_log.producers if is_known else self._producers_at(offset))
 
     # --- an unclean stop ---------------------------------------------------------------------------------------------
 
@@ -247,61 +246,65 @@ class _Loader:
 
         If a batch is damaged, the log ends before it: its segment is truncated, and all later segments are dropped.
         """
-        loaded, request = self.loaded, self.request
-        last_index = len(loaded.segments) - 1
-        ends = enumerate(segment.end_offset for segment in loaded.segments)
+        loaded_log, request = self.loaded_log, self.request
+        last_index = len(loaded_log.segments) - 1
+        ends = enumerate(segment.end_offset for segment in loaded_log.segments)
         first = next((index for index, end in ends if end > request.recovery_point), last_index)
-        self._producers_up_to(loaded.segments[first].base_offset)
-        if request.writable and loaded.damage is None and self.newest_snapshot < loaded.producers.end_offset:
-            self._write_snapshot(loaded.producers.end_offset, loaded.producers)
-        on_bytes = counted(self.progress, sum(segment.size_bytes for segment in loaded.segments[first:]))
-        for index in range(first, len(loaded.segments)):
-            segment = loaded.segments[index]
-            found = scan_valid_part(segment, self.components, self.config, self._replay, on_bytes)
-            if found.damage is not None:
-                self._check_overflow(segment, found.damage)
-            check_same_bytes(segment.file, found.valid_bytes)
-            if found.damage is not None and found.end_offset > segment.end_offset:
+        self._producers_up_to(loaded_log.segments[first].base_offset)
+        if request.writable and loaded_log.damage is None and self.newest_snapshot < loaded_log.producers.end_offset:
+            self._write_snapshot(loaded_log.producers.end_offset, loaded_log.producers)
+        on_bytes = counted(self.progress, sum(segment.size_bytes for segment in loaded_log.segments[first:]))
+        for index in range(first, len(loaded_log.segments)):
+            segment = loaded_log.segments[index]
+            valid_part = scan_valid_part(segment, self.components, self.config, self._replay, on_bytes)
+            if valid_part.damage is not None:
+                self._check_overflow(segment, valid_part.damage)
+            check_same_bytes(segment.file, valid_part.valid_bytes)
+            if valid_part.damage is not None and valid_part.end_offset > segment.end_offset:
                 # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
-                found = scan_valid_part(segment, self.components, self.config, self._replay, below=segment.end_offset)
-            loaded.recovered_segments += 1
-            cut = segment.size_bytes - found.valid_bytes
-            last = cut > 0 or index == len(loaded.segments) - 1
-            if last:  # before the truncation: if the power fails again, the damage still shows that they are dropped
-                loaded.truncated_bytes += cut + sum(later.size_bytes for later in loaded.segments[index + 1 :])
-                self._drop(loaded.segments[index + 1 :])
-                del loaded.segments[index + 1 :]
-            end = self._settle(index, found, last=last)
+                valid_part = scan_valid_part(
+                    segment, self.components, self.config, self._replay, below=segment.end_offset
+                )
+            loaded_log.recovered_segments += 1
+            cut_bytes = segment.size_bytes - valid_part.valid_bytes
+            is_last = cut_bytes > 0 or index == len(loaded_log.segments) - 1
+            if is_last:  # before the truncation: if the power fails again, the damage still shows that they are dropped
+                loaded_log.truncated_bytes += cut_bytes + sum(
+                    later.size_bytes for later in loaded_log.segments[index + 1 :]
+                )
+                self._drop(loaded_log.segments[index + 1 :])
+                del loaded_log.segments[index + 1 :]
+            end = self._settle(index, valid_part, is_last=is_last)
             if request.writable:
-                self._write_snapshot(end, loaded.producers)
-            loaded.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
-            if last:
+                self._write_snapshot(end, loaded_log.producers)
+            loaded_log.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
+            if is_last:
                 break
-        loaded.log_end = loaded.producers.end_offset = loaded.segments[-1].end_offset
+        loaded_log.log_end = loaded_log.producers.end_offset = loaded_log.segments[-1].end_offset
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
-        if max(table.leader_epoch) > self.loaded.epochs.latest:
+        if max(table.leader_epoch) > self.loaded_log.epochs.latest:
             for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
-                if epoch > self.loaded.epochs.latest:
-                    self.loaded.epochs = self.loaded.epochs.assign(epoch, offset)
-        return replay_table(self.loaded.producers, chunk.data, table, self.components)
+                if epoch > self.loaded_log.epochs.latest:
+                    self.loaded_log.epochs = self.loaded_log.epochs.assign(epoch, offset)
+        return replay_table(self.loaded_log.producers, chunk.data, table, self.components)
 
-    def _settle(self, index: int, found: ValidPart, *, last: bool) -> int:
+    def _settle(self, index: int, valid_part: ValidPart, *, is_last: bool) -> int:
         """Apply recovery's result to one segment: on disk, or in memory for a reader. Return its new end offset."""
-        segment = self.loaded.segments[index]
-        end = found.end_offset if last else segment.end_offset
+        segment = self.loaded_log.segments[index]
+        end = valid_part.end_offset if is_last else segment.end_offset
         if self.request.writable:
-            is_longer = segment.file.size_bytes > found.valid_bytes
-            if last or is_longer:
-                segment.file.truncate(found.valid_bytes)  # also frees preallocated space after the last batch
+            is_longer = segment.file.size_bytes > valid_part.valid_bytes
+            if is_last or is_longer:
+                segment.file.truncate(valid_part.valid_bytes)  # also frees preallocated space after the last batch
             if is_longer:
                 segment.file.sync()  # a roll does not sync a segment whose records are durable
-            for role, entries in found.entries.items():
+            for role, entries in valid_part.entries.items():
                 self._write_index(segment, role, entries)
         else:
-            segment = self.loaded.segments[index] = segment.limited(found.valid_bytes, found.entries)
-        segment.end_offset, segment.largest = end, found.largest
+            segment = self.loaded_log.segments[index] = segment.limited(valid_part.valid_bytes, valid_part.entries)
+        segment.end_offset, segment.largest = end, valid_part.largest
         return end
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
@@ -312,12 +315,12 @@ class _Loader:
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
         """Raise SegmentOverflow if ``error`` is no damage, but a segment that must be split."""
-        is_active = segment is self.loaded.segments[-1]
+        is_active = segment is self.loaded_log.segments[-1]
         known_end = segment.end_offset
         if is_active:
             known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
-        below = None if is_active else segment.end_offset
-        spans = spans_at(error, segment, self.components, below=below, known_end=known_end)
+        offset_limit = None if is_active else segment.end_offset
+        spans = spans_at(error, segment, self.components, below=offset_limit, known_end=known_end)
         if spans:
             raise SegmentOverflow(segment, spans)
 
@@ -329,21 +332,21 @@ class _Loader:
         If a segment has no offset index, all its indexes are rebuilt. Transaction indexes need the producers' state
         before it.
         """
-        suffixes = {role: found.suffix for role, found in self.components.indexes.items()}
-        there, absent = set(self._names()), missing_roles(self.components)
-        for segment in self.loaded.segments:
-            is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
-            has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there
-            has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
+        suffixes = {role: index.suffix for role, index in self.components.indexes.items()}
+        names, missing = set(self._names()), missing_roles(self.components)
+        for segment in self.loaded_log.segments:
+            is_bare = IndexRole.OFFSET in missing or not segment.size_bytes
+            has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in names
+            has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in names
             is_sound = not has_transactions or segment.is_sound(IndexRole.TRANSACTION)
-            if IndexRole.TRANSACTION in absent and segment.size_bytes:
+            if IndexRole.TRANSACTION in missing and segment.size_bytes:
                 is_sound = False
             if is_sound and has_offsets:
                 continue
             try:
                 state = self._producers_at(segment.base_offset)
             except CorruptBatchError as error:
-                self.loaded.damage = self.loaded.damage or error
+                self.loaded_log.damage = self.loaded_log.damage or error
                 continue
 
             def again(
@@ -364,10 +367,10 @@ class _Loader:
 
         The leader epoch at ``start`` is kept: the tier of the log may have records of this epoch.
         """
-        self._drop(self.loaded.segments)
-        self.loaded.segments = []
-        self.loaded.producers, self.loaded.log_end = ProducerState(), start
-        self.loaded.producers.end_offset = start
+        self._drop(self.loaded_log.segments)
+        self.loaded_log.segments = []
+        self.loaded_log.producers, self.loaded_log.log_end = ProducerState(), start
+        self.loaded_log.producers.end_offset = start
 
     def _drop(self, segments: list[Segment]) -> None:
         """Drop the last segments from the last one backwards, each durably: a power loss then leaves no hole."""
@@ -375,10 +378,10 @@ class _Loader:
             segment.close()
             self.names = None
             if self.request.writable:
-                self.loaded.left.extend(set_aside(self.files, segment))
+                self.loaded_log.deleted_files.extend(set_aside(self.files, segment))
                 self.files.sync()
 
     def _create(self, base_offset: int) -> None:
         """Create the first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
-        self.loaded.segments = [Segment(self.files, base_offset, base_offset, self.components, log)]
+        self.loaded_log.segments = [Segment(self.files, base_offset, base_offset, self.components, log)]

@@ -58,7 +58,7 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 # --- finding overflows -----------------------------------------------------------------------------------------------
 
 
-def closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
+def find_closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
     """Return the ranges that a closed segment must be split into; empty if the segment needs no split or is damaged.
 
     The file is read only if the segment's offset range allows an overflow. Usually only the bytes after the position of
@@ -69,7 +69,7 @@ def closed_spans(segment: Segment, components: Components) -> list[OverflowRange
     return _spans(segment, components, below=segment.end_offset, known_end=segment.end_offset)
 
 
-def active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
+def find_active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
     """Return the ranges that the active segment must be split into; empty if the segment needs no split or is damaged.
 
     The file is always read, but usually only the bytes after the position of the last index entry. ``known_end`` is the
@@ -112,10 +112,10 @@ def spans_at(
         try:
             for _ in walk(segment, position, components, below=below, relative_to=base):
                 pass
-        except OffsetOverflowError as further:
-            if _is_believed(segment, further.position, components, below, known_end):
-                spans.append(OverflowRange(base, start, further.position))
-                start = position = further.position
+        except OffsetOverflowError as next_error:
+            if _is_believed(segment, next_error.position, components, below, known_end):
+                spans.append(OverflowRange(base, start, next_error.position))
+                start = position = next_error.position
                 base = _first_offset(segment, start, components)
                 continue
         except CorruptBatchError:
@@ -124,19 +124,19 @@ def spans_at(
 
 
 def _is_believed(segment: Segment, position: int, components: Components, below: int | None, known_end: int) -> bool:
-    found = _good_at(segment, position, components)
-    if found is None or (below is not None and found[1][0].last_offset >= below):
+    good_batch = _read_good_batch(segment, position, components)
+    if good_batch is None or (below is not None and good_batch[1][0].last_offset >= below):
         return False
-    first = found[1][0]
-    behind = _good_at(segment, position + first.size_bytes, components)
-    return first.last_offset < known_end if behind is None else first.last_offset < behind[1][0].base_offset
+    first = good_batch[1][0]
+    next_batch = _read_good_batch(segment, position + first.size_bytes, components)
+    return first.last_offset < known_end if next_batch is None else first.last_offset < next_batch[1][0].base_offset
 
 
 def _first_offset(segment: Segment, position: int, components: Components) -> int:
     """Return the offset of the first record (or inner message, if compressed) of the good batch at ``position``."""
-    found = _good_at(segment, position, components)
-    assert found is not None  # the caller's walk has passed this batch
-    chunk, table = found
+    good_batch = _read_good_batch(segment, position, components)
+    assert good_batch is not None  # the caller's walk has passed this batch
+    chunk, table = good_batch
     if table.magic < 2 and table.record_count[0] < 0:
         try:
             return next(decode(chunk, table, segment, components, Fields.OFFSET)).offset[0]
@@ -145,7 +145,7 @@ def _first_offset(segment: Segment, position: int, components: Components) -> in
     return table.base_offset[0]
 
 
-def _good_at(segment: Segment, position: int, components: Components) -> tuple[Chunk, BatchTable] | None:
+def _read_good_batch(segment: Segment, position: int, components: Components) -> tuple[Chunk, BatchTable] | None:
     """Return the good batch at ``position`` as a table of one row, even if its offset is too high; None if none."""
     head = segment.read(position, FRAME_BYTES) if position < segment.size_bytes else b""
     if len(head) < FRAME_BYTES:
@@ -161,8 +161,8 @@ def _good_at(segment: Segment, position: int, components: Components) -> tuple[C
 # --- reading and splitting -------------------------------------------------------------------------------------------
 
 
-def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStack) -> list[Segment]:
-    """Return the parts of an overflowed segment as segments over the same file; ``opened`` closes them."""
+def pieces_of(segment: Segment, spans: Sequence[OverflowRange], stack: ExitStack) -> list[Segment]:
+    """Return the parts of an overflowed segment as segments over the same file; ``stack`` closes them."""
     name, ends = segment.file_name(LOG_SUFFIX), [*(span.base_offset for span in spans[1:]), segment.end_offset]
     pieces = list[Segment]()
     for span, end in zip(spans, ends, strict=True):
@@ -176,21 +176,21 @@ def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStac
             names={**(segment.names if span.base_offset == segment.base_offset else {}), LOG_SUFFIX: name},
             start=segment.start + span.start,
         )
-        opened.callback(piece.close)
+        stack.callback(piece.close)
         pieces.append(piece)
     return pieces
 
 
 def open_pieces(
-    files: LogFiles, components: Components, opened: ExitStack, *, names: list[str] | None = None
+    files: LogFiles, components: Components, stack: ExitStack, *, names: list[str] | None = None
 ) -> list[Segment]:
     """Open the live segments of a folder read-only. The parts of an overflowed closed segment are separate segments."""
     segments = list[Segment]()
-    for segment in open_segments(files, components, opened, writable=False, names=names):
-        spans = closed_spans(segment, components) if segment.end_offset != UNKNOWN_END else []
+    for segment in open_segments(files, components, stack, writable=False, names=names):
+        spans = find_closed_spans(segment, components) if segment.end_offset != UNKNOWN_END else []
         if spans:
             segment.close()
-        segments += pieces_of(segment, spans, opened) if spans else [segment]
+        segments += pieces_of(segment, spans, stack) if spans else [segment]
     return segments
 
 
@@ -207,27 +207,27 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
         DiskFullError: the disk has no room for a second copy of the segment; nothing is changed.
         LogDirOfflineError: writing failed.
     """
-    files, aborted = segment.files, _aborted(segment)
-    modified_ms, built = segment.file.modified_ms, list[BuiltSegment]()
+    files, aborted = segment.files, _read_aborted(segment)
+    modified_ms, new_segments = segment.file.modified_ms, list[BuiltSegment]()
     try:
-        with ExitStack() as opened:
-            for piece in pieces_of(segment, spans, opened):
+        with ExitStack() as stack:
+            for piece in pieces_of(segment, spans, stack):
                 with SegmentBuilder(files, piece.base_offset, piece.components, config) as builder:
                     _copy(piece, builder, aborted or {})
-                    built.append(builder.finish(piece.end_offset, modified_ms))
+                    new_segments.append(builder.finish(piece.end_offset, modified_ms))
                 if aborted is None:  # without an offset index, the loader rebuilds all indexes
-                    files.remove(built[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
+                    files.remove(new_segments[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
-        for one in built:
-            one.discard()
+        for new_segment in new_segments:
+            new_segment.discard()
         raise
     finally:
         segment.close()
     keeps_snapshot = spans[0].base_offset == segment.base_offset
-    return swap_in(files, built, lambda _: set_aside(files, segment, keep_snapshot=keeps_snapshot))
+    return swap_in(files, new_segments, lambda _: set_aside(files, segment, keep_snapshot=keeps_snapshot))
 
 
-def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
+def _read_aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
     """Return the aborted transactions in the segment's index, by marker offset; None if the indexes must be rebuilt."""
     has_offsets = segment.file_name(segment.components.indexes[IndexRole.OFFSET].suffix) in file_names(segment.files)
     if not has_offsets or not segment.is_sound(IndexRole.TRANSACTION):
@@ -235,13 +235,13 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
     return {entry.last_offset: entry for entry in transaction_index(segment, segment.components)}
 
 
-def _copy(piece: Segment, into: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
+def _copy(piece: Segment, builder: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
     """Write the valid batches of a part of a split segment, and then the bytes after them."""
     position = 0
     try:
         for chunk in walk(piece, 0, piece.components):
-            into.append(chunk.data[: chunk.end_position - chunk.position], aborted)
+            builder.append(chunk.data[: chunk.end_position - chunk.position], aborted)
             position = chunk.end_position
     except CorruptBatchError:
         for start in range(position, piece.size_bytes, _COPY_BYTES):
-            into.append_damaged(piece.read(start, _COPY_BYTES))
+            builder.append_damaged(piece.read(start, _COPY_BYTES))

@@ -35,8 +35,8 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 def read_marker(data: Buffer, batch: RecordBatch, components: Components) -> EndMarker | None:
     """Return the end marker in a control batch of ``data``; None if the batch has no end marker or is empty."""
-    found = read_control(data, batch, components)
-    return found if isinstance(found, EndMarker) else None
+    control = read_control(data, batch, components)
+    return control if isinstance(control, EndMarker) else None
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: Components) -> AbortedTransaction | None:
@@ -44,7 +44,7 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: C
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
-    return _noted(state, batch, read_marker(data, batch, components))
+    return _update(state, batch, read_marker(data, batch, components))
 
 
 def admit(
@@ -62,10 +62,10 @@ def admit(
     if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
         raise InvalidRecordError(f"a control batch has a malformed end marker producer_id={batch.producer_id}")
     state.check(batch, marker, in_sequence=in_sequence)
-    return _noted(state, batch, marker)
+    return _update(state, batch, marker)
 
 
-def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -> AbortedTransaction | None:
+def _update(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -> AbortedTransaction | None:
     ended = state.update(batch, marker)
     if ended is None or not ended.aborted:
         return None
@@ -106,7 +106,7 @@ def replay_table(
     The result is the same as ``replay`` of every row. Batches whose effect later batches replace are skipped.
     """
     aborted = {}
-    for row in _needed_rows(table):
+    for row in _select_rows(table):
         ended = replay(state, data, table[row], components)
         if ended is not None:
             aborted[row] = ended
@@ -114,7 +114,7 @@ def replay_table(
     return aborted
 
 
-def _needed_rows(table: BatchTable) -> list[int]:
+def _select_rows(table: BatchTable) -> list[int]:
     """Return the rows that replay needs, ascending: all control batches, and some data batches between two of them."""
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
@@ -122,40 +122,40 @@ def _needed_rows(table: BatchTable) -> list[int]:
     rows, first = list[int](), 0
     for row, attributes in enumerate(table.attributes):
         if attributes & CONTROL_BIT:
-            rows.extend(_needed_data_rows(table, first, row))
+            rows.extend(_select_data_rows(table, first, row))
             rows.append(row)
             first = row + 1
-    rows.extend(_needed_data_rows(table, first, len(ids)))
+    rows.extend(_select_data_rows(table, first, len(ids)))
     return rows
 
 
-def _needed_data_rows(table: BatchTable, start: int, end: int) -> list[int]:
+def _select_data_rows(table: BatchTable, start: int, end: int) -> list[int]:
     ids, attributes = table.producer_id[start:end].tolist(), table.attributes[start:end].tolist()
-    seen, opened, needed = set[int](), set[int](), set[int]()
+    producers, transactional, needed = set[int](), set[int](), set[int]()
     for row, (producer_id, flags) in enumerate(zip(ids, attributes, strict=True), start):
-        if producer_id not in seen:
-            seen.add(producer_id)
+        if producer_id not in producers:
+            producers.add(producer_id)
             needed.add(row)
-        if flags & TRANSACTIONAL_BIT and producer_id not in opened:
-            opened.add(producer_id)
+        if flags & TRANSACTIONAL_BIT and producer_id not in transactional:
+            transactional.add(producer_id)
             needed.add(row)
-    left = dict.fromkeys(seen - {NO_PRODUCER}, REMEMBERED_BATCHES)
+    remaining = dict.fromkeys(producers - {NO_PRODUCER}, REMEMBERED_BATCHES)
     for row in range(end - 1, start - 1, -1):
         producer_id = ids[row - start]
-        if left.get(producer_id):
+        if remaining.get(producer_id):
             needed.add(row)
-            left[producer_id] -= 1
-            if not left[producer_id]:
-                del left[producer_id]
-                if not left:
+            remaining[producer_id] -= 1
+            if not remaining[producer_id]:
+                del remaining[producer_id]
+                if not remaining:
                     break
     return sorted(row for row in needed if ids[row - start] != NO_PRODUCER)
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
     """Return the offsets of the snapshots among the file names, ascending."""
-    found = (parse_segment_file(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(name.base_offset for name in found if name and not name.state)
+    parsed_names = (parse_segment_file(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in parsed_names if name and not name.state)
 
 
 def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
@@ -194,16 +194,16 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
     return True
 
 
-def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
+def remove_stray_snapshots(files: LogFiles, offsets: Collection[int], bases: Collection[int], log_end: int) -> None:
     """Delete the snapshots above the log end, and those that are not at the base offset of a segment.
 
     The newest snapshot that is not at a base offset is kept if it is above all base offsets: a clean close wrote it.
-    ``listed`` are the offsets of all snapshots, and ``bases`` are the base offsets of the segments.
+    ``offsets`` are the offsets of all snapshots, and ``bases`` are the base offsets of the segments.
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """
-    stray = {offset for offset in listed if offset not in bases and offset <= log_end}
-    kept = max(stray, default=-1)
-    for offset in listed:
-        if offset > log_end or (offset in stray and (offset != kept or offset < max(bases, default=0))):
+    stray = {offset for offset in offsets if offset not in bases and offset <= log_end}
+    newest_stray = max(stray, default=-1)
+    for offset in offsets:
+        if offset > log_end or (offset in stray and (offset != newest_stray or offset < max(bases, default=0))):
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))

@@ -19,10 +19,10 @@ from stratalog.spi.segment_store import LogFiles
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView:
+def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
     """Return the contents of the tier of a log that is being opened.
 
-    If the store fails and the log may open without its tier, the log uses the result of ``assumed_view`` instead.
+    If the store fails and the log may open without its tier, the log uses the result of ``build_assumed_view`` instead.
 
     Raises:
         TamperedManifestError: a key authenticates the tier, and the tier's newest root is neither the root that the
@@ -32,25 +32,25 @@ def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> Re
         Others as ``RemoteLog.view``.
     """
     with contextlib.suppress(CorruptCheckpointError):
-        noted = read_note(files)
-        if noted is not None:
-            remote.expect(noted.version, noted.identity)
+        note = read_note(files)
+        if note is not None:
+            remote.expect(note.version, note.identity)
     try:
         return remote.view()
     except StoreError as error:
         if not remote.may_open_without(error):
             raise
-    view = assumed_view(read_note(files), loaded, remote.wanted)
+    view = build_assumed_view(read_note(files), loaded_log, remote.unavailable_error)
     remote.assume(view)
     return view
 
 
-def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded: LoadedLog) -> None:
+def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded_log: LoadedLog) -> None:
     """Log a warning if local disk lacks offsets that a tier may have: a reader without the tier does not see them."""
     note = None
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
-    evicted = _evicted_offsets(note or TierNote(), loaded)
+    evicted = _find_evicted_offsets(note or TierNote(), loaded_log)
     if evicted:
         _LOGGER.warning(
             "%s: local disk lacks offsets [%d, %d): if they are in a tier, name it (--tier URI, or tier=URI in Python)",
@@ -60,14 +60,14 @@ def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded: LoadedLog) -> 
         )
 
 
-def _evicted_offsets(note: TierNote, loaded: LoadedLog) -> range:
-    """Return the offsets that only the tier has, as far as local disk shows; ``assumed_view`` explains the rule."""
-    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
-    start = max(note.log_start, loaded.log_start)
-    return range(start, first if note.segments > 0 or loaded.has_start else start)
+def _find_evicted_offsets(note: TierNote, loaded_log: LoadedLog) -> range:
+    """Return the offsets that only the tier has, as far as local disk shows, by the rule of ``build_assumed_view``."""
+    first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
+    start = max(note.log_start, loaded_log.log_start)
+    return range(start, first if note.segments > 0 or loaded_log.has_start else start)
 
 
-def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
+def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
     """Return the contents of an unavailable tier, as far as local disk shows them.
 
     A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
@@ -75,33 +75,33 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
     none. A checkpoint with a log start below the first segment then has the same meaning. ``why`` returns the error
     that a read from the tier raises.
     """
-    known = note or TierNote()
-    evicted = _evicted_offsets(known, loaded)
+    known_note = note or TierNote()
+    evicted = _find_evicted_offsets(known_note, loaded_log)
     start = evicted.start
-    end = max(known.end_offset if known.segments else 0, evicted.stop if evicted else 0)
+    end = max(known_note.end_offset if known_note.segments else 0, evicted.stop if evicted else 0)
     if end <= start:
-        return RemoteView(known.version, known.log_start, known.high_watermark)
+        return RemoteView(known_note.version, known_note.log_start, known_note.high_watermark)
     return RemoteView(
-        known.version,
+        known_note.version,
         start,
-        max(known.high_watermark, end),
-        OfflineSegments(start, end, max(known.segments, 1), why),
-        known.leader_epochs,
-        known.first_dirty_offset,
+        max(known_note.high_watermark, end),
+        OfflineSegments(start, end, max(known_note.segments, 1), why),
+        known_note.leader_epochs,
+        known_note.first_dirty_offset,
     )
 
 
-def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded: LoadedLog) -> None:
+def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded_log: LoadedLog) -> None:
     """Log an error if the tier has lost records that the tier note lists and that local disk no longer has.
 
     Nothing is checked without a readable tier note.
     """
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
-        if note is None or not note.segments or not loaded.segments:
+        if note is None or not note.segments or not loaded_log.segments:
             return
-        start = max(note.log_start, loaded.log_start, tiered.log_start, tiered.end_offset)
-        end = min(note.end_offset, loaded.segments[0].base_offset)
+        start = max(note.log_start, loaded_log.log_start, tiered.log_start, tiered.end_offset)
+        end = min(note.end_offset, loaded_log.segments[0].base_offset)
         if start < end:
             _LOGGER.error(
                 "the tier lost records that local disk had evicted: log=%s offsets=[%d, %d) version=%d "

@@ -37,10 +37,10 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
         StoreError: the store failed or refused.
     """
     state, start = ProducerState(), remote.start_offset
-    for segment in dropwhile(lambda found: found.end_offset > offset, reversed(remote.segments)):
-        found = _snapshot_of(segment) if isinstance(segment, TieredSegment) else None
-        if found is not None:
-            state, start = found, segment.end_offset
+    for segment in dropwhile(lambda snapshot: snapshot.end_offset > offset, reversed(remote.segments)):
+        snapshot = _snapshot_of(segment) if isinstance(segment, TieredSegment) else None
+        if snapshot is not None:
+            state, start = snapshot, segment.end_offset
             break
     replay_range(state, remote.segments.from_offset(start), start, offset, components)
     return state

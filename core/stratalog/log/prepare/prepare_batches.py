@@ -13,9 +13,9 @@ from stratalog.errors import CorruptBatchError, InvalidRecordError, RecordTooLar
 from stratalog.log.prepare.prepare_records import (
     check_columns,
     codec_of,
-    counted,
-    encoded,
+    encode_batches,
     is_create_time,
+    set_record_count,
     timestamp_type,
 )
 from stratalog.model.batches import (
@@ -37,7 +37,7 @@ from stratalog.spi.formats import BatchHeader, RecordFormat
 
 
 @dataclass(slots=True)
-class _Set:
+class _BatchSet:
     """Batches that are checked together: one batch, or consecutive uncompressed messages of magic 0 or 1.
 
     If necessary, the set is encoded again as a whole. ``data`` is a copy of its bytes, and positions in ``table`` are
@@ -83,8 +83,8 @@ def prepare_batches(
     for table in whole_batches(data, components):
         for batch in table:
             _check_batch(batch, config, origin)
-        for start, end in _together(table):
-            prepared.extend(_prepared(_copied(data, table, start, end, config, components)))
+        for start, end in _group_rows(table):
+            prepared.extend(_prepare_set(_copy_set(data, table, start, end, config, components)))
     return prepared
 
 
@@ -95,13 +95,13 @@ def whole_batches(data: Buffer, components: Components) -> tuple[BatchTable, ...
         CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
             ``data``.
     """
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
-    if not partial and found.stop is not ScanStop.END:
-        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position).advised(
+    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+    is_partial = scanned.stop is ScanStop.PARTIAL and not _bad_size(data, scanned.stop_position)
+    if not is_partial and scanned.stop is not ScanStop.END:
+        raise CorruptBatchError(scanned.reason or scanned.stop.value, "append", scanned.stop_position).advised(
             "encode the batches again and repeat the append; nothing was written"
         )
-    return found.tables
+    return scanned.tables
 
 
 def _bad_size(data: Buffer, position: int) -> bool:
@@ -127,70 +127,81 @@ def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) 
         raise InvalidRecordError(f"producer {batch.producer_id} sent no sequence number {where}")
 
 
-def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
+def _group_rows(table: BatchTable) -> Iterator[tuple[int, int]]:
     """Yield the row range of each set: consecutive uncompressed messages of magic 0 or 1, or one other batch."""
     start = 0
     for row in range(1, len(table) + 1):
-        plain = table.magic < 2 and table.record_count[start] == 1
-        if row == len(table) or not plain or table.record_count[row] != 1:
+        is_single_message = table.magic < 2 and table.record_count[start] == 1
+        if row == len(table) or not is_single_message or table.record_count[row] != 1:
             yield start, row
             start = row
 
 
-def _copied(data: Buffer, table: BatchTable, start: int, end: int, config: TopicConfig, components: Components) -> _Set:
+def _copy_set(
+    data: Buffer, table: BatchTable, start: int, end: int, config: TopicConfig, components: Components
+) -> _BatchSet:
     position, last = table.position[start], end - 1
-    own = bytearray(memoryview(data)[position : table.position[last] + table.size_bytes[last]])
-    found = components.formats.of(table.magic, "append", position)
-    return _Set(found, own, found.scan(own, 0, len(own), check_crc=False), position, config, components)
+    set_data = bytearray(memoryview(data)[position : table.position[last] + table.size_bytes[last]])
+    record_format = components.formats.of(table.magic, "append", position)
+    return _BatchSet(
+        record_format,
+        set_data,
+        record_format.scan(set_data, 0, len(set_data), check_crc=False),
+        position,
+        config,
+        components,
+    )
 
 
-def _prepared(given: _Set) -> list[PreparedBatches]:
-    config, components = given.config, given.components
+def _prepare_set(batch_set: _BatchSet) -> list[PreparedBatches]:
+    config, components = batch_set.config, batch_set.components
     limit_bytes = components.limits.decompressed_bytes
     try:
-        decoded = list(given.format.decode(given.data, given.table, fields=Fields.ALL, limit_bytes=limit_bytes))
+        decoded = list(
+            batch_set.format.decode(batch_set.data, batch_set.table, fields=Fields.ALL, limit_bytes=limit_bytes)
+        )
     except CorruptBatchError as error:
-        raise InvalidRecordError(f"{error.reason} position={given.position + error.position}") from error
-    is_wrapper = given.first.magic < 2 and given.first.codec_id != 0
-    fields = [_check_inside(given, columns) for columns in decoded] if is_wrapper else []
+        raise InvalidRecordError(f"{error.reason} position={batch_set.position + error.position}") from error
+    is_wrapper = batch_set.first.magic < 2 and batch_set.first.codec_id != 0
+    stored_offsets = [_check_inside(batch_set, columns) for columns in decoded] if is_wrapper else []
     now = components.env.clock.now_ms()
     checked = 0
     for columns in decoded:
-        check_columns(columns, config, now, first_index=checked, position=given.position)
+        check_columns(columns, config, now, first_index=checked, position=batch_set.position)
         checked += columns.count
-    base_offset = given.first.base_offset
-    offsets = fields[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
-    if len(decoded) == 1 and _fits(given, offsets):
-        return [PreparedBatches(_restamped(given, decoded[0]), given.data)]
-    return [piece for columns in decoded for piece in _rebuilt(given, columns, now)]
+    base_offset = batch_set.first.base_offset
+    offsets = stored_offsets[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
+    if len(decoded) == 1 and _fits(batch_set, offsets):
+        return [PreparedBatches(_restamp(batch_set, decoded[0]), batch_set.data)]
+    return [piece for columns in decoded for piece in _rebuild(batch_set, columns, now)]
 
 
-def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
+def _check_inside(batch_set: _BatchSet, columns: RecordColumns) -> list[int]:
     """Check the CRC and magic of the messages inside a compressed message, and return their stored offsets.
 
     ``columns.arena`` contains the decompressed inner messages.
     """
     arena = columns.arena
-    inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
-    if inside.stop is ScanStop.CORRUPT:
-        raise CorruptBatchError(f"inside a compressed message: {inside.reason}", "append", given.position).advised(
+    inner = batch_set.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
+    if inner.stop is ScanStop.CORRUPT:
+        raise CorruptBatchError(f"inside a compressed message: {inner.reason}", "append", batch_set.position).advised(
             "encode the batches again and repeat the append; nothing was written"
         )
-    if len(inside) != columns.count:
+    if len(inner) != columns.count:
         raise InvalidRecordError(
-            f"a message with another magic is inside a message of magic {inside.magic} position={given.position}"
+            f"a message with another magic is inside a message of magic {inner.magic} position={batch_set.position}"
         )
-    return inside.last_offset.tolist()
+    return inner.last_offset.tolist()
 
 
-def _fits(given: _Set, offsets: list[int]) -> bool:
+def _fits(batch_set: _BatchSet, offsets: list[int]) -> bool:
     """Return True if only the offsets and timestamps of a set must change before the set is written."""
-    first, config = given.first, given.config
-    if first.magic != given.components.formats.chosen(config.record_version).magic:
+    first, config = batch_set.first, batch_set.config
+    if first.magic != batch_set.components.formats.chosen(config.record_version).magic:
         return False
     if first.is_control and not first.codec_id:
         return True  # never compressed
-    codec, _ = codec_of(config, given.components, first.codec_id)
+    codec, _ = codec_of(config, batch_set.components, first.codec_id)
     if (0 if codec is None else codec.id) != first.codec_id:
         return False
     if first.magic < 2 and not first.codec_id:
@@ -200,30 +211,32 @@ def _fits(given: _Set, offsets: list[int]) -> bool:
     return first.magic > 0 and offsets == list(range(len(offsets)))
 
 
-def _restamped(given: _Set, columns: RecordColumns) -> BatchTable:
+def _restamp(batch_set: _BatchSet, columns: RecordColumns) -> BatchTable:
     """Return the table with the record count and, on a CreateTime topic, the timestamp type and largest timestamps.
 
     ``RecordFormat.assign`` writes these values to the headers. On a LogAppendTime topic, ``assign`` writes the append
     time.
     """
-    table = counted(given.table, columns.count)
-    if not is_create_time(given.config) or not table.magic:
+    table = set_record_count(batch_set.table, columns.count)
+    if not is_create_time(batch_set.config) or not table.magic:
         return table
     if len(table) == columns.count:
         largest = columns.timestamp_ms.tolist()
     else:
         largest = [max(columns.timestamp_ms, default=NO_TIMESTAMP)]
-    changed = {
+    new_column_by_name = {
         "attributes": [attributes & ~TIMESTAMP_TYPE_BIT for attributes in table.attributes],
         "max_timestamp_ms": [max(stamp, NO_TIMESTAMP) for stamp in largest],
     }
-    listed = (changed.get(name, column) for name, column in zip(BATCH_COLUMNS, table.columns, strict=True))
-    return BatchTable.from_rows(table.magic, zip(*listed, strict=True), table.stop, table.stop_position)
+    new_columns = (
+        new_column_by_name.get(name, column) for name, column in zip(BATCH_COLUMNS, table.columns, strict=True)
+    )
+    return BatchTable.from_rows(table.magic, zip(*new_columns, strict=True), table.stop, table.stop_position)
 
 
-def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedBatches]:
+def _rebuild(batch_set: _BatchSet, columns: RecordColumns, now_ms: int) -> list[PreparedBatches]:
     """Return the records, encoded again with the topic's magic, codec and level. Their offsets are consecutive."""
-    first, config = given.first, given.config
+    first, config = batch_set.first, batch_set.config
     header = BatchHeader(
         timestamp_type=timestamp_type(config),
         append_time_ms=now_ms,
@@ -232,13 +245,13 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedB
         base_sequence=first.base_sequence,
         transactional=first.is_transactional,
     )
-    codec, level = codec_of(config, given.components, first.codec_id)
-    target = given.components.formats.chosen(config.record_version)
+    codec, level = codec_of(config, batch_set.components, first.codec_id)
+    target = batch_set.components.formats.chosen(config.record_version)
 
     def encode(start: int, end: int) -> bytearray:
         return target.encode(columns.take(start, end), header, codec, level)
 
-    pieces = encoded(columns.count, encode, target, config)
+    pieces = encode_batches(columns.count, encode, target, config)
     if len(pieces) > 1 and first.producer_id > NO_PRODUCER:
         raise RecordTooLargeError("an idempotent batch is above max.message.bytes after it was encoded for the topic")
     return pieces

@@ -40,31 +40,32 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
     """
     if not records:
         raise InvalidRecordError("no records were given")
-    now = components.env.clock.now_ms()
+    now_ms = components.env.clock.now_ms()
     limit = batch_limit_bytes(config)
     groups = list(_groups(records, limit))
     if min(group.least_ms for group in groups) == NO_TIMESTAMP:
         records = [
-            record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now) for record in records
+            record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now_ms)
+            for record in records
         ]
         groups = list(_groups(records, limit))
-    least = min(group.least_ms for group in groups)
-    if least < NO_TIMESTAMP or any(
-        _group_may_break_rules(group.least_ms, group.largest_ms, group.null_key, config, now) for group in groups
+    least_ms = min(group.least_ms for group in groups)
+    if least_ms < NO_TIMESTAMP or any(
+        _group_may_break_rules(group.least_ms, group.largest_ms, group.null_key, config, now_ms) for group in groups
     ):
-        check_records(records, config, now)
-    header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
+        check_records(records, config, now_ms)
+    header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now_ms)
     codec, level = codec_of(config, components, 0)
-    found = components.formats.chosen(config.record_version)
+    record_format = components.formats.chosen(config.record_version)
     prepared: list[PreparedBatches] = []
     start = 0
     for group in groups:
         part = records if len(groups) == 1 else records[start : group.end]
 
         def encode(first: int, end: int, part: Sequence[Record] = part) -> bytearray:
-            return found.encode(part[first:end], header, codec, level)
+            return record_format.encode(part[first:end], header, codec, level)
 
-        prepared.extend(encoded(len(part), encode, found, config))
+        prepared.extend(encode_batches(len(part), encode, record_format, config))
         start = group.end
     return prepared
 
@@ -99,8 +100,8 @@ def _group_may_break_rules(least_ms: int, largest_ms: int, null_key: object, con
     return (is_early or is_late) and is_create_time(config)
 
 
-def encoded(
-    count: int, encode: Callable[[int, int], bytearray], found: RecordFormat, config: TopicConfig
+def encode_batches(
+    count: int, encode: Callable[[int, int], bytearray], record_format: RecordFormat, config: TopicConfig
 ) -> list[PreparedBatches]:
     """Encode ``count`` records as batches no larger than ``max.message.bytes``.
 
@@ -112,9 +113,9 @@ def encoded(
 
     def pieces(start: int, end: int) -> list[PreparedBatches]:
         data = encode(start, end)
-        table = found.scan(data, 0, len(data), check_crc=False)
+        table = record_format.scan(data, 0, len(data), check_crc=False)
         if max(table.size_bytes) <= config.max_message_bytes:
-            return [PreparedBatches(counted(table, end - start), data)]
+            return [PreparedBatches(set_record_count(table, end - start), data)]
         if end - start == 1:
             raise RecordTooLargeError(
                 f"a record needs {max(table.size_bytes)} bytes, above max.message.bytes={config.max_message_bytes}"
@@ -125,7 +126,7 @@ def encoded(
     return pieces(0, count)
 
 
-def counted(table: BatchTable, count: int) -> BatchTable:
+def set_record_count(table: BatchTable, count: int) -> BatchTable:
     """Return ``table``; if it is one compressed message, set its record count to ``count``.
 
     A scan does not know the count of a compressed message, which ``RecordFormat.assign`` needs.
@@ -191,22 +192,22 @@ def _check(
     """Raise an error if a row breaks a rule. A row is (has no key, timestamp, its batch has LogAppendTime)."""
     keyed, create_time = COMPACT in config.cleanup_policy, is_create_time(config)
     earliest, latest = _window(config, now_ms)
-    wrong: list[tuple[int, str]] = []
+    record_errors: list[tuple[int, str]] = []
     late = False
     for index, (has_no_key, stamp, stamped) in enumerate(rows, first_index):
         if keyed and has_no_key:
-            wrong.append((index, "a record of a compacted topic needs a key"))
+            record_errors.append((index, "a record of a compacted topic needs a key"))
         elif stamp < least_ms:
-            wrong.append((index, f"timestamp {stamp} is negative"))
+            record_errors.append((index, f"timestamp {stamp} is negative"))
         elif create_time and stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
-            wrong.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
+            record_errors.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
             late = True
         elif stamped and (not create_time or stamp == NO_TIMESTAMP):
-            wrong.append((index, "a client cannot set the timestamp type LogAppendTime"))
+            record_errors.append((index, "a client cannot set the timestamp type LogAppendTime"))
             late = True
-    if wrong:
+    if record_errors:
         kind = InvalidTimestampError if late else InvalidRecordError
-        raise kind(f"records were refused; no record of this append was written{where}", tuple(wrong))
+        raise kind(f"records were refused; no record of this append was written{where}", tuple(record_errors))
 
 
 def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
 _OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _Request: TypeAlias = tuple[int, int, int, bool, bool]
-"""The arguments ``offset``, ``max_bytes``, ``bound``, ``whole`` and ``check_crc`` of ``find_batches``."""
+"""The arguments ``offset``, ``max_bytes``, ``bound``, ``needs_data`` and ``check_crc`` of ``find_batches``."""
 
 
 class BatchRange(NamedTuple):
@@ -67,7 +67,7 @@ def find_batches(
     *,
     max_bytes: int,
     bound: int,
-    whole: bool,
+    needs_data: bool,
     check_crc: bool = False,
 ) -> BatchRange | None:
     """Return the range of batches from the first one whose last offset is at or above ``offset``.
@@ -78,8 +78,9 @@ def find_batches(
         components: the log's components.
         max_bytes: maximum size of the range. The first batch is in the range even if it is larger.
         bound: only batches that end below it are in the range.
-        whole: True to read all bytes, with one read if the index is right. False to read only headers near both ends.
-        check_crc: True to compare each batch with its CRC; this needs ``whole``.
+        needs_data: True to read all bytes, with one read if the index is right. False to read only headers near both
+            ends.
+        check_crc: True to compare each batch with its CRC; this is possible only if ``needs_data`` is True.
 
     Returns:
         The range; None if the segment ends below ``offset``.
@@ -88,63 +89,68 @@ def find_batches(
         CorruptBatchError: the entry where the first batch should be is damaged, or a batch reaches past its segment.
         Others as ``ReadableSegment.read``.
     """
-    asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
-    left, found = segment.left_at if isinstance(segment, KeepsReadPosition) else None, None
-    if left is not None and left.offset == offset:
-        found = _read_at(segment, _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True), components, asked)
-    if found is None:
-        for place in _places(segment, offset, components):
-            found = _read_at(segment, place, components, asked)
-            if found is not None:
+    request = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, needs_data, check_crc
+    last_read, batch_range = segment.left_at if isinstance(segment, KeepsReadPosition) else None, None
+    if last_read is not None and last_read.offset == offset:
+        batch_range = _read_at(
+            segment, _Place(last_read.position, 0, WINDOW_BYTES, None, is_guess=True), components, request
+        )
+    if batch_range is None:
+        for place in _list_places(segment, offset, components):
+            batch_range = _read_at(segment, place, components, request)
+            if batch_range is not None:
                 break
         else:
-            found = _searched(segment, components, asked)
-            if found is None:
+            batch_range = _search(segment, components, request)
+            if batch_range is None:
                 return None
-    if not found.is_complete:
-        found = _extended(segment, components, asked, found)
-    position, end_position, last_offset, *_ = found
+    if not batch_range.is_complete:
+        batch_range = _extend(segment, components, request, batch_range)
+    position, end_position, last_offset, *_ = batch_range
     end = segment.end_offset
     if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
         raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
     if max_bytes > WINDOW_BYTES and isinstance(segment, KeepsReadPosition):  # a smaller read is not sequential
         segment.left_at = OffsetPosition(last_offset + 1, end_position)
-    return found
+    return batch_range
 
 
-def _searched(segment: ReadableSegment, components: Components, asked: _Request) -> BatchRange | None:
+def _search(segment: ReadableSegment, components: Components, request: _Request) -> BatchRange | None:
     """Return the range with the first wanted batch, by a search that checks the index.
 
     If all bytes are read, the range also has the batches after it.
     """
-    offset, max_bytes, bound, whole, _ = asked
-    first = find_batch(segment, offset, components, read_bytes=0 if whole else NEAR_BYTES)
+    offset, max_bytes, bound, needs_data, _ = request
+    first = find_batch(segment, offset, components, read_bytes=0 if needs_data else NEAR_BYTES)
     if first is None:
         return None
     position, batch = first
-    if whole:
-        found = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), components, asked)
-        if found is None:
+    if needs_data:
+        batch_range = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), components, request)
+        if batch_range is None:
             raise CorruptBatchError("the batch is damaged", segment.label, position)
-        return found
+        return batch_range
     if batch.last_offset >= bound:
         return BatchRange(position, position, -1)
     return BatchRange(position, position + batch.size_bytes, batch.last_offset, None, batch.size_bytes >= max_bytes)
 
 
-def _read_at(segment: ReadableSegment, place: _Place, components: Components, asked: _Request) -> BatchRange | None:
+def _read_at(segment: ReadableSegment, place: _Place, components: Components, request: _Request) -> BatchRange | None:
     """Return the range by one read at ``place``; None if the read lacks the batch, or the index entry is wrong."""
     position, lead_bytes, batch_bytes, indexed_offset, is_guess = place
-    offset, max_bytes, bound, whole, check_crc = asked
-    if whole:
+    offset, max_bytes, bound, needs_data, check_crc = request
+    if needs_data:
         behind_bytes = max(max_bytes, batch_bytes)
     else:
         behind_bytes = max_bytes + _HEAD_BYTES if max_bytes <= NEAR_BYTES else _FIRST_BYTES
     data = segment.read(position, lead_bytes + behind_bytes)
     base_offset, read_bytes = segment.base_offset, len(data)
     selected = None
-    if read_bytes >= FRAME_BYTES and (found := components.formats.opened.get(data[FRAME_BYTES - 1])) is not None:
-        selected = found.select(
+    if (
+        read_bytes >= FRAME_BYTES
+        and (record_format := components.formats.opened.get(data[FRAME_BYTES - 1])) is not None
+    ):
+        selected = record_format.select(
             data,
             base_offset=base_offset,
             offset=offset,
@@ -152,26 +158,26 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, as
             bound=bound,
             indexed_offset=indexed_offset,
             check_crc=check_crc,
-            beyond_bytes=0 if whole else max(0, segment.size_bytes - position - read_bytes),
+            beyond_bytes=0 if needs_data else max(0, segment.size_bytes - position - read_bytes),
         )
     is_scanned = selected is None  # a scan finds no batch that was not read whole
-    selected = selected or _scanned(data, base_offset, indexed_offset, components, asked)
+    selected = selected or _scan(data, base_offset, indexed_offset, components, request)
     if selected is None:
         return None
     start, end, last_offset = selected
     if start > lead_bytes or (is_guess and _BASE_OFFSET.unpack_from(data, start)[0] > offset):
         return None  # the batch at ``start`` is after the wanted one
-    if whole:
+    if needs_data:
         return _of(BatchRange, (position + start, position + end, last_offset, data[start:end], True))
     is_complete = start == end or end - start >= max_bytes or (not is_scanned and end + _HEAD_BYTES <= read_bytes)
     return BatchRange(position + start, position + end, last_offset, None, is_complete)
 
 
-def _scanned(
-    data: memoryview, base_offset: int, indexed_offset: int | None, components: Components, asked: _Request
+def _scan(
+    data: memoryview, base_offset: int, indexed_offset: int | None, components: Components, request: _Request
 ) -> tuple[int, int, int] | None:
     """Return the same result as ``RecordFormat.select``, by a scan of all complete batches in ``data``."""
-    offset, max_bytes, bound, _, check_crc = asked
+    offset, max_bytes, bound, _, check_crc = request
     scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     if indexed_offset is not None and not agrees(tables, indexed_offset):
@@ -179,11 +185,13 @@ def _scanned(
     for number, table in enumerate(tables):
         row = bisect_left(table.last_offset, offset)
         if row < len(table):
-            return _cut(tables, number, row, max_bytes, bound)
+            return _limit_batches(tables, number, row, max_bytes, bound)
     return None
 
 
-def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
+def _limit_batches(
+    tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int
+) -> tuple[int, int, int]:
     """Return start and end (bytes) and last offset of the batches from ``row`` on that fit and end below ``bound``.
 
     Batches fit if they have at most ``max_bytes`` together; the first batch fits in any case. If it reaches the bound,
@@ -193,88 +201,88 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
     last_offset = -1
     for table in tables[number:]:
         starts, sizes = table.position, table.size_bytes
-        below = bisect_left(table.last_offset, bound, row)
-        after = bisect_right(starts, start + max_bytes, row, below)
-        if after > row and starts[after - 1] + sizes[after - 1] > start + max_bytes:
-            after -= 1
-        if after == row < below and end == start:
-            after = row + 1
-        if after > row:
-            end, last_offset = starts[after - 1] + sizes[after - 1], table.last_offset[after - 1]
-        if after < len(table):
+        bound_row = bisect_left(table.last_offset, bound, row)
+        end_row = bisect_right(starts, start + max_bytes, row, bound_row)
+        if end_row > row and starts[end_row - 1] + sizes[end_row - 1] > start + max_bytes:
+            end_row -= 1
+        if end_row == row < bound_row and end == start:
+            end_row = row + 1
+        if end_row > row:
+            end, last_offset = starts[end_row - 1] + sizes[end_row - 1], table.last_offset[end_row - 1]
+        if end_row < len(table):
             break
         row = 0
     return start, end, last_offset
 
 
-def _places(segment: ReadableSegment, offset: int, components: Components) -> tuple[_Place, ...]:
+def _list_places(segment: ReadableSegment, offset: int, components: Components) -> tuple[_Place, ...]:
     """Return the places where the batch with ``offset`` may be, according to the index, in the order to try them."""
     base_offset = segment.base_offset
     if offset <= base_offset:
         return (_FIRST_BATCH,)
     try:
         entries = segment.index_entries(_OFFSETS)
-        floor, after, beyond = components.indexes[_OFFSETS].around(entries, base_offset, offset)
+        floor, after, after_next = components.indexes[_OFFSETS].around(entries, base_offset, offset)
     except CorruptIndexError:
         return (_NEAR_START,)
     size_bytes = segment.size_bytes
     indexed_offset, position = (None, 0) if floor is None else floor
     if not 0 <= position < size_bytes:
         return (_NEAR_START,)
-    near = _of(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
+    floor_place = _of(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
     if after is None or not position < after[1] < size_bytes:
-        return (near,)
+        return (floor_place,)
     after_offset, after_position = after
     lead_bytes, batch_bytes, limit_bytes = after_position - position, WINDOW_BYTES, components.limits.read_bytes
-    if beyond is not None and beyond[1] > after_position:
-        batch_bytes = min(beyond[1] - after_position, limit_bytes)
+    if after_next is not None and after_next[1] > after_position:
+        batch_bytes = min(after_next[1] - after_position, limit_bytes)
     if indexed_offset == offset:
-        return _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset), near
+        return _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset), floor_place
     if lead_bytes <= _APART_BYTES:
-        return _Place(position, lead_bytes, batch_bytes, indexed_offset), near
-    shown_bytes = lead_bytes + batch_bytes
-    if floor is None and (offset - base_offset) * shown_bytes < (after_offset - base_offset) * lead_bytes:
-        return _Place(0, 0, min(lead_bytes, limit_bytes), None), near  # no entry names the first batch
-    return _of(_Place, (after_position, 0, batch_bytes, after_offset, True)), near
+        return _Place(position, lead_bytes, batch_bytes, indexed_offset), floor_place
+    both_bytes = lead_bytes + batch_bytes
+    if floor is None and (offset - base_offset) * both_bytes < (after_offset - base_offset) * lead_bytes:
+        return _Place(0, 0, min(lead_bytes, limit_bytes), None), floor_place  # no entry names the first batch
+    return _of(_Place, (after_position, 0, batch_bytes, after_offset, True)), floor_place
 
 
 # --- the end of a range, by headers ----------------------------------------------------------------------------------
 
 
-def _extended(segment: ReadableSegment, components: Components, asked: _Request, begun: BatchRange) -> BatchRange:
-    """Return the range from ``begun`` to the last batch that fits the maximum size and ends below the bound."""
-    _, max_bytes, bound, _, _ = asked
-    limit = min(segment.size_bytes, begun.position + max_bytes)
-    end, last_offset = begun.end_position, begun.last_offset
-    near = _indexed_before(segment, components, limit, bound)
-    if near is not None and near.position > end:
-        found = _headers_at(segment, components, near.position, limit, bound, near.offset)
-        if found is not None and end < found.end_position <= limit:
-            _, end, last_offset, _, is_complete = found
+def _extend(segment: ReadableSegment, components: Components, request: _Request, first_range: BatchRange) -> BatchRange:
+    """Return the range from ``first_range`` to the last batch that fits the maximum size and ends below the bound."""
+    _, max_bytes, bound, _, _ = request
+    limit = min(segment.size_bytes, first_range.position + max_bytes)
+    end, last_offset = first_range.end_position, first_range.last_offset
+    entry = _find_entry_before(segment, components, limit, bound)
+    if entry is not None and entry.position > end:
+        batch_range = _read_headers(segment, components, entry.position, limit, bound, entry.offset)
+        if batch_range is not None and end < batch_range.end_position <= limit:
+            _, end, last_offset, _, is_complete = batch_range
             if is_complete:
-                return BatchRange(begun.position, end, last_offset)
+                return BatchRange(first_range.position, end, last_offset)
     while end < limit:
-        found = _headers_at(segment, components, end, limit, bound, None)
-        if found is None:
-            end, last_offset = _walked(segment, components, (end, last_offset), limit, bound, near)
+        batch_range = _read_headers(segment, components, end, limit, bound, None)
+        if batch_range is None:
+            end, last_offset = _walk_batches(segment, components, (end, last_offset), limit, bound, entry)
             break
-        if not end < found.end_position <= limit:
+        if not end < batch_range.end_position <= limit:
             break
-        _, end, last_offset, _, is_complete = found
+        _, end, last_offset, _, is_complete = batch_range
         if is_complete:
             break
-    return BatchRange(begun.position, end, last_offset)
+    return BatchRange(first_range.position, end, last_offset)
 
 
-def _headers_at(
+def _read_headers(
     segment: ReadableSegment, components: Components, position: int, limit: int, bound: int, indexed_offset: int | None
 ) -> BatchRange | None:
     """Return the range of batches from ``position`` on, by one small read; None if a walk must find them."""
     data = segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
-    found = components.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
-    if found is None:
+    record_format = components.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
+    if record_format is None:
         return None
-    selected = found.select(
+    selected = record_format.select(
         data,
         base_offset=segment.base_offset,
         offset=segment.base_offset if indexed_offset is None else indexed_offset,
@@ -289,7 +297,9 @@ def _headers_at(
     return BatchRange(position + start, position + end, last_offset, None, end + _HEAD_BYTES <= len(data))
 
 
-def _indexed_before(segment: ReadableSegment, components: Components, limit: int, bound: int) -> OffsetPosition | None:
+def _find_entry_before(
+    segment: ReadableSegment, components: Components, limit: int, bound: int
+) -> OffsetPosition | None:
     """Return the second-last index entry below ``limit`` (bytes) and ``bound``; the last one if there is only one.
 
     The result is None if there is no such entry, or if the index is damaged.
@@ -297,8 +307,8 @@ def _indexed_before(segment: ReadableSegment, components: Components, limit: int
     index, base_offset = components.indexes[IndexRole.OFFSET], segment.base_offset
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
-        beyond: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
-        end = bound if beyond is None else min(bound, beyond.offset)
+        entry_at_limit: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
+        end = bound if entry_at_limit is None else min(bound, entry_at_limit.offset)
         last: OffsetPosition | None = index.around(entries, base_offset, end - 1)[0]
         before: OffsetPosition | None = None if last is None else index.around(entries, base_offset, last.offset - 1)[0]
     except CorruptIndexError:
@@ -306,23 +316,23 @@ def _indexed_before(segment: ReadableSegment, components: Components, limit: int
     return before or last
 
 
-def _walked(
+def _walk_batches(
     segment: ReadableSegment,
     components: Components,
-    begun: tuple[int, int],
+    range_end: tuple[int, int],
     limit: int,
     bound: int,
-    near: OffsetPosition | None,
+    entry: OffsetPosition | None,
 ) -> tuple[int, int]:
     """Return the end position and last offset of a range, by a walk over its batches.
 
     The walk is for formats without ``select``, and for damaged batches.
     """
-    end, last_offset = start, _ = begun
-    if near is not None and near.position > end:
-        batch = batch_at(segment, near.position, components)
-        if batch is not None and batch.last_offset < bound and near.position + batch.size_bytes <= limit:
-            start = near.position
+    end, last_offset = start, _ = range_end
+    if entry is not None and entry.position > end:
+        batch = batch_at(segment, entry.position, components)
+        if batch is not None and batch.last_offset < bound and entry.position + batch.size_bytes <= limit:
+            start = entry.position
     try:
         for chunk in walk(segment, start, components, check_crc=False, read_bytes=NEAR_BYTES):
             for batch in chunk.batches():

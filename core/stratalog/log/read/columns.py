@@ -33,10 +33,10 @@ _SPARED: Final = 8  # extra records, up to an eighth of the returned bytes, may 
 _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
 _ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
-Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
+DecodeBatches: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
 """Function that decodes the records of batches in a range of offsets. It yields pieces, each with the offset after its
 last record."""
-Stored: TypeAlias = Callable[
+ReadStored: TypeAlias = Callable[
     [ReadableSegment, range, Mapping[int, list[AbortedTransaction]]], Iterator[tuple[_T | None, int]] | None
 ]
 """Function that returns the pieces of a segment's records in a range of offsets, without hidden transactions. It
@@ -59,13 +59,13 @@ def read_columns(
     """
     fields |= Fields.OFFSET
 
-    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
+    def decode_batches(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
         for columns in decode(chunk, table, segment, components, fields):
-            cut = cut_columns(columns, span)
-            if cut.count:
-                yield cut, cut.offset[-1] + 1
+            selected = cut_columns(columns, span)
+            if selected.count:
+                yield selected, selected.offset[-1] + 1
 
-    return read_pieces(views, components, start, end, isolation, decoded, components.limits.read_bytes)
+    return read_pieces(views, components, start, end, isolation, decode_batches, components.limits.read_bytes)
 
 
 def read_arrow(
@@ -85,10 +85,10 @@ def read_arrow(
         Others as ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
-    yield from planned_arrow(plan, views, components, plan.span, partition, columns)
+    yield from read_planned_arrow(plan, views, components, plan.span, partition, columns)
 
 
-def planned_arrow(
+def read_planned_arrow(
     plan: ReadPlan,
     views: ViewSource,
     components: Components,
@@ -101,8 +101,11 @@ def planned_arrow(
     Damage at the log's end is raised only if ``span`` ends where the plan ends.
     """
     read_bytes = ARROW_READS * components.limits.read_bytes
-    decoded, stored = _arrow_decoder(components, partition, columns), partial(_stored_arrow, columns=columns)
-    return _planned(plan, span, views, components, decoded, read_bytes, stored=stored)
+    decode_batches, read_stored = (
+        _arrow_decoder(components, partition, columns),
+        partial(_read_stored_arrow, columns=columns),
+    )
+    return _read_planned(plan, span, views, components, decode_batches, read_bytes, read_stored=read_stored)
 
 
 def segment_arrow(
@@ -128,17 +131,17 @@ def segment_arrow(
     Yields:
         A batch, or None if there are no records to show, with the offset at which to continue after the batch.
     """
-    hidden = _by_producer(aborted)
-    stored = _stored_arrow(segment, span, hidden, columns)
-    if stored is not None:
-        return stored
-    return _segment_pieces(segment, chunks, span, hidden, _arrow_decoder(components, partition, columns))
+    aborted_by_producer = _group_by_producer(aborted)
+    pieces = _read_stored_arrow(segment, span, aborted_by_producer, columns)
+    if pieces is not None:
+        return pieces
+    return _segment_pieces(segment, chunks, span, aborted_by_producer, _arrow_decoder(components, partition, columns))
 
 
-def _stored_arrow(
+def _read_stored_arrow(
     segment: ReadableSegment,
     span: range,
-    hidden: Mapping[int, list[AbortedTransaction]],
+    aborted_by_producer: Mapping[int, list[AbortedTransaction]],
     columns: Sequence[str] | None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]] | None:
     """Return the result of ``segment_arrow`` from stored columns; None if the segment's batches must be decoded.
@@ -148,46 +151,54 @@ def _stored_arrow(
     if not isinstance(segment, StoresArrow):
         return None
     stop = min(span.stop, segment.end_offset)
-    if any(gone.first_offset < stop and gone.last_offset >= span.start for each in hidden.values() for gone in each):
+    if any(
+        transaction.first_offset < stop and transaction.last_offset >= span.start
+        for transactions in aborted_by_producer.values()
+        for transaction in transactions
+    ):
         return None
-    wanted = check_columns(columns)
-    read_columns = wanted if "offset" in wanted else ("offset", *wanted)
-    found = segment.stored_arrow(span.start, stop, read_columns)
-    return None if found is None else _of_stored(found, stop, None if read_columns is wanted else wanted)
+    names = check_columns(columns)
+    read_names = names if "offset" in names else ("offset", *names)
+    batches = segment.stored_arrow(span.start, stop, read_names)
+    return None if batches is None else _slice_stored(batches, stop, None if read_names is names else names)
 
 
-def _of_stored(
-    batches: Iterator[pyarrow.RecordBatch], stop: int, wanted: Sequence[str] | None
+def _slice_stored(
+    batches: Iterator[pyarrow.RecordBatch], stop: int, names: Sequence[str] | None
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
     for batch in batches:
         for start in range(0, batch.num_rows, _STORED_ROWS):
             part = batch.slice(start, _STORED_ROWS)
-            yield part if wanted is None else part.select(list(wanted)), _offsets(part)[-1] + 1
+            yield part if names is None else part.select(list(names)), _offsets(part)[-1] + 1
     yield None, stop
 
 
 def _arrow_decoder(
     components: Components, partition: int, columns: Sequence[str] | None
-) -> Decoded[pyarrow.RecordBatch]:
-    wanted = check_columns(columns)
-    decoded_columns = wanted if "offset" in wanted else ("offset", *wanted)  # the range is cut by offsets
-    fields = arrow_fields(decoded_columns)
+) -> DecodeBatches[pyarrow.RecordBatch]:
+    names = check_columns(columns)
+    decoded_names = names if "offset" in names else ("offset", *names)  # the range is cut by offsets
+    fields = arrow_fields(decoded_names)
 
-    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
-        for rows, whole in _parts_of(table, span):
-            if whole:
-                found = decode_arrow(chunk, rows, segment, components, partition, decoded_columns)
+    def decode_batches(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
+        for rows, is_whole in _split_batches(table, span):
+            if is_whole:
+                batches = decode_arrow(chunk, rows, segment, components, partition, decoded_names)
             else:  # a copy of the requested records, not a slice that keeps a whole read in memory
-                cuts = (cut_columns(records, span) for records in decode(chunk, rows, segment, components, fields))
-                found = (batch for cut in cuts for batch in arrow_batches(cut, partition, decoded_columns))
-            for batch in found:
+                selections = (
+                    cut_columns(records, span) for records in decode(chunk, rows, segment, components, fields)
+                )
+                batches = (
+                    batch for selected in selections for batch in arrow_batches(selected, partition, decoded_names)
+                )
+            for batch in batches:
                 if batch.num_rows:
                     cut_batch, next_offset = _cut_batch(batch, span)
                     if cut_batch.num_rows:
-                        shown = cut_batch if decoded_columns is wanted else cut_batch.select(list(wanted))
-                        yield shown, next_offset
+                        result = cut_batch if decoded_names is names else cut_batch.select(list(names))
+                        yield result, next_offset
 
-    return decoded
+    return decode_batches
 
 
 def read_pieces(
@@ -196,50 +207,57 @@ def read_pieces(
     start: int,
     end: int | None,
     isolation: str,
-    decoded: Decoded[_T],
+    decode_batches: DecodeBatches[_T],
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """Read the batches with records in [start, end), and yield the pieces that ``decoded`` makes of the batches.
+    """Read the batches with records in [start, end), and yield the pieces that ``decode_batches`` makes of the batches.
 
     ``read_bytes`` is the size of a read. Closed segments for which ``is_without`` returns True are skipped. Raises the
     same errors as ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
-    yield from _planned(plan, plan.span, views, components, decoded, read_bytes, is_without)
+    yield from _read_planned(plan, plan.span, views, components, decode_batches, read_bytes, is_without)
 
 
-def _planned(
+def _read_planned(
     plan: ReadPlan,
     span: range,
     views: ViewSource,
     components: Components,
-    decoded: Decoded[_T],
+    decode_batches: DecodeBatches[_T],
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
-    stored: Stored[_T] | None = None,
+    read_stored: ReadStored[_T] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces of ``span``, a part of a plan, from ``stored``; where it returns None, from ``decoded``."""
-    hidden = _by_producer(plan.hidden)
+    """Yield the pieces of ``span``, a part of a plan.
+
+    If ``read_stored`` returns None for a segment, its pieces are those of ``decode_batches``.
+    """
+    aborted_by_producer = _group_by_producer(plan.hidden)
 
     def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
-        segment, start, end, below = part
-        if is_without is not None and below is not None and is_without(segment):
+        segment, start, end, offset_limit = part
+        if is_without is not None and offset_limit is not None and is_without(segment):
             return
-        found = None if stored is None else stored(segment, range(start, min(end, span.stop)), hidden)
-        if found is not None:
-            yield from found
+        pieces = (
+            None
+            if read_stored is None
+            else read_stored(segment, range(start, min(end, span.stop)), aborted_by_producer)
+        )
+        if pieces is not None:
+            yield from pieces
             return
         chunks = chunks_from(
             segment,
             start,
             components,
-            below=below,
+            below=offset_limit,
             read_bytes=read_bytes,
             until=end_position(segment, span.stop, components),
             read=reads.of(segment),
         )
-        yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
+        yield from _segment_pieces(segment, chunks, range(start, span.stop), aborted_by_producer, decode_batches)
 
     with ReusedReads(read_bytes, components.env.spare_buffers) as reads:
         yield from read_all(views, plan.view, span, read)
@@ -252,8 +270,8 @@ def _segment_pieces(
     segment: ReadableSegment,
     chunks: Iterator[Chunk],
     span: range,
-    hidden: Mapping[int, list[AbortedTransaction]],
-    decoded: Decoded[_T],
+    aborted_by_producer: Mapping[int, list[AbortedTransaction]],
+    decode_batches: DecodeBatches[_T],
 ) -> Iterator[tuple[_T | None, int]]:
     """Yield the pieces of one segment with offsets in ``span``, each with the offset at which to continue after it.
 
@@ -262,7 +280,9 @@ def _segment_pieces(
     """
     for chunk in chunks:
         for table in chunk.tables:
-            yield from decoded(chunk, _wanted(table, span.start, span.stop, hidden), segment, span)
+            yield from decode_batches(
+                chunk, _select_batches(table, span.start, span.stop, aborted_by_producer), segment, span
+            )
             next_offset = table.last_offset[-1] + 1
             yield None, min(next_offset, span.stop)
             if next_offset >= span.stop:
@@ -279,21 +299,23 @@ def _leaps(table: BatchTable, stop: int) -> bool:
     return row == len(table) - 1 and table.base_offset[row] >= stop
 
 
-def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
+def _group_by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
     grouped: dict[int, list[AbortedTransaction]] = {}
     for transaction in aborted:
         grouped.setdefault(transaction.producer_id, []).append(transaction)
     return grouped
 
 
-def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> BatchTable:
-    """Return the batches with records to show in [start, stop). ``hidden`` are aborted transactions, by producer id."""
+def _select_batches(
+    table: BatchTable, start: int, stop: int, aborted_by_producer: Mapping[int, list[AbortedTransaction]]
+) -> BatchTable:
+    """Return the batches with records to show in [start, stop). Omit control and aborted batches."""
     is_v2 = table.magic == 2
     # a compressed message of magic 0 or 1 stores only its last offset: its first record follows the entry before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
     attributes = table.attributes
-    controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always, all are 0
-    if not hidden and not controls:
+    has_controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always, all are 0
+    if not aborted_by_producer and not has_controls:
         first, last = bisect_left(table.last_offset, start), bisect_left(firsts, stop)
         return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # the usual case
     rows = zip(firsts, table.last_offset, table.attributes, table.producer_id, strict=True)
@@ -302,14 +324,16 @@ def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[
             last >= start
             and first < stop
             and not (is_v2 and attributes & CONTROL_BIT)
-            and not (is_v2 and attributes & TRANSACTIONAL_BIT and _is_aborted(first, hidden.get(producer, ())))
+            and not (
+                is_v2 and attributes & TRANSACTIONAL_BIT and _is_aborted(first, aborted_by_producer.get(producer, ()))
+            )
             for first, last, attributes, producer in rows
         ]
     )
 
 
 def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -> bool:
-    return any(gone.first_offset <= first_offset <= gone.last_offset for gone in transactions)
+    return any(transaction.first_offset <= first_offset <= transaction.last_offset for transaction in transactions)
 
 
 def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
@@ -319,7 +343,7 @@ def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
     return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))
 
 
-def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
+def _split_batches(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
     """Yield runs of batches in order, each with True if the run is decoded as a whole and then cut by a slice."""
     count = len(table)
     if table.magic < 2:  # a compressed message stores only its last offset
@@ -330,9 +354,9 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
     sizes = table.size_bytes
     if last - first < count and _SPARED * (sum(sizes[:first]) + sum(sizes[last:])) <= sum(sizes[first:last]):
         first, last = 0, count
-    for begin, end, whole in ((0, first, False), (first, last, True), (last, count, False)):
+    for begin, end, is_whole in ((0, first, False), (first, last, True), (last, count, False)):
         if begin < end:
-            yield (table if end - begin == count else table.take(begin, end)), whole
+            yield (table if end - begin == count else table.take(begin, end)), is_whole
 
 
 def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:

@@ -60,13 +60,13 @@ def convert(
             "".
         DecompressedSizeError: a batch decompresses past ``limit_bytes``.
     """
-    found = scan(formats, data, 0, len(data), check_crc=False)
-    if found.stop is ScanStop.CORRUPT:
-        raise CorruptBatchError(found.reason, "", found.stop_position)
-    view, out, converted = memoryview(data), bytearray(), 0
-    for table in found.tables:
+    scanned = scan(formats, data, 0, len(data), check_crc=False)
+    if scanned.stop is ScanStop.CORRUPT:
+        raise CorruptBatchError(scanned.reason, "", scanned.stop_position)
+    view, output, converted = memoryview(data), bytearray(), 0
+    for table in scanned.tables:
         if table.magic <= magic:
-            out += view[table.position[0] : table.position[-1] + table.size_bytes[-1]]
+            output += view[table.position[0] : table.position[-1] + table.size_bytes[-1]]
             continue
         source, target = formats.of(table.magic, "", table.position[0]), formats.of(magic, "", table.position[0])
         for row, batch in enumerate(table):
@@ -74,9 +74,9 @@ def convert(
                 continue
             columns = _columns(source, data, table.take(row, row + 1), magic, first_offset, limit_bytes)
             if columns.count:
-                out += _encoded(columns, batch, target, codecs)
+                output += _encode(columns, batch, target, codecs)
                 converted += columns.count
-    return Converted(bytes(out), converted)
+    return Converted(bytes(output), converted)
 
 
 def _columns(
@@ -95,7 +95,7 @@ def _columns(
     return columns
 
 
-def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
+def _encode(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
     """Encode the records with the target's magic: as one message if ``batch`` is compressed, else one per record."""
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     header = BatchHeader(

@@ -105,7 +105,7 @@ class Fetched:
         self.release()
 
 
-def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
+def fetch(views: ViewSource, components: Components, request: FetchRequest, *, to_send: bool = False) -> Fetched:
     """Return whole batches of one segment, from the requested offset up to the isolation's bound.
 
     If ``to_send`` is True and the request is for more than 64 KiB, only headers of a local segment are read, and the
@@ -121,51 +121,53 @@ def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_
     """
     view, retry = views(), None
     while True:
-        if asked.current_leader_epoch is not None:
-            view.check_leader_epoch(asked.current_leader_epoch)
-        view.check_range(asked.offset)
-        diverging = None if asked.last_fetched_epoch is None else _divergence(view, asked, asked.last_fetched_epoch)
+        if request.current_leader_epoch is not None:
+            view.check_leader_epoch(request.current_leader_epoch)
+        view.check_range(request.offset)
+        diverging = (
+            None if request.last_fetched_epoch is None else _divergence(view, request, request.last_fetched_epoch)
+        )
         if diverging is not None:
-            return Fetched((), asked.offset, view.offsets, asked.offset, components, diverging=diverging)
+            return Fetched((), request.offset, view.offsets, request.offset, components, diverging=diverging)
         try:
-            return _fetch(view, components, asked, whole=not to_send or asked.max_bytes <= _SMALL_BYTES)
+            return _fetch(view, components, request, needs_data=not to_send or request.max_bytes <= _SMALL_BYTES)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
-            if not retry.should_retry(error, view.segment_at(asked.offset)):
+            if not retry.should_retry(error, view.segment_at(request.offset)):
                 raise
             view = retry.view
 
 
-def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> EpochEnd | None:
+def _divergence(view: LogView, request: FetchRequest, last_fetched_epoch: int) -> EpochEnd | None:
     """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
 
     Source: apache/kafka Partition.readRecords.
     """
     end = view.epoch_end(last_fetched_epoch)
     if end == UNDEFINED_END:
-        raise OffsetOutOfRangeError(str(view.name), asked.offset, view.offsets.log_start, view.offsets.log_end)
-    return end if end.epoch < last_fetched_epoch or end.end_offset < asked.offset else None
+        raise OffsetOutOfRangeError(str(view.name), request.offset, view.offsets.log_start, view.offsets.log_end)
+    return end if end.epoch < last_fetched_epoch or end.end_offset < request.offset else None
 
 
-def _fetch(view: LogView, components: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
-    offset, max_bytes, isolation, min_one_batch, *_ = asked
+def _fetch(view: LogView, components: Components, request: FetchRequest, *, needs_data: bool) -> Fetched:
+    offset, max_bytes, isolation, min_one_batch, *_ = request
     bound = view.bound(isolation)
     segment = view.segment_at(offset) if offset < bound else None
     while segment is not None:
         local = segment if isinstance(segment, Segment) else None
-        found = find_batches(
+        batch_range = find_batches(
             segment,
             offset,
             components,
             max_bytes=max_bytes,
             bound=bound,
-            whole=whole or local is None,
+            needs_data=needs_data or local is None,
             check_crc=local is None,  # as in Kafka, local reads check no CRC
         )
-        if found is None:
+        if batch_range is None:
             segment = view.segment_at(max(offset, segment.end_offset))
             continue
-        position, end_position, last_offset, data, _ = found
+        position, end_position, last_offset, data, _ = batch_range
         size_bytes = end_position - position
         if not size_bytes or (size_bytes > max_bytes and not min_one_batch):
             break

@@ -41,9 +41,9 @@ def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[Seg
     """
     labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
     if not labels:
-        there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
+        names = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
         raise UnknownComponentError(
-            f"{view.name} has no extra index {name!r}, only: {there}; add it to index.extra of the topic"
+            f"{view.name} has no extra index {name!r}, only: {names}; add it to index.extra of the topic"
         )
     for segment in view.readable():
         reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
@@ -66,23 +66,27 @@ def records_with_key(
     if not isinstance(key, bytes):  # another type would equal no key, and the result would be silently empty
         raise TypeError(f"the key must be bytes, not {type(key).__name__}")
 
-    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
+    def decode_batches(
+        chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range
+    ) -> Iterator[tuple[Record, int]]:
         keys = decode(chunk, table, segment, components, Fields.OFFSET | Fields.KEY)
         if not any(_HAS_KEY in rows_of_key(columns, key) for columns in keys):
             return
         for columns in decode(chunk, table, segment, components, Fields.ALL):
-            cut = cut_columns(columns, span)
-            found = rows_of_key(cut, key)
-            row = found.find(_HAS_KEY)
+            selected = cut_columns(columns, span)
+            matches = rows_of_key(selected, key)
+            row = matches.find(_HAS_KEY)
             while row >= 0:
-                (record,) = cut.take(row, row + 1).to_records(partition)
+                (record,) = selected.take(row, row + 1).to_records(partition)
                 yield record, record.offset + 1
-                row = found.find(_HAS_KEY, row + 1)
+                row = matches.find(_HAS_KEY, row + 1)
 
     def is_without(segment: ReadableSegment) -> bool:
         return not all(_may_hold(segment, label, components.extras, key) for label in components.extras.labels)
 
-    return read_pieces(views, components, start, end, isolation, decoded, components.limits.read_bytes, is_without)
+    return read_pieces(
+        views, components, start, end, isolation, decode_batches, components.limits.read_bytes, is_without
+    )
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
@@ -93,15 +97,15 @@ def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: byt
     guard = extras.guard(label)
     try:
         with guard.calling("may_hold_key"):
-            found: object = reader.may_hold_key(key)
-            if not isinstance(found, bool):
-                guard.refuse("may_hold_key", f"returned {found!r}, neither True nor False")
+            answer: object = reader.may_hold_key(key)
+            if not isinstance(answer, bool):
+                guard.refuse("may_hold_key", f"returned {answer!r}, neither True nor False")
     except CorruptIndexError:
         return True
     except StorageError as error:  # an error of a plugin must not stop a read of records
         extras.failed(label, "may_hold_key", segment.label, error)
         return True
-    return found is not False
+    return answer is not False
 
 
 def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIndexReader | None:

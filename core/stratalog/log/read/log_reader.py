@@ -192,14 +192,14 @@ class LogReader(CheckedArguments, ABC):
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
-        asked = _of(
+        request = _of(
             FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         )
         components = self.components
         if (latencies := components.env.watch.latencies) is None:
-            return fetch(self.view, components, asked)
+            return fetch(self.view, components, request)
         began_ns = latencies.fetch.now_ns()
-        fetched = fetch(self.view, components, asked)
+        fetched = fetch(self.view, components, request)
         latencies.fetch.ended(began_ns)
         return fetched
 
@@ -219,11 +219,11 @@ class LogReader(CheckedArguments, ABC):
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
         """
-        asked = _of(
+        request = _of(
             FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         )
         components = self.components
-        return Transfer(fetch(self.view, components, asked, to_send=True), components.env.files)
+        return Transfer(fetch(self.view, components, request, to_send=True), components.env.files)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
@@ -318,22 +318,22 @@ def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     """
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
-    listed = []
+    result = []
     for segment in view.stored():
-        local = isinstance(segment, Segment)
+        is_local = isinstance(segment, Segment)
         base, end, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
-        if not local and end > local_start:  # local segments with other boundaries cover the rest
+        if not is_local and end > local_start:  # local segments with other boundaries cover the rest
             size_bytes = share_bytes(size_bytes, base, end, base, local_start)
-        active = local and segment is view.segments[-1]
-        listed.append(
+        is_active = is_local and segment is view.segments[-1]
+        result.append(
             SegmentSummary(
                 base_offset=base,
                 end_offset=end,
                 size_bytes=size_bytes,
                 age_from_ms=segment.age_from_ms,
-                is_local=local,
-                is_remote=not local or (not active and segment.end_offset <= remote_end),
-                is_active=active,
+                is_local=is_local,
+                is_remote=not is_local or (not is_active and segment.end_offset <= remote_end),
+                is_active=is_active,
             )
         )
-    return tuple(listed)
+    return tuple(result)

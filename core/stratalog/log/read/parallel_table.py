@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stratalog.log.read.columns import planned_arrow
+from stratalog.log.read.columns import read_planned_arrow
 from stratalog.log.read.read_plan import ReadPlan, plan_read
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.model.arrow import arrow_table
@@ -40,7 +40,7 @@ def read_table(
     spans = pieces_of(plan, components, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
-        return list(planned_arrow(plan, views, components, span, partition, columns))
+        return list(read_planned_arrow(plan, views, components, span, partition, columns))
 
     results = components.env.helpers.results(spans or [plan.span], read, threads)
     return arrow_table(chain.from_iterable(results), columns)
@@ -70,11 +70,11 @@ def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[rang
     for share in shares:
         numbers = range(-(-first * pieces // total_bytes), -(-(first + share.size_bytes) * pieces // total_bytes))
         for number in numbers:
-            cut = _cut(share, number * total_bytes // pieces - first, components)
-            if cuts[-1] < cut < plan.span.stop:
-                cuts.append(cut)
+            cut_offset = _find_cut(share, number * total_bytes // pieces - first, components)
+            if cuts[-1] < cut_offset < plan.span.stop:
+                cuts.append(cut_offset)
         first += share.size_bytes
-    return [range(one, other) for one, other in pairwise([*cuts, plan.span.stop])]
+    return [range(start, end) for start, end in pairwise([*cuts, plan.span.stop])]
 
 
 def _shares(plan: ReadPlan) -> list[_Share]:
@@ -88,10 +88,10 @@ def _shares(plan: ReadPlan) -> list[_Share]:
     return shares
 
 
-def _cut(share: _Share, distance_bytes: int, components: Components) -> int:
+def _find_cut(share: _Share, distance_bytes: int, components: Components) -> int:
     """Return the offset of a batch start about ``distance_bytes`` into the share; its first offset without an index."""
     if distance_bytes <= 0:
         return share.span.start
-    wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
-    entry = index_floor(share.segment, wanted, components)
+    target_offset = share.span.start + len(share.span) * distance_bytes // share.size_bytes
+    entry = index_floor(share.segment, target_offset, components)
     return share.span.start if entry is None else entry.offset + 1

@@ -67,7 +67,7 @@ class ReadRetry:
         return self._damaged.should_repeat(error, segment)
 
 
-def retried(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegment, None, T]]) -> T:
+def read_with_retry(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegment, None, T]]) -> T:
     """Return the result of ``read``, which is repeated with a newer view if ``ReadRetry`` allows it.
 
     ``read`` yields each segment before it reads the segment, and finally returns its result.
@@ -95,5 +95,5 @@ def _tier_version(view: LogView) -> int:
 
 def _has_lost(newer: LogView, view: LogView) -> bool:
     """Return True if a local segment of ``view`` is no longer in ``newer``; appends and rolls only add segments."""
-    here = set(map(id, newer.segments))
-    return any(id(segment) not in here for segment in view.segments)
+    newer_ids = set(map(id, newer.segments))
+    return any(id(segment) not in newer_ids for segment in view.segments)

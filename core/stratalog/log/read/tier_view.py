@@ -106,8 +106,8 @@ class RemoteView:
 
     def floor(self, offset: int) -> ReadableSegment | None:
         """Return the segment whose range [base_offset, end_offset) contains ``offset``; None if there is none."""
-        found = next(self.segments.from_offset(offset), None)
-        return found if found is not None and found.base_offset <= offset else None
+        segment = next(self.segments.from_offset(offset), None)
+        return segment if segment is not None and segment.base_offset <= offset else None
 
     def within(self, epochs: Sequence[EpochEntry]) -> RemoteView:
         """Return the part of the tier that belongs to a log's history: the segments before the first divergence.
@@ -118,8 +118,8 @@ class RemoteView:
         end = first_divergence(epochs, self.leader_epochs, self.start_offset, self.end_offset)
         if end is None:
             return self
-        known = tuple(entry for entry in self.leader_epochs if entry.start_offset < end)
-        return replace(self, segments=self.segments.up_to(end), leader_epochs=known)
+        epochs_before_end = tuple(entry for entry in self.leader_epochs if entry.start_offset < end)
+        return replace(self, segments=self.segments.up_to(end), leader_epochs=epochs_before_end)
 
 
 class _SegmentsUpTo(RemoteSegments):
@@ -156,14 +156,14 @@ class _SegmentsUpTo(RemoteSegments):
     @property
     def end_offset(self) -> int | None:
         """Exclusive end offset of the last segment; None if there is none. May read from the store."""
-        beyond = next(self._all.from_offset(self._end), None)
-        end = self._all.end_offset if beyond is None else beyond.base_offset
+        next_segment = next(self._all.from_offset(self._end), None)
+        end = self._all.end_offset if next_segment is None else next_segment.base_offset
         return None if end == self._all.start_offset else end
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Return the segments that end above ``offset``, and at or below the list's end, ascending."""
-        found = self._all.from_offset(offset, since_ms=since_ms)
-        return takewhile(lambda segment: segment.end_offset <= self._end, found)
+        segments = self._all.from_offset(offset, since_ms=since_ms)
+        return takewhile(lambda segment: segment.end_offset <= self._end, segments)
 
 
 class OfflineSegments(RemoteSegments):
@@ -268,7 +268,7 @@ class RemoteLog(Protocol):
     def is_assumed(self) -> bool:
         """True if ``view`` returns the assumed view."""
 
-    def wanted(self) -> StoreError:
+    def unavailable_error(self) -> StoreError:
         """Return the error that a read from an assumed tier must raise. The call may first try to rejoin the tier."""
 
 

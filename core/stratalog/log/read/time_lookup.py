@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 
-from stratalog.log.read.retry_read import ViewSource, retried
+from stratalog.log.read.retry_read import ViewSource, read_with_retry
 from stratalog.log.read.view import LogView
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import TimestampOffset
@@ -44,17 +44,17 @@ class TimeFences:
             self._forget_replaced(segments)
             largest = self._largest
             while len(largest) < count and (not largest or largest[-1] < timestamp_ms):
-                found = segments[len(largest)].max_timestamp_ms
-                largest.append(max(found, largest[-1]) if largest else found)
+                segment_ms = segments[len(largest)].max_timestamp_ms
+                largest.append(max(segment_ms, largest[-1]) if largest else segment_ms)
             return bisect_left(largest, timestamp_ms, 0, min(count, len(largest)))
 
     def _forget_replaced(self, segments: Sequence[ReadableSegment]) -> None:
-        known = len(self._largest)
+        count = len(self._largest)
         if self._segments is not segments:
-            same = known <= len(segments) and all(
-                self._segments[index] is segments[index] for index in {0, known - 1} if known
+            is_same = count <= len(segments) and all(
+                self._segments[index] is segments[index] for index in {0, count - 1} if count
             )
-            if not same:
+            if not is_same:
                 self._largest = []
             self._segments = segments
 
@@ -75,13 +75,13 @@ def offset_for_timestamp(
             if segment.base_offset >= bound:
                 break
             if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
-                below = None if view.is_active(segment) else segment.end_offset
-                found = find_timestamp(segment, timestamp_ms, start, components, below=below)
-                if found is not None:
-                    return found if found.offset < bound else None
+                offset_limit = None if view.is_active(segment) else segment.end_offset
+                timestamp_offset = find_timestamp(segment, timestamp_ms, start, components, below=offset_limit)
+                if timestamp_offset is not None:
+                    return timestamp_offset if timestamp_offset.offset < bound else None
         return None  # all segments are too old, or the isolation shows none of the others
 
-    return retried(views, find)
+    return read_with_retry(views, find)
 
 
 def largest_timestamp(
@@ -95,9 +95,9 @@ def largest_timestamp(
     for is_exact in (False, True):  # the record with the timestamp may be below the log start, in the first segment
         largest_ms = _largest_ms(views, components, is_exact=is_exact)
         if largest_ms != NO_TIMESTAMP:
-            found = offset_for_timestamp(views, components, largest_ms, isolation, fences)
-            if found is not None:
-                return found
+            timestamp_offset = offset_for_timestamp(views, components, largest_ms, isolation, fences)
+            if timestamp_offset is not None:
+                return timestamp_offset
     return None
 
 
@@ -117,12 +117,16 @@ def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool) ->
                 largest_ms = max(largest_ms, segment.max_timestamp_ms)
         return largest_ms
 
-    return retried(views, find)
+    return read_with_retry(views, find)
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:
     """Return the readable segments, without local segments whose timestamps are all too early."""
     local = view.segments
     first = fences.first(local, len(local) - 1, timestamp_ms) if local else 0
-    here = map(local.__getitem__, range(first, len(local)))  # a slice would copy a reference to each segment
-    return here if view.remote is None else chain(view.remote_from(view.offsets.log_start, timestamp_ms), here)
+    local_segments = map(local.__getitem__, range(first, len(local)))  # a slice would copy a reference to each segment
+    return (
+        local_segments
+        if view.remote is None
+        else chain(view.remote_from(view.offsets.log_start, timestamp_ms), local_segments)
+    )

@@ -95,19 +95,19 @@ class Transfer:
         if piece is not None:
             piece.release()
 
-    def _send_some(self, to: socket.socket) -> int:
+    def _send_some(self, target: socket.socket) -> int:
         piece = self._piece
         if piece is None:
             raise ValueError("the transfer was released")
         descriptor = piece.fileno()
         if descriptor is None:
-            return to.send(piece.data[self.sent_bytes :])
+            return target.send(piece.data[self.sent_bytes :])
         position = piece.position + self.sent_bytes
-        if type(to) is socket.socket:
-            sent = self._files.send(descriptor, position, self.left_bytes, to.fileno())
+        if type(target) is socket.socket:
+            sent = self._files.send(descriptor, position, self.left_bytes, target.fileno())
         else:
             data = self._files.read(descriptor, position, min(self.left_bytes, _COPY_BYTES))
-            sent = to.send(data) if data else 0
+            sent = target.send(data) if data else 0
         if not sent:
             raise SegmentGoneError("the log was truncated while records were sent", f"offset {self.offset}").advised(
                 "repeat the request; the log end offset is lower now"
@@ -123,8 +123,8 @@ class Transfer:
         self.release()
 
 
-def _wait(to: socket.socket, timeout_s: float) -> None:
+def _wait(target: socket.socket, timeout_s: float) -> None:
     poll = select.poll()
-    poll.register(to.fileno(), select.POLLOUT)
+    poll.register(target.fileno(), select.POLLOUT)
     if not poll.poll(timeout_s * _MS):
         raise TimeoutError("timed out")

@@ -109,8 +109,8 @@ class LogView(NamedTuple):
     def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
         """Return the readable segments that end above ``offset``; a binary search finds the first local one."""
         local, start = self.segments, max(offset, self.offsets.log_start)
-        here = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
-        return here if self.remote is None else chain(self.remote_from(start), here)
+        local_segments = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
+        return local_segments if self.remote is None else chain(self.remote_from(start), local_segments)
 
     def ranges(self, start: int, stop: int) -> Iterator[ReadRange]:
         """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.

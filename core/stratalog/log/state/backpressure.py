@@ -44,22 +44,22 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
         state.tier.relieve()
         return False
     limit, policy = state.settings.config.local_hard_limit_bytes, state.settings.config.tier_outage_policy
-    held_bytes = local_bytes(state)
+    used_bytes = local_bytes(state)
     reason = (
-        f"{state.name} has {held_bytes} bytes on local disk, and an append of {size_bytes} exceeds "
+        f"{state.name} has {used_bytes} bytes on local disk, and an append of {size_bytes} exceeds "
         f"local.hard.limit.bytes={limit}"
     )
     if state.tier.press():
         state.notify(Backpressure(log=state.name, reason=f"{reason} tier.outage.policy={policy}"))
     if policy == "grow":
         return False
-    if policy == "reject" or not _waited(state, size_bytes):
+    if policy == "reject" or not _wait(state, size_bytes):
         raise LocalLimitError(f"{reason}: too little was offloaded")
     state.tier.relieve()
     return True
 
 
-def _waited(state: LogState, size_bytes: int) -> bool:
+def _wait(state: LogState, size_bytes: int) -> bool:
     """Wait for room; return True if there was room before ``tier.outage.block.ms`` was over."""
     clock = state.settings.components.env.clock
     end_ns = clock.monotonic_ns() + state.settings.config.tier_outage_block_ms * 1_000_000

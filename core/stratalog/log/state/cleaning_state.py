@@ -68,7 +68,7 @@ class CleaningState:
         is_valid = dirty_start is not None and 0 <= dirty_start <= log_end
         self.dirty_start = dirty_start if is_valid else None
 
-    def cleaned_up_to(self, end: int, generation: int) -> None:
+    def note_cleaned(self, end: int, generation: int) -> None:
         """Record that everything below ``end`` is compacted, unless ``generation`` has changed in the meantime.
 
         The caller holds the log's lock.

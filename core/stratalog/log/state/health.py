@@ -77,33 +77,35 @@ class Health:
         Later changes raise ``error``. If ``error`` is an OutOfResourcesError, which advises a retry, later changes raise
         a ClosedError instead, with the advice to open the log again.
         """
-        again = f"log {self.name} is out of service, because a change failed, {error.reason}: open it again"
-        self.refuse(ClosedError(again) if isinstance(error, OutOfResourcesError) else error)
+        advice = f"log {self.name} is out of service, because a change failed, {error.reason}: open it again"
+        self.refuse(ClosedError(advice) if isinstance(error, OutOfResourcesError) else error)
         if isinstance(error, LogDirOfflineError) and self._on_offline is not None:
             self._on_offline(error)
 
     @contextlib.contextmanager
-    def guarded(self, what: str) -> Iterator[None]:
+    def guard(self, change: str) -> Iterator[None]:
         """Take the log out of service if the guarded block fails, and raise the block's error in any case.
 
         The log stays in service after an OutOfResourcesError (no disk space, no file descriptors), because the failed
         call has changed nothing. After Ctrl-C, for example, files may contain bytes that the log does not count;
-        recovery finds them. ``what`` describes the block in errors.
+        recovery finds them. ``change`` describes the block in errors.
         """
         try:
             yield
         except BaseException as error:
-            self.ended_early(what, error)
+            self.handle_error(change, error)
             raise
 
-    def ended_early(self, what: str, error: BaseException) -> None:
-        """Handle ``error`` as ``guarded`` does, without the cost of a context manager. Do not raise ``error``."""
+    def handle_error(self, change: str, error: BaseException) -> None:
+        """Handle ``error`` as ``guard`` does, without the cost of a context manager. Do not raise ``error``."""
         if not isinstance(error, OutOfResourcesError):
-            self.fail_after(what, error)
+            self.fail_after(change, error)
 
-    def fail_after(self, what: str, error: BaseException) -> None:
-        """Take the log out of service, because the change ``what`` failed with ``error`` and may be incomplete."""
+    def fail_after(self, change: str, error: BaseException) -> None:
+        """Take the log out of service, because ``change`` failed with ``error`` and may be incomplete."""
         if not isinstance(error, StorageError):
-            reason = f"log {self.name} is out of service, because {what} failed ({type(error).__name__}): open it again"
+            reason = (
+                f"log {self.name} is out of service, because {change} failed ({type(error).__name__}): open it again"
+            )
             error = ClosedError(reason)
         self.fail(error)

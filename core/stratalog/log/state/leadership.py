@@ -29,7 +29,7 @@ def lead(state: LogState, epoch: int) -> None:
         role.check_epoch(epoch)
         if not role.is_leader and epoch == role.leader_epoch:
             raise StaleLeaderEpochError(f"log {state.name} follows another leader in epoch {epoch}")
-        with state.health.guarded("a change of the leader epoch"):  # the log must lead in the epoch that is stored
+        with state.health.guard("a change of the leader epoch"):  # the log must lead in the epoch that is stored
             state.writes.set_epochs(state.writes.epochs.assign(epoch, state.log_end))
             role.lead(epoch)
         state.publish()

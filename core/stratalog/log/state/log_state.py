@@ -12,7 +12,7 @@ from stratalog.log.state.cleaning_state import CleaningState
 from stratalog.log.state.durability_state import DurabilityState
 from stratalog.log.state.health import Health
 from stratalog.log.state.log_settings import LogSettings
-from stratalog.log.state.published import PublishedView, limited_bounds
+from stratalog.log.state.published import PublishedView, limit_bounds
 from stratalog.log.state.role import Role
 from stratalog.log.state.tier_link import TierLink
 from stratalog.log.state.write_state import WriteState
@@ -76,9 +76,9 @@ class LogState:
         """Make the current state visible to readers. The caller holds the lock."""
         writes, role, remote = self.writes, self.role, self.settings.remote
         segments, epochs, recovery_point = writes.segments, writes.epochs, self.durability.recovery_point
-        tiered = None if remote is None else self.tier.own_part(remote, epochs)
+        tiered = None if remote is None else self.tier.select_own_part(remote, epochs)
         high_watermark = role.high_watermark(segments[-1].end_offset, recovery_point)
-        offsets = limited_bounds(segments, writes.producers, tiered, writes.log_start, recovery_point, high_watermark)
+        offsets = limit_bounds(segments, writes.producers, tiered, writes.log_start, recovery_point, high_watermark)
         damage = self.health.damage
         fields = (self.name, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
         self.published.replace(_of(LogView, fields))

@@ -41,12 +41,12 @@ class PublishedView:
     @property
     def view(self) -> LogView:
         """The current view."""
-        current = known, end, recovery_point = self._current
+        current = base_view, end, recovery_point = self._current
         if end is None:
-            return known
+            return base_view
         made_from, view = self._built
         if made_from is not current:
-            view = known.grown_to(end, recovery_point)
+            view = base_view.grown_to(end, recovery_point)
             self._built = (current, view)
         return view
 
@@ -75,7 +75,7 @@ class PublishedView:
 
 def make_view(
     log: TopicPartition,
-    loaded: LoadedLog,
+    loaded_log: LoadedLog,
     *,
     high_watermark: int,
     remote: RemoteView | None,
@@ -83,14 +83,16 @@ def make_view(
 ) -> LogView:
     """Return the view of a loaded log that is not open for writing.
 
-    The offsets are limited to the log's bounds, as in ``limited_bounds``.
+    The offsets are limited to the log's bounds, as in ``limit_bounds``.
     """
-    segments, epochs = loaded.segments, loaded.epochs
-    bounds = limited_bounds(segments, loaded.producers, remote, loaded.log_start, loaded.recovery_point, high_watermark)
+    segments, epochs = loaded_log.segments, loaded_log.epochs
+    bounds = limit_bounds(
+        segments, loaded_log.producers, remote, loaded_log.log_start, loaded_log.recovery_point, high_watermark
+    )
     return LogView(log, tuple(segments), bounds, epochs, remote, damage, epochs.latest)
 
 
-def limited_bounds(
+def limit_bounds(
     segments: Sequence[Segment],
     producers: ProducerState,
     remote: RemoteView | None,
@@ -113,16 +115,16 @@ def limited_bounds(
         # All segments of the tier may have been deleted after this log's start was stored in its checkpoint.
         if remote is not None and start < remote.log_start:
             start = min(remote.log_start, end)
-    high_watermark = stable = _between(high_watermark, start, end)
+    high_watermark = stable = _limit(high_watermark, start, end)
     unstable = producers.first_unstable(high_watermark)
     if unstable is not None:
-        stable = _between(unstable, start, high_watermark)
-    local, synced = _between(first, start, end), _between(recovery_point, start, end)
+        stable = _limit(unstable, start, high_watermark)
+    local, synced = _limit(first, start, end), _limit(recovery_point, start, end)
     return _of(LogOffsets, (start, local, synced, high_watermark, stable, end))
 
 
-def _between(value: int, least: int, most: int) -> int:
-    """Return ``value`` limited to [least, most]; ``most`` if ``least`` is above ``most``."""
-    if value < least:  # noqa: PLR1730 - each append runs it several times, and a call of max() costs more
-        value = least
-    return most if value > most else value  # noqa: FURB136 - the same
+def _limit(value: int, low: int, high: int) -> int:
+    """Return ``value`` limited to [low, high]; ``high`` if ``low`` is above ``high``."""
+    if value < low:  # noqa: PLR1730 - each append runs it several times, and a call of max() costs more
+        value = low
+    return high if value > high else value  # noqa: FURB136 - the same

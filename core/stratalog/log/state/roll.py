@@ -39,9 +39,9 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         if state.writes.appender.has_full_index:
             _rebuild_indexes(state, active)
         return base
-    with state.health.guarded("a roll"):
+    with state.health.guard("a roll"):
         try:
-            segment, appender = _begun(state, active, base)
+            segment, appender = _begin_segment(state, active, base)
         except OutOfResourcesError:
             state.durability.note_names_changed()  # if the names below cannot be synced now, the next sync does it
             try:
@@ -65,7 +65,7 @@ def _rebuild_indexes(state: LogState, active: Segment) -> None:
     state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))
 
 
-def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
+def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """Create the next segment, and as the last step close the active one for appends."""
     durability = state.durability
     if active.file.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
@@ -112,5 +112,5 @@ def new_appender(segment: Segment, components: Components, config: TopicConfig, 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
     """Delete files that an earlier failed roll left under the names of the next segment's files."""
-    for suffix in (LOG_SUFFIX, *(found.suffix for found in state.settings.components.indexes.values())):
+    for suffix in (LOG_SUFFIX, *(index.suffix for index in state.settings.components.indexes.values())):
         state.files.remove(segment_file(base_offset, suffix))

@@ -107,10 +107,10 @@ class SyncTurns:
             with self._lock:
                 self._gathering = False
 
-    def leave(self, waiter: Waiter, done: int) -> None:
+    def leave(self, waiter: Waiter, recovery_point: int) -> None:
         """Remove the waiter, and its batches if they are queued. If it has the turn, give the turn to the next waiter.
 
-        ``done`` is the recovery point: if the waiter has the turn, waiters with ``end`` <= ``done`` are woken too.
+        If the waiter has the turn, waiters whose ``end`` is at or below ``recovery_point`` are woken too.
         """
         with self._lock:
             waiting = self._waiting or []
@@ -120,13 +120,13 @@ class SyncTurns:
                 if waiter in waiting:
                     waiting.remove(waiter)
                 return
-            woken = [other for other in waiting if other.end <= done]
-            left = [other for other in waiting if other.end > done]
+            woken = [other_waiter for other_waiter in waiting if other_waiter.end <= recovery_point]
+            remaining = [other_waiter for other_waiter in waiting if other_waiter.end > recovery_point]
             self._has_turn = None
-            if left:
-                self._has_turn = left.pop(0)
+            if remaining:
+                self._has_turn = remaining.pop(0)
                 woken.append(self._has_turn)
-            self._waiting = left
-            self._expected = len(left) + len(woken) - 1
-        for other in woken:
-            other.gate.release()
+            self._waiting = remaining
+            self._expected = len(remaining) + len(woken) - 1
+        for other_waiter in woken:
+            other_waiter.gate.release()

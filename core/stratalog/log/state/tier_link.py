@@ -38,15 +38,15 @@ class TierLink:
         self.is_pressed, self.room = False, threading.Condition(lock)
         self.noting, self.noted_version = LockRank.TIER_NOTE.lock(), -1
 
-    def own_part(self, remote: RemoteLog, epochs: EpochCache) -> RemoteView:
+    def select_own_part(self, remote: RemoteLog, epochs: EpochCache) -> RemoteView:
         """Return the part of the tier that belongs to the history of a log with these epochs.
 
         The first call may read from the store, and raises the errors of ``RemoteLog.view``.
         """
-        seen, known = remote.view(), self._compared
-        if known is None or known[0] is not seen or known[1] is not epochs:
-            known = self._compared = (seen, epochs, seen.within(epochs.entries))
-        return known[2]
+        tier_view, compared = remote.view(), self._compared
+        if compared is None or compared[0] is not tier_view or compared[1] is not epochs:
+            compared = self._compared = (tier_view, epochs, tier_view.within(epochs.entries))
+        return compared[2]
 
     def press(self) -> bool:
         """Record that the log is above its local limit. Return True if it was not before."""

@@ -77,11 +77,15 @@ class WriteState:
         "snapshot_offset",
     )
 
-    def __init__(self, files: LogFiles, health: Health, loaded: LoadedLog, appender: Appender) -> None:
-        self._files, self._health, self.segments, self.appender = files, health, tuple(loaded.segments), appender
-        self.producers, self.producer_expiration_ms = loaded.producers, loaded.producer_expiration_ms
-        self.epochs, self.log_start, self.snapshot_offset = loaded.epochs, loaded.log_start, loaded.snapshot_offset
-        self.has_stale_epochs = loaded.stores_stale_epochs
+    def __init__(self, files: LogFiles, health: Health, loaded_log: LoadedLog, appender: Appender) -> None:
+        self._files, self._health, self.segments, self.appender = files, health, tuple(loaded_log.segments), appender
+        self.producers, self.producer_expiration_ms = loaded_log.producers, loaded_log.producer_expiration_ms
+        self.epochs, self.log_start, self.snapshot_offset = (
+            loaded_log.epochs,
+            loaded_log.log_start,
+            loaded_log.snapshot_offset,
+        )
+        self.has_stale_epochs = loaded_log.stores_stale_epochs
         self.extra_labels: frozenset[str] | None = None
         self.pending_deletes = PendingDeletes()
 
@@ -99,9 +103,9 @@ class WriteState:
         """Append to the active segment with another appender."""
         self.appender = appender
 
-    def replace_segments(self, first: int, count: int, made: Sequence[Segment]) -> None:
-        """Replace ``count`` segments from index ``first`` on with ``made``. The replaced segments are not closed."""
-        self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
+    def replace_segments(self, first: int, count: int, new_segments: Sequence[Segment]) -> None:
+        """Replace ``count`` segments from index ``first`` on with ``new_segments``. Do not close the replaced ones."""
+        self.segments = (*self.segments[:first], *new_segments, *self.segments[first + count :])
 
     def set_epochs(self, epochs: EpochCache) -> None:
         """Replace the epochs as ``store_epochs`` does; if they are equal to the present epochs, store nothing."""
@@ -115,7 +119,7 @@ class WriteState:
             OutOfResourcesError: no space or no descriptor.
             StorageError: the disk failed; the log is out of service.
         """
-        with self._health.guarded("storing leader epochs"):
+        with self._health.guard("storing leader epochs"):
             try:
                 write_epochs(self._files, epochs)
             except SystemLimitError:  # the file may have been replaced before the error
@@ -126,8 +130,8 @@ class WriteState:
                 raise
             self.epochs, self.has_stale_epochs = epochs, False
 
-    def forget_epochs(self, left: EpochCache) -> None:
-        """Replace the epochs by ``left``, a part of them.
+    def forget_epochs(self, remaining: EpochCache) -> None:
+        """Replace the epochs by ``remaining``, a part of them.
 
         If there is no space to write the file, the old file stays, because a deletion of records must work on a full
         disk. The old file only has more epochs than needed, and the next loading or append removes them.
@@ -135,11 +139,11 @@ class WriteState:
         Raises:
             StorageError: the disk failed; the log is out of service.
         """
-        if left != self.epochs:
-            self.has_stale_epochs = self.has_stale_epochs or left.latest < self.epochs.latest
-            self.epochs = left
+        if remaining != self.epochs:
+            self.has_stale_epochs = self.has_stale_epochs or remaining.latest < self.epochs.latest
+            self.epochs = remaining
             with contextlib.suppress(OutOfResourcesError):
-                self.store_epochs(left)
+                self.store_epochs(remaining)
 
     def replace_producers(self, producers: ProducerState) -> None:
         """Replace the producers' state after a truncation."""

@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptSnapshotError, SegmentGoneError
-from stratalog.log.change.extra_indexes import found_extras
+from stratalog.log.change.extra_indexes import pack_stored_extras
 from stratalog.log.load.producer_replay import replay_table
 from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
@@ -112,7 +112,7 @@ class CheckedSources:
             leader_epochs=epochs,
         )
         info = with_record_facts(info, part, self._components)
-        extras = found_extras(segment, info) if part.base_offset == segment.base_offset else b""
+        extras = pack_stored_extras(segment, info) if part.base_offset == segment.base_offset else b""
         return segment_source(
             info,
             CheckedBytes(part, self._components),

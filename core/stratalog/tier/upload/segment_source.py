@@ -10,7 +10,7 @@ from functools import partial
 from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import OnBytes
 from stratalog.epochs.checkpoint import format_epochs
-from stratalog.log.change.extra_indexes import packed_extras_of
+from stratalog.log.change.extra_indexes import pack_built_extras
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
@@ -107,7 +107,7 @@ def built_source(
     )
     with contextlib.closing(built_segment.reader()) as segment:
         info = with_record_facts(info, segment, built_segment.components)
-    extras = packed_extras_of(built_segment, info, built_segment.components, config)
+    extras = pack_built_extras(built_segment, info, built_segment.components, config)
     return segment_source(
         info, built_segment, built_segment.entries, built_segment.components, snapshot=facts.snapshot, extras=extras
     )

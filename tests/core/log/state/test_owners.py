@@ -14,7 +14,12 @@ ROOT = Path(stratalog.__file__).parent
 STATE = ROOT / "log" / "state"
 MOST_FIELDS = 14
 MOST_PARAMETERS = 8
-NOT_OF_A_LOG = {"report", "self._report", "loaded", "self.loaded"}  # other objects with a field of the same name
+NOT_OF_A_LOG = {
+    "report",
+    "self._report",
+    "loaded_log",
+    "self.loaded_log",
+}  # other objects with a field of the same name
 
 
 def classes(folder: Path) -> Iterator[tuple[Path, ast.ClassDef]]:
