@@ -10,7 +10,7 @@ import golden_data
 from golden_data import Golden
 from stratalog import TopicId, TopicPartition, open_reader
 from stratalog.segment.components import Components
-from stratalog.segment.record_facts import with_record_facts
+from stratalog.segment.record_facts import add_record_facts
 from stratalog.spi import SegmentInfo
 
 LOGS = [
@@ -32,5 +32,5 @@ def test_the_facts_are_those_of_the_records(
                 continue  # readers see only a part of this segment
             stamps = [record.timestamp_ms for record in log.records(first, last)] if first < last else []
             blank = SegmentInfo(name, TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), first, last, segment.size_bytes, -1, 0)
-            found = with_record_facts(blank, segment, components)
+            found = add_record_facts(blank, segment, components)
             assert (found.records, found.min_timestamp_ms) == (len(stamps), max(min(stamps, default=-1), -1))

@@ -32,7 +32,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import Chunk
 from stratalog.segment.segment import Segment
-from stratalog.segment.segment_check import check_segment, stored_indexes
+from stratalog.segment.segment_check import check_segment, read_stored_indexes
 from stratalog.spi.segment_store import LogFiles
 
 _OVERFLOWS: Final = (
@@ -167,7 +167,7 @@ class _SegmentsCheck:
         segment_report = check_segment(
             segment,
             self._components,
-            indexes={} if is_piece else stored_indexes(segment, self._components),
+            indexes={} if is_piece else read_stored_indexes(segment, self._components),
             records=report.records is not None,
             replay=self._replay,
             is_last=is_last,

@@ -28,7 +28,7 @@ from stratalog.reading.split import Piece, Split
 from stratalog.reading.split_opener import SplitOpener
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import batch_at, checked_position
+from stratalog.segment.search import batch_at, check_position
 from stratalog.segment.segment_check import good_batch_after
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ class PieceReader:
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
         """Yield the records of a piece from the segment that the plan names."""
         components, below = self._place.components, None if piece.is_active else piece.end_offset
-        position = checked_position(segment, piece.position, piece.start, components)
+        position = check_position(segment, piece.position, piece.start, components)
         damaged = DamagedReads()  # the second error at a position skips the entry
         while self._offset < piece.end:
-            chunks = walk(segment, position, components, below=below, until=piece.end_position)
+            chunks = walk(segment, position, components, offset_limit=below, stop_position=piece.end_position)
             span = range(self._offset, piece.end)
             try:
                 found = segment_arrow(

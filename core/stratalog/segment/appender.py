@@ -16,7 +16,7 @@ from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
-from stratalog.segment.index_entries import NONE_ABORTED, rebuilt_entries
+from stratalog.segment.index_entries import NONE_ABORTED, rebuild_entries
 from stratalog.segment.search import batch_at
 from stratalog.segment.segment import MAX_FILE_BYTES, Segment
 from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
@@ -117,17 +117,17 @@ class Appender:
         if self._builders:
             return
         builders = []
-        for role, found in self._components.indexes.items():
-            entries = self._entries(role, found)
-            builder, due = self._begun(role, found, entries)
+        for role, index_format in self._components.indexes.items():
+            entries = self._entries(role, index_format)
+            builder, due = self._begin_builder(role, index_format, entries)
             builders.append(builder)
             entries += due
             if role in self.segment.indexes():
                 continue  # opened by an earlier call that then failed for lack of space
             if role is not IndexRole.TRANSACTION or entries:
-                self._open_index(role, found, entries)
+                self._open_index(role, index_format, entries)
         self._builders = tuple(builders)
-        self._changed()
+        self._discard_derived()
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Return True if batches with this size, last offset and largest timestamp must go to a new segment.
@@ -151,7 +151,7 @@ class Appender:
             self._has_full_index = any(builder.full for builder in self._builders)
         return self._has_full_index
 
-    def _changed(self) -> None:
+    def _discard_derived(self) -> None:
         """Discard values derived from settings, times and indexes, because one of these may have changed."""
         self._has_full_index, self.room_bytes, self._growing = None, -1, ()
 
@@ -162,12 +162,12 @@ class Appender:
         The limit is ``roll_after_ms``, less the jitter.
         """
         now_ms = self._components.env.clock.now_ms()
-        return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()
+        return bool(self.segment.size_bytes) and self._age_at(now_ms) > self._roll_ms()
 
     def configure(self, config: TopicConfig) -> None:
         """Use new settings of the topic; the jitter stays the same."""
         self._config = config
-        self._changed()
+        self._discard_derived()
         if self._first_timestamp_ms is not None:
             self._begins_at(self._first_timestamp_ms)
 
@@ -211,17 +211,17 @@ class Appender:
         segment.end_offset = batches.last_offset + 1
 
     def _index_aborted(self, batches: PreparedBatches, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
-        for role, builder in self._by_role():
+        for role, builder in self._iter_builders():
             if role is IndexRole.TRANSACTION:
                 self._write_index(role, builder.add(batches, start, aborted))
 
     def _growing_indexes(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
         """Return and store the builders and files of the open indexes, without the transaction index."""
-        opened = self.segment.indexes()
+        index_files = self.segment.indexes()
         self._growing = tuple(
-            (builder, opened[role])
-            for role, builder in self._by_role()
-            if role is not IndexRole.TRANSACTION and role in opened
+            (builder, index_files[role])
+            for role, builder in self._iter_builders()
+            if role is not IndexRole.TRANSACTION and role in index_files
         )
         return self._growing
 
@@ -236,7 +236,7 @@ class Appender:
             ClosedError: no descriptors or no space to seal the segment; some of its indexes may be closed.
             StorageError: writing or syncing an index failed.
         """
-        for role, builder in self._by_role() if self._builders else ():
+        for role, builder in self._iter_builders() if self._builders else ():
             self._write_index(role, builder.finish())
         try:
             self.segment.seal()
@@ -258,36 +258,38 @@ class Appender:
     def _cut_to(self, start: int) -> None:
         segment = self.segment
         segment.file.truncate(start)
-        builders, opened = [], segment.indexes()
-        for role, found in self._components.indexes.items():
-            index = opened.get(role)
+        builders, index_files = [], segment.indexes()
+        for role, index_format in self._components.indexes.items():
+            index = index_files.get(role)
             if index is not None:
-                index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
-            builders.append(self._begun(role, found, b"" if index is None else bytes(index.view()))[0])
+                index.truncate(index_format.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
+            builders.append(self._begin_builder(role, index_format, b"" if index is None else bytes(index.view()))[0])
         self._builders = tuple(builders)
-        self._changed()
+        self._discard_derived()
 
-    def _by_role(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
+    def _iter_builders(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
         return zip(self._components.indexes, self._builders, strict=True)
 
-    def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
+    def _entries(self, role: IndexRole, index_format: IndexFormat[Any]) -> bytes:
         """Return the stored entries of an index; rebuild them if the last entry of a time index contradicts the log."""
         segment, largest = self.segment, self.segment.largest
         entries = bytes(segment.index_entries(role))
         if role is IndexRole.TIME and entries:
-            last: TimestampOffset = found.reader(entries, segment.base_offset)[-1]
-            passed_over = last.timestamp_ms < largest.timestamp_ms and last.offset >= largest.offset
-            if passed_over or last.timestamp_ms > largest.timestamp_ms:
-                return rebuilt_entries(segment, role, self._components)
+            last: TimestampOffset = index_format.reader(entries, segment.base_offset)[-1]
+            is_passed_over = last.timestamp_ms < largest.timestamp_ms and last.offset >= largest.offset
+            if is_passed_over or last.timestamp_ms > largest.timestamp_ms:
+                return rebuild_entries(segment, role, self._components)
         return entries
 
-    def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
+    def _begin_builder(
+        self, role: IndexRole, index_format: IndexFormat[Any], entries: bytes
+    ) -> tuple[IndexBuilder, bytes]:
         """Return the builder that continues after ``entries``, and the entry bytes that must be written at once.
 
         A time index must have the segment's largest timestamp before it gets an entry of a later batch.
         """
         segment, largest = self.segment, self.segment.largest
-        builder = found.builder(segment.base_offset, self._config, entries=entries)
+        builder = index_format.builder(segment.base_offset, self._config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
             return builder, b""
         return builder, builder.add(_batch_without_bytes(largest), 0, NONE_ABORTED)
@@ -298,9 +300,9 @@ class Appender:
         index = self.segment.indexes().get(role) or self._open_index(role, self._components.indexes[role], b"")
         index.append(entries)
 
-    def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
-        name = self.segment.file_name(found.suffix)
-        limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
+    def _open_index(self, role: IndexRole, index_format: IndexFormat[Any], entries: bytes) -> IndexFile:
+        name = self.segment.file_name(index_format.suffix)
+        limit = self._config.segment_index_bytes // index_format.entry_bytes * index_format.entry_bytes
         # a transaction index omits no entry, and reserved zeros would be entries
         reserve = role is not IndexRole.TRANSACTION
         index = self.segment.files.open_index(
@@ -311,13 +313,13 @@ class Appender:
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)
-        self._changed()
+        self._discard_derived()
         return index
 
     def _roll_ms(self) -> int:
         return max(roll_after_ms(self._config) - self.jitter_ms, 0)  # the jitter may exceed changed settings
 
-    def _waited_ms(self, max_timestamp_ms: int) -> int:
+    def _age_at(self, max_timestamp_ms: int) -> int:
         first = self._first_timestamp_ms
         if first is None:
             batch = batch_at(self.segment, 0, self._components)
@@ -333,5 +335,5 @@ class Appender:
     def _is_late(self, max_timestamp_ms: int) -> bool:
         """Return True if a batch with this timestamp must go to a new segment because of ``segment.ms``."""
         if self._latest_ms is None:
-            return self._waited_ms(max_timestamp_ms) > self._roll_ms()
+            return self._age_at(max_timestamp_ms) > self._roll_ms()
         return max_timestamp_ms > self._latest_ms

@@ -74,10 +74,10 @@ class BuiltSegment:
 
     def sha256(self) -> str:
         """Return the SHA-256 of the batches, as hex digits."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for piece in self.chunks(_HASHED_BYTES):
-            found.update(piece)
-        return found.hexdigest()
+            digest.update(piece)
+        return digest.hexdigest()
 
     def reader(self) -> Segment:
         """Open the segment for reading, with the index entries in memory; the caller closes it."""
@@ -181,11 +181,11 @@ class SegmentBuilder:
         self._log.close()
         names = {LOG_SUFFIX: self._names[LOG_SUFFIX]}
         entries = self._entries.finish()
-        for role, found in self._components.indexes.items():
-            name = self._names.get(found.suffix)
+        for role, index_format in self._components.indexes.items():
+            name = self._names.get(index_format.suffix)
             if name is not None and (entries[role] or role is not IndexRole.TRANSACTION):
                 self._write_index(name, entries[role])
-                names[found.suffix] = name
+                names[index_format.suffix] = name
         if self._is_durable:
             for name in names.values():
                 self._files.set_modified(name, modified_ms)
@@ -304,11 +304,11 @@ class RollingBuilder:
         builder = self._builder or self._begin(self._base)
         self._builder, self._has_failed = None, True
         with builder:
-            built = builder.finish(end_offset, self._clock.now_ms())
+            built_segment = builder.finish(end_offset, self._clock.now_ms())
         try:
-            self._done(built)
+            self._done(built_segment)
         except BaseException:
-            built.discard()
+            built_segment.discard()
             raise
         self._base, self.next_offset, self._has_failed = end_offset, end_offset, False
 
@@ -318,7 +318,7 @@ class RollingBuilder:
 
 
 def _cleaned_names(base_offset: int, components: Components) -> dict[str, str]:
-    suffixes = (LOG_SUFFIX, *(found.suffix for found in components.indexes.values()))
+    suffixes = (LOG_SUFFIX, *(index_format.suffix for index_format in components.indexes.values()))
     return {suffix: segment_file(base_offset, suffix) + CLEANED_SUFFIX for suffix in suffixes}
 
 
@@ -348,13 +348,13 @@ def unchanged(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
 
 
 def copy_batches(
-    segment: ReadableSegment, into: SegmentBuilder, components: Components, transform: Transform = unchanged
+    segment: ReadableSegment, builder: SegmentBuilder, components: Components, transform: Transform = unchanged
 ) -> CopyCounts:
     """Write all batches of a closed segment into a new one, and check their CRCs.
 
     Args:
         segment: the closed segment, with its transaction index.
-        into: the new segment.
+        builder: builder of the new segment.
         components: the log's components.
         transform: changes the batches. It must keep the offsets of abort markers.
 
@@ -365,23 +365,23 @@ def copy_batches(
     """
     ended = {entry.last_offset: entry for entry in transaction_index(segment, components)}
     bytes_read = records = 0
-    for chunk in walk(segment, 0, components, below=segment.end_offset):
+    for chunk in walk(segment, 0, components, offset_limit=segment.end_offset):
         bytes_read += chunk.data.nbytes
         for table in chunk.tables:
             records += _count_of(chunk, table, segment, components)
             for data in transform(chunk, table):
-                into.append(data, ended)
+                builder.append(data, ended)
     return CopyCounts(bytes_read, records)
 
 
 def _count_of(chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components) -> int:
     """Return the number of records of a table. A compressed message of magic 0 or 1 does not store the number."""
     count = 0
-    for row, stored in enumerate(table.record_count):
-        if stored >= 0:
-            count += stored
+    for row, record_count in enumerate(table.record_count):
+        if record_count >= 0:
+            count += record_count
             continue
         with contextlib.suppress(CorruptionError, UnsupportedCompressionError):
-            found = decode(chunk, table.take(row, row + 1), segment, components, Fields.OFFSET)
-            count += sum(columns.count for columns in found)
+            decoded = decode(chunk, table.take(row, row + 1), segment, components, Fields.OFFSET)
+            count += sum(columns.count for columns in decoded)
     return count

@@ -37,7 +37,7 @@ class FormatTable:
     def __init__(
         self, formats: Iterable[RecordFormat] = (), offers: NumberedComponents[RecordFormat] | None = None
     ) -> None:
-        self.opened: Mapping[int, RecordFormat] = {found.magic: found for found in formats}
+        self.opened: Mapping[int, RecordFormat] = {record_format.magic: record_format for record_format in formats}
         self._offers = offers or NumberedComponents[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
@@ -48,8 +48,8 @@ class FormatTable:
             UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is
                 in quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
         """
-        found = self.opened.get(magic)
-        return found if found is not None else self._looked_up(magic)
+        record_format = self.opened.get(magic)
+        return record_format if record_format is not None else self._look_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
         """Return the format of this magic.
@@ -58,10 +58,10 @@ class FormatTable:
             CorruptBatchError: no format has this magic. The error has ``file`` and ``position``.
             Others as ``get``.
         """
-        found = self.opened.get(magic) or self.get(magic)
-        if found is None:
+        record_format = self.opened.get(magic) or self.get(magic)
+        if record_format is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
-        return found
+        return record_format
 
     def chosen(self, version: int | str) -> RecordFormat:
         """Return the format that a topic's ``record.version`` selects, by its magic or by its name.
@@ -71,25 +71,25 @@ class FormatTable:
             PluginError: the format cannot be opened, or has the same magic as another format.
         """
         if isinstance(version, int):
-            found = self.get(version)
+            record_format = self.get(version)
         else:
-            opened = self._offers.opened()
-            opened.check(version)
-            found = opened.by_name.get(version)
-        if found is None:
+            offered = self._offers.opened()
+            offered.check(version)
+            record_format = offered.by_name.get(version)
+        if record_format is None:
             raise UnknownComponentError(f"no record format {version!r} is installed, which record.version names")
-        return found
+        return record_format
 
-    def _looked_up(self, magic: int) -> RecordFormat | None:
-        opened = self._offers.opened()
-        if not opened.by_number.keys() <= self.opened.keys():
-            self.opened = {**opened.by_number, **self.opened}
+    def _look_up(self, magic: int) -> RecordFormat | None:
+        offered = self._offers.opened()
+        if not offered.by_number.keys() <= self.opened.keys():
+            self.opened = {**offered.by_number, **self.opened}
         if magic in self.opened:
             return self.opened[magic]
-        if magic in opened.clashes:
-            raise opened.clashes[magic].with_traceback(None)
-        if opened.failures or magic in _KAFKA_MAGICS:
-            advice = opened.absence() or "; install a plugin that provides it, or remove it from plugins.block"
+        if magic in offered.clashes:
+            raise offered.clashes[magic].with_traceback(None)
+        if offered.failures or magic in _KAFKA_MAGICS:
+            advice = offered.absence() or "; install a plugin that provides it, or remove it from plugins.block"
             raise UnknownComponentError(f"no record format with magic {magic} is installed{advice}")
         return None
 
@@ -117,16 +117,16 @@ class ExtraTable:
 
     def of(self, label: str) -> ExtraIndex:
         """Return the index with this label, one of ``labels``; raise PluginError if the index cannot be opened."""
-        found = self._opened.get(label)
-        if found is None:
-            found = self._opened[label] = self._offers[label]()
-        return found
+        index = self._opened.get(label)
+        if index is None:
+            index = self._opened[label] = self._offers[label]()
+        return index
 
     def guard(self, label: str) -> Guard:
         """Return the ``Guard`` that checks the calls into an index and its readers."""
         return self._guards.get(label) or Guard(f"extra index {label}", "")
 
-    def failed(self, label: str, method: str, where: str, error: StorageError) -> None:
+    def note_failure(self, label: str, method: str, where: str, error: StorageError) -> None:
         """Record that a method of an index or its reader broke the contract. Only a method's first failure is logged.
 
         ``where`` names the segment, which is read without this index.

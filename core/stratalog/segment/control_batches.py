@@ -18,7 +18,7 @@ from stratalog.spi.formats import BatchHeader, RecordFormat
 CONTROL_MAGIC: Final = 2  # magic of every control batch: older formats have no such flag
 
 
-def without_markers(table: BatchTable) -> BatchTable:
+def drop_markers(table: BatchTable) -> BatchTable:
     """Return the batches of a table without its control batches. Below magic 2, the control bit has no meaning."""
     if table.magic < CONTROL_MAGIC or not any(map(CONTROL_BIT.__and__, table.attributes)):
         return table
@@ -31,13 +31,15 @@ def read_control(data: Buffer, batch: RecordBatch, components: Components) -> Co
     The result is None for a data batch, an empty batch, an unknown magic or type, and a record that cannot be parsed.
     Kafka also ignores such batches when it replays a log.
     """
-    found = components.formats.get(batch.magic)
-    if not batch.is_control or batch.record_count <= 0 or found is None:
+    record_format = components.formats.get(batch.magic)
+    if not batch.is_control or batch.record_count <= 0 or record_format is None:
         return None
     row = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
     fields = Fields.KEY | Fields.VALUE
     try:
-        columns = next(found.decode(data, row, fields=fields, limit_bytes=components.limits.decompressed_bytes), None)
+        columns = next(
+            record_format.decode(data, row, fields=fields, limit_bytes=components.limits.decompressed_bytes), None
+        )
         if columns is None or not columns.count:
             return None
         first = columns.take(0, 1)

@@ -24,7 +24,7 @@ from stratalog.model.names import EXTRA_SUFFIX
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.registry.guard import Guard
 from stratalog.segment.components import Components
-from stratalog.segment.control_batches import without_markers
+from stratalog.segment.control_batches import drop_markers
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
@@ -74,11 +74,11 @@ class PackedExtras:
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
         """Return the index with this label, read by ``read``; None if it is missing, damaged or above 64 MiB."""
-        found = self.sections.get(label)
-        if found is None or found.size_bytes > MAX_INDEX_BYTES:
+        section = self.sections.get(label)
+        if section is None or section.size_bytes > MAX_INDEX_BYTES:
             return None
-        data = bytes(read(found.position, found.size_bytes))
-        return data if len(data) == found.size_bytes and crc32c(data) == found.crc else None
+        data = bytes(read(section.position, section.size_bytes))
+        return data if len(data) == section.size_bytes and crc32c(data) == section.crc else None
 
 
 def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
@@ -89,11 +89,15 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
     """Return the directory of packed extra indexes, which have ``size_bytes`` in all; None if it is damaged."""
-    found = _FORM.unpack(read, size_bytes)
-    return None if found is None else PackedExtras(found.identity, {one.name: one for one in found.sections})
+    directory = _FORM.unpack(read, size_bytes)
+    return (
+        None
+        if directory is None
+        else PackedExtras(directory.identity, {section.name: section for section in directory.sections})
+    )
 
 
-def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
+def read_stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
     """Return the extra indexes of a closed segment from the file beside it, by label.
 
     Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file was made for
@@ -101,29 +105,31 @@ def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
-            packed = _of_now(segment, file)
-            found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
+            packed_extras = _read_current(segment, file)
+            data_by_label = (
+                {} if packed_extras is None else {label: packed_extras.index(label, file.read) for label in labels}
+            )
     except SegmentGoneError:  # no such file, or the segment was deleted; then reads of it fail too
         return {}
-    return {label: data for label, data in found.items() if data is not None}
+    return {label: data for label, data in data_by_label.items() if data is not None}
 
 
-def stored_labels(segment: Segment) -> tuple[str, ...]:
+def read_stored_labels(segment: Segment) -> tuple[str, ...]:
     """Return the labels in the extra index file of a closed segment, without reading the indexes.
 
     The result is empty if there is no such file, or if the file was made for other bytes than the segment has now.
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
-            packed = _of_now(segment, file)
+            packed_extras = _read_current(segment, file)
     except SegmentGoneError:
         return ()
-    return () if packed is None else tuple(packed.sections)
+    return () if packed_extras is None else tuple(packed_extras.sections)
 
 
-def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
-    packed = unpack_extras(file.read, file.size_bytes)
-    return packed if packed is not None and packed.identity == Identity.of(segment) else None
+def _read_current(segment: Segment, file: SegmentFile) -> PackedExtras | None:
+    packed_extras = unpack_extras(file.read, file.size_bytes)
+    return packed_extras if packed_extras is not None and packed_extras.identity == Identity.of(segment) else None
 
 
 # --- creation --------------------------------------------------------------------------------------------------------
@@ -144,37 +150,37 @@ def build_extras(
     """
     extras = {label: components.extras.of(label) for label in labels}
     guards = {label: components.extras.guard(label) for label in labels}
-    builders = {label: guards[label].call("builder", partial(found.builder, config)) for label, found in extras.items()}
+    builders = {label: guards[label].call("builder", partial(index.builder, config)) for label, index in extras.items()}
     for label, builder in builders.items():
         guards[label].check_type("builder", builder, ExtraIndexBuilder)
-    fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
-    strangers = [label for label in labels if not guards[label].is_bundled]
+    fields = reduce(or_, (index.fields for index in extras.values()), Fields.OFFSET)
+    plugin_labels = [label for label in labels if not guards[label].is_bundled]
     keys = set[bytes]()
-    for chunk in walk(segment, 0, components, below=segment.end_offset):
+    for chunk in walk(segment, 0, components, offset_limit=segment.end_offset):
         for table in chunk.tables:
-            for columns in decode(chunk, without_markers(table), segment, components, fields):
-                if strangers and Fields.KEY in fields and len(keys) < _CHECKED_KEYS:
-                    keys.update(_sampled_keys(columns))
+            for columns in decode(chunk, drop_markers(table), segment, components, fields):
+                if plugin_labels and Fields.KEY in fields and len(keys) < _CHECKED_KEYS:
+                    keys.update(_sample_keys(columns))
                 for label, builder in builders.items():
                     guards[label].check_none("add", guards[label].call("add", partial(builder.add, columns)))
-    made = {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
-    for label in strangers:
-        if made[label]:
-            _check_keys(extras[label], made[label], keys, guards[label])
-    return made
+    data_by_label = {label: _finish(label, builder.finish, guards[label]) for label, builder in builders.items()}
+    for label in plugin_labels:
+        if data_by_label[label]:
+            _check_keys(extras[label], data_by_label[label], keys, guards[label])
+    return data_by_label
 
 
-def _sampled_keys(columns: RecordColumns) -> Iterator[bytes]:
+def _sample_keys(columns: RecordColumns) -> Iterator[bytes]:
     """Yield the keys of the first and the last record."""
     for row in {0, columns.count - 1}:
-        found = columns.take(row, row + 1).keys()
-        yield from (bytes(key) for key in found if key is not None)
+        keys = columns.take(row, row + 1).keys()
+        yield from (bytes(key) for key in keys if key is not None)
 
 
-def _check_keys(index: ExtraIndex, made: Buffer, keys: Collection[bytes], guard: Guard) -> None:
+def _check_keys(index: ExtraIndex, data: Buffer, keys: Collection[bytes], guard: Guard) -> None:
     """Raise PluginError if an index excludes one of ``keys``, which are in its segment: a search would miss records."""
     try:
-        reader = guard.call("reader", partial(index.reader, made))
+        reader = guard.call("reader", partial(index.reader, data))
     except CorruptIndexError as error:
         guard.refuse("reader", f"refuses the bytes that finish made: {error}")
     guard.check_type("reader", reader, ExtraIndexReader)
@@ -183,14 +189,14 @@ def _check_keys(index: ExtraIndex, made: Buffer, keys: Collection[bytes], guard:
         guard.refuse("may_hold_key", f"excludes {len(excluded)} of {len(keys)} keys that the segment has")
 
 
-def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
-    made = guard.call("finish", finish)
+def _finish(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
+    data = guard.call("finish", finish)
     try:
-        size_bytes = memoryview(made).nbytes
+        size_bytes = memoryview(data).nbytes
     except TypeError:
-        guard.refuse_type("finish", made, "bytes")
+        guard.refuse_type("finish", data, "bytes")
     if size_bytes <= MAX_INDEX_BYTES:
-        return made
+        return data
     _LOGGER.warning(
         "extra index %s of a segment is left out: it has %d bytes, at most %d are allowed",
         label,

@@ -52,13 +52,13 @@ def check_listed(files: LogFiles, names: Iterable[str]) -> None:
     guard = guard_of(files)
     if guard is None:
         return
-    listed = set(names)
-    for index in listed:
+    listed_names = set(names)
+    for index in listed_names:
         parsed = parse_segment_file(index)
         if parsed is None or parsed.state or parsed.suffix != OFFSET_INDEX_SUFFIX:
             continue
         name = segment_file(parsed.base_offset, LOG_SUFFIX)
-        if name not in listed and _has_bytes(files, name):
+        if name not in listed_names and _has_bytes(files, name):
             guard.refuse("list", f"leaves out {name}, which can be opened")
 
 
@@ -70,11 +70,13 @@ def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
     guard = guard_of(files)
     if guard is None:
         return
-    listed = {file.name: file.size_bytes for file in files.list()}
+    listed_sizes = {file.name: file.size_bytes for file in files.list()}
     for segment in segments:
         name, size_bytes = segment.file_name(LOG_SUFFIX), segment.file.size_bytes
-        if size_bytes != listed.get(name, 0):
-            guard.refuse("open_segment", f"opened {name} with {size_bytes} bytes, but list has {listed.get(name, 0)}")
+        if size_bytes != listed_sizes.get(name, 0):
+            guard.refuse(
+                "open_segment", f"opened {name} with {size_bytes} bytes, but list has {listed_sizes.get(name, 0)}"
+            )
 
 
 def _has_bytes(files: LogFiles, name: str) -> bool:
@@ -94,14 +96,14 @@ def check_same_bytes(log: SegmentFile, position: int) -> None:
     guard = guard_of(log)
     if guard is None:
         return
-    left_bytes = log.size_bytes - position
-    whole = bytes(log.read(position, left_bytes + 1))
-    if len(whole) != left_bytes:
+    remaining_bytes = log.size_bytes - position
+    data = bytes(log.read(position, remaining_bytes + 1))
+    if len(data) != remaining_bytes:
         guard.refuse(
             "size_bytes", f"is {log.size_bytes}, but read returned another number of bytes; nothing is truncated"
         )
-    step = min(_OTHER_STEP_BYTES, len(whole) // 2 + 1)
-    for start in range(0, len(whole), step):
-        piece = whole[start : start + step]
+    step = min(_OTHER_STEP_BYTES, len(data) // 2 + 1)
+    for start in range(0, len(data), step):
+        piece = data[start : start + step]
         if log.read(position + start, len(piece)) != piece:
             guard.refuse("read", f"returned other bytes for {start + position} than before, so nothing is truncated")

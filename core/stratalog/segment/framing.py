@@ -56,10 +56,10 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
         if end - position < FRAME_BYTES:
             return MixedScan(tuple(tables), ScanStop.PARTIAL, position, "the last entry is cut off")
         magic = FRAME.unpack_from(data, position)[3]
-        found = formats.get(magic)
-        if found is None:
+        record_format = formats.get(magic)
+        if record_format is None:
             return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"unknown magic {magic}")
-        table = found.scan(data, position, end, check_crc=check_crc)
+        table = record_format.scan(data, position, end, check_crc=check_crc)
         if len(table):
             tables.append(table)
         if table.stop is not ScanStop.OTHER_MAGIC:
@@ -88,17 +88,17 @@ class EpochSetter:
     def feed(self, piece: Buffer) -> bytearray:
         """Return the converted bytes of the next piece. An incomplete header at its end is kept for the next call."""
         data = self._rest + piece
-        at = self._ahead
-        while at + FRAME_BYTES <= len(data):
-            _, size, _, magic = FRAME.unpack_from(data, at)
+        position = self._ahead
+        while position + FRAME_BYTES <= len(data):
+            _, size, _, magic = FRAME.unpack_from(data, position)
             if size < MIN_SIZE:
-                at = _NEVER
+                position = _NEVER
                 break
             if magic >= _FIRST_WITH_EPOCH:
-                data[at + OVERHEAD_BYTES : at + OVERHEAD_BYTES + len(self._epoch)] = self._epoch
-            at += OVERHEAD_BYTES + size
-        decided = min(at, len(data))
-        self._rest, self._ahead = data[decided:], at - decided
+                data[position + OVERHEAD_BYTES : position + OVERHEAD_BYTES + len(self._epoch)] = self._epoch
+            position += OVERHEAD_BYTES + size
+        decided = min(position, len(data))
+        self._rest, self._ahead = data[decided:], position - decided
         return data[:decided]
 
     def rest(self) -> bytearray:
@@ -132,8 +132,8 @@ def walk(
     *,
     check_crc: bool = True,
     read_bytes: int = 0,
-    below: int | None = None,
-    until: int | None = None,
+    offset_limit: int | None = None,
+    stop_position: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
     relative_to: int | None = None,
 ) -> Iterator[Chunk]:
@@ -147,8 +147,9 @@ def walk(
         components: the log's components.
         check_crc: True to compare each batch with its CRC.
         read_bytes: size of a read; 0 means ``limits.read.bytes``. A batch that is larger needs a larger read.
-        below: offset that no batch may reach; None for the active segment, whose end moves.
-        until: position (bytes) that no read crosses before all batches up to it are yielded; the caller can stop there.
+        offset_limit: offset that no batch may reach; None for the active segment, whose end moves.
+        stop_position: position (bytes) that no read crosses before all batches up to it are yielded. The caller can
+            stop there.
         read: function of a position and a size that reads bytes; None means ``segment.read``.
         relative_to: offset that the offsets may exceed by at most 2^31 - 1; None means the segment's base offset.
 
@@ -159,84 +160,90 @@ def walk(
         Others as ``ReadableSegment.read``.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
-    beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
-    if below is not None:
-        beyond = min(beyond, below)
+    effective_limit = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
+    if offset_limit is not None:
+        effective_limit = min(effective_limit, offset_limit)
     read = read or segment.read
-    usual = want = max(read_bytes or components.limits.read_bytes, FRAME_BYTES)
+    usual_bytes = next_bytes = max(read_bytes or components.limits.read_bytes, FRAME_BYTES)
     while position < end:
-        near = end if until is None or want != usual or until - position < FRAME_BYTES else until
-        asked_bytes = min(want, near - position)
-        data = read(position, asked_bytes)
-        found = scan(components.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray, bound = ascending(found.tables, after, beyond)
+        read_end = (
+            end
+            if stop_position is None or next_bytes != usual_bytes or stop_position - position < FRAME_BYTES
+            else stop_position
+        )
+        requested_bytes = min(next_bytes, read_end - position)
+        data = read(position, requested_bytes)
+        scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
+        tables, stray, bound = ascending(scanned.tables, after, effective_limit)
         if tables:
             yield Chunk(data, position, tables)
-            after, want = tables[-1].last_offset[-1], usual
+            after, next_bytes = tables[-1].last_offset[-1], usual_bytes
         if stray is not None:
-            limit = below if bound == beyond else bound
-            raise _out_of_place(segment, stray, position + stray.position, (after, bound, limit))
+            limit = offset_limit if bound == effective_limit else bound
+            raise _misplaced_error(segment, stray, position + stray.position, (after, bound, limit))
         if tables:
             position += tables[-1].position[-1] + tables[-1].size_bytes[-1]
-        if found.stop is ScanStop.CORRUPT:
-            raise CorruptBatchError(found.reason, segment.label, position)
-        if len(data) < asked_bytes:
-            missing = f"the file ends before the segment does, {end - position} more bytes were expected here"
-            raise CorruptBatchError(missing, segment.label, position)
+        if scanned.stop is ScanStop.CORRUPT:
+            raise CorruptBatchError(scanned.reason, segment.label, position)
+        if len(data) < requested_bytes:
+            reason = f"the file ends before the segment does, {end - position} more bytes were expected here"
+            raise CorruptBatchError(reason, segment.label, position)
         if not tables:
-            want = _entry_bytes(data, segment, position, components)
+            next_bytes = _entry_bytes(data, segment, position, components)
         del data  # `read` may fill the same memory again, which is still in the processor's caches
 
 
-def _out_of_place(
+def _misplaced_error(
     segment: ReadableSegment, batch: RecordBatch, position: int, bounds: tuple[int, int, int | None]
 ) -> CorruptBatchError:
-    after, beyond, below = bounds
-    is_far = after < batch.base_offset <= batch.last_offset and (below is None or batch.last_offset < below)
+    after, bound, limit = bounds
+    is_far = after < batch.base_offset <= batch.last_offset and (limit is None or batch.last_offset < limit)
     kind = OffsetOverflowError if is_far else CorruptBatchError
-    reason = f"offsets {batch.base_offset} to {batch.last_offset} are not between {after} and {beyond}"
+    reason = f"offsets {batch.base_offset} to {batch.last_offset} are not between {after} and {bound}"
     return kind(reason, segment.label, position)
 
 
 def ascending(
-    tables: tuple[BatchTable, ...], after: int, beyond: int
+    tables: tuple[BatchTable, ...], after: int, offset_limit: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
     """Return the batches before the first misplaced batch, that batch or None, and the offset that it had to be below.
 
-    Offsets must be above ``after``, above those of earlier batches, and below ``beyond``. If a batch begins at or below
-    the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if the later
-    batch begins exactly where a correct earlier batch would have ended.
+    Offsets must be above ``after``, above those of earlier batches, and below ``offset_limit``. If a batch begins at or
+    below the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if the
+    later batch begins exactly where a correct earlier batch would have ended.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
-        if after < firsts[0] and lasts[-1] < beyond and table.ascends:
+        if after < firsts[0] and lasts[-1] < offset_limit and table.ascends:
             after = lasts[-1]
             continue
         before = after  # end of the batch before the previous one
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
-            if not after < first <= last < beyond:
-                bound = beyond
+            if not after < first <= last < offset_limit:
+                bound = offset_limit
                 if row and first == before + 2 + after - firsts[row - 1] <= after:
                     row, bound = row - 1, first  # noqa: PLW2901 - the loop ends here
                 return (*tables[:number], *([table.take(0, row)] if row else [])), table[row], bound
             before, after = after, last
-    return tables, None, beyond
+    return tables, None, offset_limit
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, components: Components) -> int:
     """Return the size of the entry of which ``data`` has only the start; raise CorruptBatchError for a wrong size."""
-    left = segment.size_bytes - position
-    if left < FRAME_BYTES or len(data) < FRAME_BYTES:
-        raise CorruptBatchError(f"the last entry is cut off after {left} bytes", segment.label, position)
-    needed: int = FRAME.unpack_from(data)[1] + OVERHEAD_BYTES
-    if needed > left:
-        raise CorruptBatchError(f"an entry of {needed} bytes is cut off after {left}", segment.label, position)
-    if needed > components.limits.batch_bytes:
+    remaining_bytes = segment.size_bytes - position
+    if remaining_bytes < FRAME_BYTES or len(data) < FRAME_BYTES:
+        raise CorruptBatchError(f"the last entry is cut off after {remaining_bytes} bytes", segment.label, position)
+    entry_bytes: int = FRAME.unpack_from(data)[1] + OVERHEAD_BYTES
+    if entry_bytes > remaining_bytes:
         raise CorruptBatchError(
-            f"an entry of {needed} bytes is above limits.batch.bytes={components.limits.batch_bytes}",
+            f"an entry of {entry_bytes} bytes is cut off after {remaining_bytes}", segment.label, position
+        )
+    if entry_bytes > components.limits.batch_bytes:
+        raise CorruptBatchError(
+            f"an entry of {entry_bytes} bytes is above limits.batch.bytes={components.limits.batch_bytes}",
             segment.label,
             position,
         )
-    if needed <= len(data):
-        raise CorruptBatchError(f"the record format refuses an entry of {needed} bytes", segment.label, position)
-    return needed
+    if entry_bytes <= len(data):
+        raise CorruptBatchError(f"the record format refuses an entry of {entry_bytes} bytes", segment.label, position)
+    return entry_bytes

@@ -37,8 +37,8 @@ class IndexEntries:
 
     def __init__(self, indexes: Mapping[IndexRole, IndexFormat[Any]], base_offset: int, config: TopicConfig) -> None:
         self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
-        self._builders = {role: found.builder(base_offset, config) for role, found in indexes.items()}
-        self._made: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+        self._builders = {role: index_format.builder(base_offset, config) for role, index_format in indexes.items()}
+        self._pieces: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
 
     def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
         """Add the batches of a table.
@@ -50,16 +50,16 @@ class IndexEntries:
         """
         batches = PreparedBatches(table)
         for role, builder in self._builders.items():
-            self._made[role].append(builder.add(batches, position, aborted))
+            self._pieces[role].append(builder.add(batches, position, aborted))
         if batches.largest_ms > self.largest.timestamp_ms:
             self.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
 
     def finish(self) -> dict[IndexRole, bytes]:
         """Return the contents of each index, with the closing entries."""
-        return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
+        return {role: b"".join([*self._pieces[role], builder.finish()]) for role, builder in self._builders.items()}
 
 
-def rebuilt_entries(segment: ReadableSegment, role: IndexRole, components: Components) -> bytes:
+def rebuild_entries(segment: ReadableSegment, role: IndexRole, components: Components) -> bytes:
     """Return the entries of an offset or time index, rebuilt from the batches up to the first damaged one.
 
     For a transaction index, the result is empty: it cannot be rebuilt from its segment alone, because a transaction may

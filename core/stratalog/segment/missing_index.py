@@ -79,16 +79,16 @@ class HeldTransactions(MissingIndex):
             UnknownComponentError: the entries come from a tier, and have the format that is not installed.
         """
         del base_offset
-        found = []
-        for at in range(0, memoryview(entries).nbytes, _ENTRY.size):
-            if bytes(entries[at : at + len(_TAG)]) != _TAG:
+        transactions = []
+        for position in range(0, memoryview(entries).nbytes, _ENTRY.size):
+            if bytes(entries[position : position + len(_TAG)]) != _TAG:
                 raise UnknownComponentError(
                     "the transaction index of a segment in the tier cannot be read, because its format in "
                     "index.formats is not installed: install the plugin that provides it, or read with isolation "
                     "read_uncommitted"
                 )
-            found.append(AbortedTransaction(*_ENTRY.unpack_from(entries, at)[1:]))
-        return _Reader(tuple(found))
+            transactions.append(AbortedTransaction(*_ENTRY.unpack_from(entries, position)[1:]))
+        return _Reader(tuple(transactions))
 
 
 class _Builder(IndexBuilder):
@@ -109,8 +109,14 @@ class _TransactionBuilder(_Builder):
         del position
         ended = [aborted[offset] for offset in batches.table.last_offset if offset in aborted] if aborted else []
         return b"".join(
-            _ENTRY.pack(_TAG, found.producer_id, found.first_offset, found.last_offset, found.last_stable_offset)
-            for found in ended
+            _ENTRY.pack(
+                _TAG,
+                transaction.producer_id,
+                transaction.first_offset,
+                transaction.last_offset,
+                transaction.last_stable_offset,
+            )
+            for transaction in ended
         )
 
 
@@ -127,12 +133,12 @@ class _Reader(IndexReader[Any]):  # Any: entries of every kind
         return self._entries[index]
 
     def floor(self, target: int) -> AbortedTransaction | None:
-        at = bisect_right(self._offsets, target) - 1
-        return self._entries[at] if at >= 0 else None
+        index = bisect_right(self._offsets, target) - 1
+        return self._entries[index] if index >= 0 else None
 
     def after(self, target: int) -> AbortedTransaction | None:
-        at = bisect_left(self._offsets, target)
-        return self._entries[at] if at < len(self._entries) else None
+        index = bisect_left(self._offsets, target)
+        return self._entries[index] if index < len(self._entries) else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
         """Do nothing: the entries were made from the log itself."""
@@ -145,4 +151,6 @@ MISSING_INDEXES: Final[Mapping[IndexRole, MissingIndex]] = {
 
 def missing_roles(components: Components) -> frozenset[IndexRole]:
     """Return the roles whose index format is not installed."""
-    return frozenset(role for role, found in components.indexes.items() if isinstance(found, MissingIndex))
+    return frozenset(
+        role for role, index_format in components.indexes.items() if isinstance(index_format, MissingIndex)
+    )

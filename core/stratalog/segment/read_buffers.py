@@ -12,7 +12,7 @@ from typing import Final, Self, TypeAlias
 from stratalog.env.forks import ends_with_fork
 from stratalog.segment.readable import ReadableSegment
 
-_MOST: Final = 4  # maximum number of buffers of one reader
+_MAX_BUFFERS: Final = 4  # maximum number of buffers of one reader
 _LINE_BYTES: Final = 64  # line size of the processor's caches
 _MALLOC_BYTES: Final = 16  # distance from the start of a page to a large buffer
 
@@ -40,37 +40,37 @@ class ReusedReads:
 
     def of(self, segment: ReadableSegment) -> Callable[[int, int], memoryview]:
         """Return a function that reads this segment, with the arguments of ``ReadableSegment.read``."""
-        over: ReadOver | None = getattr(segment, "read_over", None)  # isinstance of a protocol takes microseconds
-        return segment.read if over is None else partial(self._read, segment, over)
+        read_over: ReadOver | None = getattr(segment, "read_over", None)  # isinstance of a protocol takes microseconds
+        return segment.read if read_over is None else partial(self._read, segment, read_over)
 
-    def _read(self, segment: ReadableSegment, over: ReadOver, position: int, size_bytes: int) -> memoryview:
-        buffer = self._free() if size_bytes <= self._usual_bytes else None
+    def _read(self, segment: ReadableSegment, read_over: ReadOver, position: int, size_bytes: int) -> memoryview:
+        buffer = self._find_free() if size_bytes <= self._usual_bytes else None
         if buffer is None:
             return segment.read(position, size_bytes)
         # On AMD processors, `pread` takes up to three times as long if the memory is 1 to 31 bytes after the page
         # cache, modulo 4 KiB.
         skipped = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
-        return over(position, memoryview(buffer)[skipped : skipped + size_bytes])
+        return read_over(position, memoryview(buffer)[skipped : skipped + size_bytes])
 
-    def _free(self) -> bytearray | None:
+    def _find_free(self) -> bytearray | None:
         """Return a buffer without views; None if too many are in use, for example if the caller keeps all columns."""
         for buffer in self._buffers:
             if is_free(buffer):
                 return buffer
-        if len(self._buffers) == _MOST:
+        if len(self._buffers) == _MAX_BUFFERS:
             return None
-        made = self._found() or bytearray(self._buffer_bytes)
-        self._buffers.append(made)
-        return made
+        new_buffer = self._take_spare() or bytearray(self._buffer_bytes)
+        self._buffers.append(new_buffer)
+        return new_buffer
 
-    def _found(self) -> bytearray | None:
+    def _take_spare(self) -> bytearray | None:
         while self._spare:
             try:
-                found = self._spare.pop()
+                spare_buffer = self._spare.pop()
             except IndexError:  # another thread was faster
                 return None
-            if len(found) == self._buffer_bytes and is_free(found):
-                return found
+            if len(spare_buffer) == self._buffer_bytes and is_free(spare_buffer):
+                return spare_buffer
         return None
 
     def __enter__(self) -> Self:
@@ -107,11 +107,11 @@ class BufferPool:
             for buffer in self._buffers:
                 if is_free(buffer):
                     return memoryview(buffer)[:size_bytes]
-            if len(self._buffers) == _MOST:
+            if len(self._buffers) == _MAX_BUFFERS:
                 return None
-            made = bytearray(self._usual_bytes)
-            self._buffers.append(made)
-            return memoryview(made)[:size_bytes]
+            new_buffer = bytearray(self._usual_bytes)
+            self._buffers.append(new_buffer)
+            return memoryview(new_buffer)[:size_bytes]
 
 
 def is_free(buffer: bytearray) -> bool:

@@ -28,14 +28,14 @@ class KeepsReadPosition:
     """A segment that remembers where its last reader stopped.
 
     Attributes:
-        left_at: the offset after the last large fetch, and the position where the batch with this offset begins; None
+        next_read: the offset after the last large fetch, and the position where the batch with this offset begins; None
             before the first one. Most fetches continue there and need no index. The hint is replaced as a whole, so it
             is set without a lock.
     """
 
-    __slots__ = ("left_at",)
+    __slots__ = ("next_read",)
 
-    left_at: OffsetPosition | None
+    next_read: OffsetPosition | None
 
 
 class ReadableSegment(Protocol):

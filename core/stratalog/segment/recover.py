@@ -48,17 +48,17 @@ def scan_valid_part(
     replay: Replay,
     on_bytes: OnBytes = uncounted,
     *,
-    below: int | None = None,
+    offset_limit: int | None = None,
 ) -> ValidPart:
     """Scan a segment once, with CRCs, up to the first entry that is damaged or truncated. Writes nothing.
 
-    ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``below`` is the
-    offset that no batch may reach: the base offset of the next segment. None means that there is no limit.
+    ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``offset_limit``
+    is the offset that no batch may reach: the base offset of the next segment. None means that there is no limit.
     """
     entries = IndexEntries(components.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset
     damage: CorruptBatchError | None = None
-    chunks = walk(segment, 0, components, below=below)
+    chunks = walk(segment, 0, components, offset_limit=offset_limit)
     while True:
         try:
             chunk = next(chunks, None)
@@ -69,7 +69,9 @@ def scan_valid_part(
             break
         for table in chunk.tables:
             aborted = replay(chunk, table)
-            entries.add(table, chunk.position, {found.last_offset: found for found in aborted.values()})
+            entries.add(
+                table, chunk.position, {transaction.last_offset: transaction for transaction in aborted.values()}
+            )
         on_bytes(chunk.end_position - valid_bytes)
         valid_bytes, end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
     return ValidPart(valid_bytes, end_offset, entries.largest, entries.finish(), damage)

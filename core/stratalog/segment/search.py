@@ -71,7 +71,7 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
     return any(indexed_offset in table.last_offset for table in tables)
 
 
-def checked_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
+def check_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
     """Return ``position`` (bytes) if a good batch begins there, at or below ``offset``; otherwise 0.
 
     A batch of magic 0 or 1 must also end at or below ``offset``, because it may not store its first offset.
@@ -79,8 +79,8 @@ def checked_position(segment: ReadableSegment, position: int, offset: int, compo
     batch = batch_at(segment, position, components) if position > 0 else None
     if batch is None:
         return 0
-    honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
-    return position if honest else 0
+    is_honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
+    return position if is_honest else 0
 
 
 def last_indexed_position(segment: ReadableSegment, components: Components) -> int:
@@ -89,8 +89,8 @@ def last_indexed_position(segment: ReadableSegment, components: Components) -> i
     if not len(reader):
         return 0
     entry = reader[-1]
-    found = batch_at(segment, entry.position, components)
-    return entry.position if found is not None and found.last_offset <= entry.offset else 0
+    batch = batch_at(segment, entry.position, components)
+    return entry.position if batch is not None and batch.last_offset <= entry.offset else 0
 
 
 def batch_at(segment: ReadableSegment, position: int, components: Components) -> RecordBatch | None:
@@ -113,9 +113,9 @@ def chunks_from(
     components: Components,
     *,
     check_crc: bool = True,
-    below: int | None = None,
+    offset_limit: int | None = None,
     read_bytes: int = 0,
-    until: int | None = None,
+    stop_position: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
 ) -> Iterator[Chunk]:
     """Yield the chunks of a segment, from the batch that contains ``offset`` or an earlier batch on.
@@ -123,10 +123,18 @@ def chunks_from(
     The other arguments and the errors are those of ``walk``. If the index is wrong, the walk begins at the segment's
     start: this costs time, but never gives a wrong result.
     """
-    walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
+    walk_from = partial(
+        walk,
+        segment,
+        check_crc=check_crc,
+        read_bytes=read_bytes,
+        offset_limit=offset_limit,
+        stop_position=stop_position,
+        read=read,
+    )
     entry = index_floor(segment, offset, components)
     if entry is not None:
-        chunks = walked(entry.position, components)
+        chunks = walk_from(entry.position, components)
         try:
             first = next(chunks, None)
         except CorruptBatchError:
@@ -136,7 +144,7 @@ def chunks_from(
             del first  # `read` may fill the same memory again
             yield from chunks
             return
-    yield from walked(0, components)
+    yield from walk_from(0, components)
 
 
 def byte_range(segment: ReadableSegment, start: int, stop: int, components: Components) -> tuple[int, int | None]:
@@ -159,10 +167,10 @@ def end_position(segment: ReadableSegment, offset: int, components: Components) 
         return None
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
-        floor, after, beyond = components.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
+        floor, after, after_next = components.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
     except CorruptIndexError:
         return None
-    entry: OffsetPosition | None = after if floor is not None and floor.offset == offset - 1 else beyond
+    entry: OffsetPosition | None = after if floor is not None and floor.offset == offset - 1 else after_next
     return entry.position if entry is not None and 0 < entry.position <= segment.size_bytes else None
 
 
@@ -201,14 +209,14 @@ def aborted_transactions(
 
     Source: apache/kafka TransactionIndex.collectAbortedTxns.
     """
-    found: list[AbortedTransaction] = []
+    aborted: list[AbortedTransaction] = []
     for segment in segments:
         for entry in transaction_index(segment, components):
             if entry.last_offset >= start and entry.first_offset < end:
-                found.append(entry)
+                aborted.append(entry)
             if entry.last_stable_offset >= end:
-                return tuple(found)
-    return tuple(found)
+                return tuple(aborted)
+    return tuple(aborted)
 
 
 def decode(
@@ -221,11 +229,15 @@ def decode(
     """
     if not len(table):
         return
-    found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
+    record_format = components.formats.get(table.magic) or components.formats.of(
+        table.magic, segment.label, chunk.position
+    )
     try:
-        yield from found.decode(chunk.data, table, fields=fields, limit_bytes=components.limits.decompressed_bytes)
+        yield from record_format.decode(
+            chunk.data, table, fields=fields, limit_bytes=components.limits.decompressed_bytes
+        )
     except CorruptBatchError as error:
-        raise _named(error, chunk, segment) from error
+        raise _locate_error(error, chunk, segment) from error
 
 
 def decode_arrow(
@@ -242,16 +254,18 @@ def decode_arrow(
     """
     if not len(table):
         return
-    found, limit_bytes = (
+    record_format, limit_bytes = (
         components.formats.of(table.magic, segment.label, chunk.position),
         components.limits.decompressed_bytes,
     )
     try:
-        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes, columns=columns)
+        yield from record_format.decode_arrow(
+            chunk.data, table, partition=partition, limit_bytes=limit_bytes, columns=columns
+        )
     except CorruptBatchError as error:
-        raise _named(error, chunk, segment) from error
+        raise _locate_error(error, chunk, segment) from error
 
 
-def _named(error: CorruptBatchError, chunk: Chunk, segment: ReadableSegment) -> CorruptBatchError:
+def _locate_error(error: CorruptBatchError, chunk: Chunk, segment: ReadableSegment) -> CorruptBatchError:
     """Return an error of a format with the segment's file and the position in it."""
     return CorruptBatchError(error.reason, segment.label, chunk.position + error.position)

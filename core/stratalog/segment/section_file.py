@@ -95,10 +95,12 @@ class SectionForm:
             return None
 
     def _sections(self, directory: bytes, count: int) -> Iterator[FileSection]:
-        at = position = 0
+        entry_position = position = 0
         for _ in range(count):
-            size_bytes, crc, length = self.section.unpack_from(directory, at)
-            at += self.section.size
-            yield FileSection(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
-            at += length
+            size_bytes, crc, length = self.section.unpack_from(directory, entry_position)
+            entry_position += self.section.size
+            yield FileSection(
+                directory[entry_position : entry_position + length].decode("ascii"), position, size_bytes, crc
+            )
+            entry_position += length
             position += size_bytes

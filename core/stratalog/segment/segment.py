@@ -15,8 +15,8 @@ from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import FileSlice
 from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
-from stratalog.segment.extra_index_file import stored_extras
-from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.extra_index_file import read_stored_extras
+from stratalog.segment.index_entries import rebuild_entries
 from stratalog.segment.readable import KeepsReadPosition
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
@@ -51,9 +51,9 @@ class Segment(KeepsReadPosition):
     """
 
     __slots__ = (
-        "_given",
+        "_held_entries",
+        "_index_files",
         "_largest",
-        "_opened",
         "_size_bytes",
         "_token",
         "base_offset",
@@ -79,13 +79,15 @@ class Segment(KeepsReadPosition):
         index_entries: Mapping[IndexRole, Buffer] | None = None,
         start: int = 0,
     ) -> None:
-        self.left_at: OffsetPosition | None = None
+        self.next_read: OffsetPosition | None = None
         self.files, self.file, self.components, self.start = files, file, components, start
         self.base_offset, self.end_offset = base_offset, end_offset
         self._size_bytes = size_bytes
         self.names: Mapping[str, str] = dict(names) if names else _NONE
-        self._given: Mapping[IndexRole, Buffer] = dict(index_entries) if index_entries else _NONE
-        self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file; a dict would take 250 bytes
+        self._held_entries: Mapping[IndexRole, Buffer] = dict(index_entries) if index_entries else _NONE
+        self._index_files: tuple[
+            IndexRole | IndexFile, ...
+        ] = ()  # each role before its file; a dict would take 250 bytes
         self._token: object | None = object()  # names this segment in the cache, which lives longer; None if closed
         self.known_extras = _NO_EXTRAS
         self._largest: TimestampOffset | None = None
@@ -150,10 +152,10 @@ class Segment(KeepsReadPosition):
             size_bytes = min(size_bytes, self._size_bytes - position)
         return self.file.read(self.start + position, size_bytes)
 
-    def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Read from ``position`` into ``into``, at most ``len(into)`` bytes; return the filled part."""
-        wanted = into[: max(0, min(len(into), self.size_bytes - position))]
-        return into[: self.file.read_into(self.start + position, wanted)]
+    def read_over(self, position: int, buffer: memoryview) -> memoryview:
+        """Read from ``position`` into ``buffer``, at most ``len(buffer)`` bytes; return the filled part."""
+        requested = buffer[: max(0, min(len(buffer), self.size_bytes - position))]
+        return buffer[: self.file.read_into(self.start + position, requested)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``. Its bytes are valid until the slice is released."""
@@ -167,18 +169,20 @@ class Segment(KeepsReadPosition):
         Raises:
             SegmentGoneError: the segment is closed.
         """
-        opened: Any = self._opened
-        if role in opened:
-            view: Buffer = opened[opened.index(role) + 1].view()
+        index_files: Any = self._index_files
+        if role in index_files:
+            view: Buffer = index_files[index_files.index(role) + 1].view()
             return view
-        entries = self._given.get(role)
+        entries = self._held_entries.get(role)
         if entries is not None:
             return entries
-        found = self.components.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
+        cached_entries = self.components.index_cache.get_or_load(
+            (self._token, role), lambda: bytes(self._load_entries(role))
+        )
         # files may have been renamed meanwhile, and a missing file must not count as an empty index
         if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
-        return found
+        return cached_entries
 
     def extra_index(self, label: str) -> bytes:
         """Return the extra index with this label (``name@version``); ``b""`` if it is missing, damaged or empty.
@@ -186,10 +190,10 @@ class Segment(KeepsReadPosition):
         Raises:
             SegmentGoneError: the segment's files are closed.
         """
-        found = self.components.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
+        data = self.components.index_cache.get_or_load((self._token, label), lambda: self._read_extra(label))
         if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
-        return found
+        return data
 
     def stored_entries(self, role: IndexRole) -> bytes:
         """Return the entries of an index as they are in its file now, right or wrong; empty if there is no file.
@@ -206,9 +210,9 @@ class Segment(KeepsReadPosition):
 
     def is_sound(self, role: IndexRole) -> bool:
         """Return True if an index's file fits the segment. A missing file counts as an index without entries."""
-        return self._sound_entries(role) is not None
+        return self._read_sound_entries(role) is not None
 
-    def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
+    def limit_to(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
         """Return a segment with the first ``size_bytes`` of this one, and these index entries.
 
         The returned segment owns the ``.log`` file from now on.
@@ -234,24 +238,26 @@ class Segment(KeepsReadPosition):
 
         Entries that were given to the segment instead of its files are forgotten.
         """
-        self._given = _NONE
+        self._held_entries = _NONE
         self._uncache()
 
     def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
         """Use these entries instead of those in the file."""
-        self._given = {**self._given, role: entries}
+        self._held_entries = {**self._held_entries, role: entries}
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
         """Use ``index``, which grows with the appends, as the index of this role. The segment owns the file."""
-        if role in self._given:
-            self._given = {other: entries for other, entries in self._given.items() if other is not role}
+        if role in self._held_entries:
+            self._held_entries = {
+                other_role: entries for other_role, entries in self._held_entries.items() if other_role is not role
+            }
         self._uncache()
-        self._opened = tuple(chain.from_iterable({**self.indexes(), role: index}.items()))
+        self._index_files = tuple(chain.from_iterable({**self.indexes(), role: index}.items()))
 
     def indexes(self) -> dict[IndexRole, IndexFile]:
         """Return the index files that grow with the appends; empty unless the segment is active."""
-        opened: Any = self._opened
-        return dict(zip(opened[::2], opened[1::2], strict=True))
+        index_files: Any = self._index_files
+        return dict(zip(index_files[::2], index_files[1::2], strict=True))
 
     def seal(self) -> None:
         """Trim and close the growing index files: no more appends follow.
@@ -278,11 +284,11 @@ class Segment(KeepsReadPosition):
         self.components.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels
 
-    def _stored_extra(self, label: str) -> bytes:
-        found = stored_extras(self, [label]).get(label)
-        if found is None and label in self.known_extras:
+    def _read_extra(self, label: str) -> bytes:
+        data = read_stored_extras(self, [label]).get(label)
+        if data is None and label in self.known_extras:
             self.known_extras = DOUBTED
-        return found or b""
+        return data or b""
 
     def _uncache(self) -> None:
         names = (*self.components.indexes, *self.components.extras.labels, *self.known_extras)
@@ -297,9 +303,9 @@ class Segment(KeepsReadPosition):
                 for index in self.indexes().values():
                     closing.callback(index.close)
         finally:
-            self._opened = ()
+            self._index_files = ()
 
-    def _sound_entries(self, role: IndexRole) -> bytes | None:
+    def _read_sound_entries(self, role: IndexRole) -> bytes | None:
         """Return the entries in an index's file; None if they do not fit the segment."""
         try:
             entries = self.stored_entries(role)
@@ -308,8 +314,8 @@ class Segment(KeepsReadPosition):
             return None
         return entries
 
-    def _checked_entries(self, role: IndexRole) -> Buffer:
-        entries = self._sound_entries(role)
+    def _load_entries(self, role: IndexRole) -> Buffer:
+        entries = self._read_sound_entries(role)
         # without an offset index, each search would read from the start
         is_missed = role is IndexRole.OFFSET and not entries and self.size_bytes > self.components.limits.read_bytes
-        return rebuilt_entries(self, role, self.components) if entries is None or is_missed else entries
+        return rebuild_entries(self, role, self.components) if entries is None or is_missed else entries

@@ -72,22 +72,24 @@ class SegmentReport:
     bad_records: list[Finding] = field(default_factory=list)
 
 
-def stored_indexes(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
+def read_stored_indexes(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
     """Return the index files of a local segment as they are stored, by role.
 
     An index has a ``problem`` if its file is too large, or if it is the missing offset index of a segment with bytes.
     """
-    found = dict[IndexRole, StoredIndex]()
-    there = {file.name for file in segment.files.list()}
+    indexes = dict[IndexRole, StoredIndex]()
+    names = {file.name for file in segment.files.list()}
     for role in _CHECKS:
         name = segment.file_name(components.indexes[role].suffix)
         place = segment.files.path(name)
         try:
-            is_missing = role is IndexRole.OFFSET and segment.size_bytes and name not in there
-            found[role] = StoredIndex(place, segment.stored_entries(role), "the index is missing" if is_missing else "")
+            is_missing = role is IndexRole.OFFSET and segment.size_bytes and name not in names
+            indexes[role] = StoredIndex(
+                place, segment.stored_entries(role), "the index is missing" if is_missing else ""
+            )
         except CorruptIndexError as error:
-            found[role] = StoredIndex(place, problem=error.reason)
-    return found
+            indexes[role] = StoredIndex(place, problem=error.reason)
+    return indexes
 
 
 def check_segment(
@@ -115,23 +117,23 @@ def check_segment(
         on_bytes: called with the number of bytes that were checked since the last call.
     """
     report = SegmentReport(segment.base_offset)
-    checks = [_CHECKS[role](segment, components, stored) for role, stored in indexes.items()]
-    chunks = walk(segment, 0, components, below=None if is_last else segment.end_offset)
+    checks = [_CHECKS[role](segment, components, stored_index) for role, stored_index in indexes.items()]
+    chunks = walk(segment, 0, components, offset_limit=None if is_last else segment.end_offset)
     while True:
         try:
             chunk = next(chunks, None)
         except CorruptBatchError as error:
-            torn = is_last and good_batch_after(segment, error.position, report.end_offset, components) is None
-            kind = FindingKind.TORN if torn else FindingKind.DAMAGE
+            is_torn = is_last and good_batch_after(segment, error.position, report.end_offset, components) is None
+            kind = FindingKind.TORN if is_torn else FindingKind.DAMAGE
             report.findings.append(Finding(kind, segment.label, error.position, error.reason))
             break
         if chunk is None:
             break
         for table in chunk.tables:
             if records:
-                count, bad = _check_records(chunk, table, segment.label, components)
+                count, bad_records = _check_records(chunk, table, segment.label, components)
                 report.records += count
-                report.bad_records += bad
+                report.bad_records += bad_records
             aborted = replay(chunk, table) if replay is not None else {}
             for check in checks:
                 check.table(chunk, table, aborted)
@@ -142,7 +144,7 @@ def check_segment(
         report.valid_bytes, report.end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
     if not report.findings or report.findings[0].kind is FindingKind.TORN:  # batches after damage cannot be compared
         for check in checks:
-            report.findings.extend(check.finished(report))
+            report.findings.extend(check.finish(report))
     return report
 
 
@@ -154,13 +156,15 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # offsets at both ends of the range begin with the same bytes, which narrow the search
     ends = [offset.to_bytes(8, "big") for offset in (low, high)]
-    shared = next((at for at in range(8) if ends[0][at] != ends[1][at]), 8)
-    pattern = re.compile(b"(?=" + re.escape(ends[0][:shared]) + b".{%d}[\\x00-\\x02])" % (16 - shared), re.DOTALL)
-    at, size = position + 1, segment.size_bytes
-    while size - at >= FRAME_BYTES:
-        data = segment.read(at, components.limits.read_bytes)
+    shared_bytes = next((index for index in range(8) if ends[0][index] != ends[1][index]), 8)
+    pattern = re.compile(
+        b"(?=" + re.escape(ends[0][:shared_bytes]) + b".{%d}[\\x00-\\x02])" % (16 - shared_bytes), re.DOTALL
+    )
+    search_position, size = position + 1, segment.size_bytes
+    while size - search_position >= FRAME_BYTES:
+        data = segment.read(search_position, components.limits.read_bytes)
         for match in pattern.finditer(data):
-            start = at + match.start()
+            start = search_position + match.start()
             offset, length, _, magic = FRAME.unpack_from(data, match.start())
             total = length + OVERHEAD_BYTES
             if (
@@ -178,7 +182,7 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
                 return start
         if len(data) <= _OVERLAP_BYTES:
             break
-        at += len(data) - _OVERLAP_BYTES
+        search_position += len(data) - _OVERLAP_BYTES
     return None
 
 
@@ -190,32 +194,32 @@ def _check_records(chunk: Chunk, table: BatchTable, label: str, components: Comp
     records, findings = 0, list[Finding]()
     for row, batch in enumerate(table):
         try:
-            count, wrong = _decoded(chunk, table.take(row, row + 1), batch, components)
+            count, problem = _check_batch(chunk, table.take(row, row + 1), batch, components)
         except StorageError as error:
-            count, wrong = 0, getattr(error, "reason", "") or str(error)
-        if wrong:
-            text = f"the records of the batch that ends at offset {batch.last_offset} are wrong: {wrong}"
+            count, problem = 0, getattr(error, "reason", "") or str(error)
+        if problem:
+            text = f"the records of the batch that ends at offset {batch.last_offset} are wrong: {problem}"
             findings.append(Finding(FindingKind.DAMAGE, label, chunk.position + batch.position, text))
         else:
             records += count
     return records, findings
 
 
-def _decoded(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Components) -> tuple[int, str]:
+def _check_batch(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Components) -> tuple[int, str]:
     """Return the number of records of a batch, and the problem with them; "" if they are good."""
     form = components.formats.of(batch.magic, "", 0)
     limit_bytes = components.limits.decompressed_bytes
     count = 0
     for columns in form.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
-        for wrong in _wrong_offsets(columns, batch):
-            return count, wrong
+        for problem in _find_offset_problems(columns, batch):
+            return count, problem
         count += columns.count
     if batch.magic >= _HAS_BOUNDS and count != batch.record_count:
         return count, f"the header has {batch.record_count} records, the batch has {count}"
     return count, ""
 
 
-def _wrong_offsets(columns: RecordColumns, batch: RecordBatch) -> Iterator[str]:
+def _find_offset_problems(columns: RecordColumns, batch: RecordBatch) -> Iterator[str]:
     offsets = columns.offset.tolist()
     first = batch.base_offset if batch.magic >= _HAS_BOUNDS else 0
     if offsets and not first <= offsets[0] <= offsets[-1] <= batch.last_offset:
@@ -232,31 +236,33 @@ class _IndexCheck(ABC):
 
     role: IndexRole
 
-    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
         self.components, self.base_offset = components, segment.base_offset
-        self.stored, self.problem = stored, stored.problem
+        self.stored_index, self.problem = stored_index, stored_index.problem
         self.entry_bytes = components.indexes[self.role].entry_bytes
         self.next = 0
-        self.reader: IndexReader[object] = components.indexes[self.role].reader(stored.entries, segment.base_offset)
+        self.reader: IndexReader[object] = components.indexes[self.role].reader(
+            stored_index.entries, segment.base_offset
+        )
 
     @abstractmethod
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
         """Compare entries with the next batches; ``aborted`` are the transactions that abort markers end, by row."""
 
-    def wrong(self, text: str) -> None:
+    def report_problem(self, text: str) -> None:
         """Record that the current entry is wrong, with the problem ``text``. Only the first problem is kept."""
         self.problem = self.problem or text
 
-    def finished(self, report: SegmentReport) -> Iterator[Finding]:
+    def finish(self, report: SegmentReport) -> Iterator[Finding]:
         """Yield the finding about the index, if there is one, after all batches were compared."""
-        at = self.next * self.entry_bytes
+        position = self.next * self.entry_bytes
         if not self.problem:
             try:
                 self.reader.check(report.end_offset, report.valid_bytes)
             except CorruptIndexError as error:
-                self.problem, at = error.reason, error.position
+                self.problem, position = error.reason, error.position
         if self.problem:
-            yield Finding(FindingKind.INDEX, self.stored.place, at, self.stored.name + self.problem)
+            yield Finding(FindingKind.INDEX, self.stored_index.place, position, self.stored_index.name + self.problem)
 
 
 class _OffsetCheck(_IndexCheck):
@@ -264,8 +270,8 @@ class _OffsetCheck(_IndexCheck):
 
     role = IndexRole.OFFSET
 
-    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
-        super().__init__(segment, components, stored)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._last_offset = segment.base_offset - 1
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -279,11 +285,11 @@ class _OffsetCheck(_IndexCheck):
                 break
             row = bisect_left(table.position, entry.position - chunk.position)
             if row == len(table) or chunk.position + table.position[row] != entry.position:
-                self.wrong(f"no batch starts at position {entry.position}")
+                self.report_problem(f"no batch starts at position {entry.position}")
                 return
             before = table.last_offset[row - 1] if row else self._last_offset
             if not before < entry.offset:
-                self.wrong(f"offset {entry.offset} is before position {entry.position}")
+                self.report_problem(f"offset {entry.offset} is before position {entry.position}")
                 return
             self.next += 1
         self._last_offset = table.last_offset[-1]
@@ -294,8 +300,8 @@ class _TimeCheck(_IndexCheck):
 
     role = IndexRole.TIME
 
-    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
-        super().__init__(segment, components, stored)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._top = NO_TIMESTAMP
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -311,7 +317,7 @@ class _TimeCheck(_IndexCheck):
                 tops = list(accumulate(table.max_timestamp_ms, max, initial=self._top))
             largest = tops[bisect_left(table.last_offset, entry.offset) + 1]
             if entry.timestamp_ms != largest:
-                self.wrong(
+                self.report_problem(
                     f"timestamp {entry.timestamp_ms} at offset {entry.offset}, but the largest timestamp there is "
                     f"{largest}"
                 )
@@ -319,13 +325,15 @@ class _TimeCheck(_IndexCheck):
             self.next += 1
         self._top = max(self._top, *table.max_timestamp_ms)
 
-    def finished(self, report: SegmentReport) -> Iterator[Finding]:
+    def finish(self, report: SegmentReport) -> Iterator[Finding]:
         """Check also that the last entry has the segment's largest timestamp, as after a clean close."""
         if self.next == len(self.reader):
             last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:
-                self.wrong(f"the last entry has timestamp {last.timestamp_ms}, but the segment has {self._top}")
-        yield from super().finished(report)
+                self.report_problem(
+                    f"the last entry has timestamp {last.timestamp_ms}, but the segment has {self._top}"
+                )
+        yield from super().finish(report)
 
 
 class _TransactionCheck(_IndexCheck):
@@ -333,8 +341,8 @@ class _TransactionCheck(_IndexCheck):
 
     role = IndexRole.TRANSACTION
 
-    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
-        super().__init__(segment, components, stored)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._markers: dict[int, int] = {}  # producer ids, by offset
         self._expected: list[AbortedTransaction] = []
 
@@ -349,25 +357,27 @@ class _TransactionCheck(_IndexCheck):
                 if isinstance(control, EndMarker) and control.kind is ControlType.ABORT:
                     self._markers[table.last_offset[row]] = table.producer_id[row]
 
-    def finished(self, report: SegmentReport) -> Iterator[Finding]:
+    def finish(self, report: SegmentReport) -> Iterator[Finding]:
         """Compare the entries with the markers."""
-        stored = set[tuple[int, int, int]]()
+        stored_keys = set[tuple[int, int, int]]()
         try:
             for entry in () if self.problem else self.reader:
                 assert isinstance(entry, AbortedTransaction)
                 if self._markers.get(entry.last_offset) != entry.producer_id:
-                    self.wrong(f"producer {entry.producer_id} has no abort marker at offset {entry.last_offset}")
+                    self.report_problem(
+                        f"producer {entry.producer_id} has no abort marker at offset {entry.last_offset}"
+                    )
                     break
-                stored.add((entry.producer_id, entry.first_offset, entry.last_offset))
+                stored_keys.add((entry.producer_id, entry.first_offset, entry.last_offset))
                 self.next += 1
         except CorruptIndexError as error:
-            self.wrong(error.reason)
+            self.report_problem(error.reason)
         for entry in self._expected:
-            if (entry.producer_id, entry.first_offset, entry.last_offset) not in stored:
-                self.wrong(
+            if (entry.producer_id, entry.first_offset, entry.last_offset) not in stored_keys:
+                self.report_problem(
                     f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} is missing"
                 )
-        yield from super().finished(report)
+        yield from super().finish(report)
 
 
 _CHECKS: Final[Mapping[IndexRole, type[_IndexCheck]]] = MappingProxyType(

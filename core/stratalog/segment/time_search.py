@@ -24,43 +24,52 @@ _PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
 
 
 def find_timestamp(
-    segment: ReadableSegment, timestamp_ms: int, min_offset: int, components: Components, *, below: int | None = None
+    segment: ReadableSegment,
+    timestamp_ms: int,
+    min_offset: int,
+    components: Components,
+    *,
+    offset_limit: int | None = None,
 ) -> TimestampOffset | None:
     """Return timestamp and offset of the first record from ``min_offset`` on that is not older than ``timestamp_ms``.
 
-    The result is None if there is no such record. As in Kafka, records of control batches count. ``below`` is the
-    offset that no batch may reach; None for the active segment. Raises the same errors as ``walk`` and ``decode``.
+    The result is None if there is no such record. As in Kafka, records of control batches count. ``offset_limit`` is
+    the offset that no batch may reach; None for the active segment. Raises the same errors as ``walk`` and ``decode``.
     """
     entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
-        near = _selected_record(segment, timestamp_ms, entry, components, below)
-        if near is not None:
-            return near
-        chunks = chunks_from(segment, entry.offset, components, below=below, read_bytes=WINDOW_BYTES)
-        is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, components, entry)
+        timestamp_offset = _select_record(segment, timestamp_ms, entry, components, offset_limit)
+        if timestamp_offset is not None:
+            return timestamp_offset
+        chunks = chunks_from(segment, entry.offset, components, offset_limit=offset_limit, read_bytes=WINDOW_BYTES)
+        is_true, timestamp_offset = _find_first_late(chunks, segment, timestamp_ms, min_offset, components, entry)
         if is_true:
-            return found
+            return timestamp_offset
     first_offset = max(segment.base_offset, min_offset)
-    chunks = chunks_from(segment, first_offset, components, below=below, read_bytes=WINDOW_BYTES)
-    return _first_late(chunks, segment, timestamp_ms, min_offset, components, None)[1]
+    chunks = chunks_from(segment, first_offset, components, offset_limit=offset_limit, read_bytes=WINDOW_BYTES)
+    return _find_first_late(chunks, segment, timestamp_ms, min_offset, components, None)[1]
 
 
-def _selected_record(
-    segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, components: Components, below: int | None
+def _select_record(
+    segment: ReadableSegment,
+    timestamp_ms: int,
+    entry: TimestampOffset,
+    components: Components,
+    offset_limit: int | None,
 ) -> TimestampOffset | None:
     """Return the first record that is not older than ``timestamp_ms``, with one read; None if a walk must find it."""
     place = index_floor(segment, entry.offset, components)
     if place is None or place.offset != entry.offset:
         return None
     data = segment.read(place.position, WINDOW_BYTES)
-    if len(data) < FRAME_BYTES or (found := components.formats.get(data[FRAME_BYTES - 1])) is None:
+    if len(data) < FRAME_BYTES or (record_format := components.formats.get(data[FRAME_BYTES - 1])) is None:
         return None
-    selected = found.select(
+    selected = record_format.select(
         data,
         base_offset=segment.base_offset,
         offset=entry.offset + 1,
         max_bytes=0,
-        bound=segment.base_offset + MAX_RELATIVE_OFFSET + 1 if below is None else below,
+        bound=segment.base_offset + MAX_RELATIVE_OFFSET + 1 if offset_limit is None else offset_limit,
         indexed_offset=place.offset,
         check_crc=True,
         since_ms=timestamp_ms,
@@ -69,11 +78,11 @@ def _selected_record(
     if selected is None or selected[0] == selected[1]:
         return None
     start, end, _ = selected
-    chunk = Chunk(data, place.position, (found.scan(data, start, end, check_crc=False),))
+    chunk = Chunk(data, place.position, (record_format.scan(data, start, end, check_crc=False),))
     return _late_record(chunk, chunk.tables[0], 0, segment, components, timestamp_ms, entry.offset)
 
 
-def _first_late(
+def _find_first_late(
     chunks: Iterator[Chunk],
     segment: ReadableSegment,
     timestamp_ms: int,
@@ -92,9 +101,9 @@ def _first_late(
                         return False, None
                 if latest < timestamp_ms or not is_checked:
                     continue
-                found = _late_record(chunk, table, row, segment, components, timestamp_ms, min_offset)
-                if found is not None:
-                    return True, found
+                timestamp_offset = _late_record(chunk, table, row, segment, components, timestamp_ms, min_offset)
+                if timestamp_offset is not None:
+                    return True, timestamp_offset
     return is_checked, None
 
 
@@ -145,8 +154,8 @@ def largest_timestamp(segment: ReadableSegment, components: Components) -> Times
     except CorruptIndexError:
         last = None
     if last is not None and segment.base_offset <= last.offset < segment.end_offset:
-        found = find_batch(segment, last.offset, components)
-        if found is not None and found[1].max_timestamp_ms == last.timestamp_ms:
+        position_and_batch = find_batch(segment, last.offset, components)
+        if position_and_batch is not None and position_and_batch[1].max_timestamp_ms == last.timestamp_ms:
             best, from_offset = last, last.offset
     for chunk in chunks_from(segment, from_offset, components, check_crc=False):
         for table in chunk.tables:

@@ -272,7 +272,7 @@ class DirectoryWriter(BulkWriter):
                 raise _lost(files.path(staged.place), "has another size than when it was staged")
             names = {LOG_SUFFIX: staged.place}
             segment = Segment(files, staged.base_offset, staged.end_offset, components, file, names=names)
-            for chunk in walk(segment, 0, components, below=staged.end_offset):
+            for chunk in walk(segment, 0, components, offset_limit=staged.end_offset):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:

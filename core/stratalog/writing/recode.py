@@ -197,7 +197,7 @@ class _Recoding:
         """Return True if no batch of a segment needs a conversion. The whole segment is read."""
         return all(
             table.magic >= MAGIC and all(columns is None for columns in self._columns_to_encode(segment, chunk, table))
-            for chunk in walk(segment, 0, self.components, below=segment.end_offset)
+            for chunk in walk(segment, 0, self.components, offset_limit=segment.end_offset)
             for table in chunk.tables
         )
 

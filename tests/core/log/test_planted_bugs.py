@@ -43,13 +43,13 @@ def count_what_is_written_as_durable(patch: pytest.MonkeyPatch) -> None:
 def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: a new segment gets its name before the records of the previous segment are durable."""
 
-    def begun(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
+    def begin_segment(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
         segment, appender = roll.next_segment(state, base)
         producer_replay.write_snapshot(state.files, base, state.writes.producers)
         state.writes.appender.finish()
         return segment, appender
 
-    patch.setattr(roll, "_begun", begun)
+    patch.setattr(roll, "_begin_segment", begin_segment)
 
 
 def believe_all_bytes(patch: pytest.MonkeyPatch) -> None:

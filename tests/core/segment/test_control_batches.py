@@ -13,7 +13,7 @@ from stratalog.model.messages.control import (
     control_value,
 )
 from stratalog.model.records import Record
-from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, read_control, without_markers
+from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, drop_markers, read_control
 from stratalog.segment.framing import scan
 from vectors import VECTORS
 
@@ -33,7 +33,7 @@ def test_the_bit_of_markers_means_nothing_in_older_formats(magic: int, kept: lis
         (70 * offset, 70, offset, offset, -1, -1, 0, -1, -1, -1, 1, attributes, 0)
         for offset, attributes in enumerate((0, CONTROL_BIT, 1))
     ]
-    found = without_markers(BatchTable.from_rows(magic, rows, ScanStop.END, 210))
+    found = drop_markers(BatchTable.from_rows(magic, rows, ScanStop.END, 210))
     assert list(found.base_offset) == kept
 
 

@@ -77,7 +77,7 @@ def walked_until_error(
     """Return the positions of the batches before the first invalid entry, and the error of this entry."""
     found: list[int] = []
     try:
-        for chunk in walk(segment, 0, bed.components, read_bytes=read_bytes, below=below, read=read):
+        for chunk in walk(segment, 0, bed.components, read_bytes=read_bytes, offset_limit=below, read=read):
             found += [chunk.position + batch.position for batch in chunk.batches()]
     except CorruptBatchError as error:
         return found, error

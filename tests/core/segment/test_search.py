@@ -373,8 +373,8 @@ def test_a_fetch_continues_where_the_last_one_ended(bed: LogBed, make_segment: M
     while offset < made.end:
         made.check_read(offset, max_bytes)
         offset += 4
-        assert made.segment.left_at == OffsetPosition(offset, made.position((offset - BASE) // 2))
+        assert made.segment.next_read == OffsetPosition(offset, made.position((offset - BASE) // 2))
     for noted in range(BASE, made.end):
         for position in (0, 1, made.position(3), made.position(5) + 61, made.segment.size_bytes, 1 << 40):
-            made.segment.left_at = OffsetPosition(noted, position)
+            made.segment.next_read = OffsetPosition(noted, position)
             made.check_read(noted, 1)

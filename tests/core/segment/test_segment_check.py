@@ -14,9 +14,9 @@ from stratalog.model.batches import Buffer
 from stratalog.model.messages.control import ControlType
 from stratalog.producers.state import ProducerState
 from stratalog.segment.finding import FindingKind
-from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.index_entries import rebuild_entries
 from stratalog.segment.segment import Segment
-from stratalog.segment.segment_check import StoredIndex, check_segment, stored_indexes
+from stratalog.segment.segment_check import StoredIndex, check_segment, read_stored_indexes
 from stratalog.spi.indexes import IndexRole
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
@@ -34,7 +34,7 @@ def test_a_sound_segment_is_counted_and_has_no_findings(
     segment = make_segment(batches, 0, 6)
     steps = list[int]()
     roles = (IndexRole.OFFSET, IndexRole.TIME)
-    indexes = {role: StoredIndex("index", rebuilt_entries(segment, role, bed.components)) for role in roles}
+    indexes = {role: StoredIndex("index", rebuild_entries(segment, role, bed.components)) for role in roles}
     report = check_segment(segment, bed.components, indexes=indexes, records=True, on_bytes=steps.append)
     assert (report.batches, report.records, report.end_offset) == (3, 6, 6)
     assert report.valid_bytes == segment.size_bytes == sum(steps)
@@ -110,7 +110,7 @@ def test_a_missing_offset_index_of_a_local_segment_is_a_problem(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     segment = make_segment(batches, 0, 6)
-    found = stored_indexes(segment, bed.components)
+    found = read_stored_indexes(segment, bed.components)
     assert {role: stored.problem for role, stored in found.items()} == {
         IndexRole.OFFSET: "the index is missing",
         IndexRole.TIME: "",

@@ -139,7 +139,9 @@ class GroupRewrite(Generic[S]):
         self._is_index_loaded = False
         # Pass 1 has checked the CRCs in the file. A second download may return other bytes than the first one.
         was_checked = isinstance(segment, Segment) and work.job.dirty_start <= segment.base_offset and after <= self.end
-        for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, below=after):
+        for chunk in walk(
+            segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, offset_limit=after
+        ):
             work.step(chunk.data.nbytes)
             work.stats.bytes_read += chunk.data.nbytes
             for table in chunk.tables:
@@ -157,7 +159,9 @@ class GroupRewrite(Generic[S]):
     def _copy_whole(self, segment: S, digest: Digest) -> None:
         """Write all batches of a segment unchanged. CRCs are checked, but no record is decoded."""
         work = self.work
-        for chunk in walk(segment, 0, work.part.components, read_bytes=work.read_bytes, below=segment.end_offset):
+        for chunk in walk(
+            segment, 0, work.part.components, read_bytes=work.read_bytes, offset_limit=segment.end_offset
+        ):
             work.step(chunk.data.nbytes)
             work.stats.bytes_read += chunk.data.nbytes
             self._write(chunk.data[: chunk.end_position - chunk.position])  # the rest may be a partial batch
@@ -168,7 +172,7 @@ class GroupRewrite(Generic[S]):
         """Write the batches of a segment before position ``end`` (bytes) unchanged."""
         components = self.work.part.components
         for chunk in walk(
-            segment, 0, components, check_crc=False, read_bytes=self.work.read_bytes, below=segment.end_offset
+            segment, 0, components, check_crc=False, read_bytes=self.work.read_bytes, offset_limit=segment.end_offset
         ):
             for table in chunk.tables:
                 first = chunk.position + table.position[0]

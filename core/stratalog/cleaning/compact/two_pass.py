@@ -89,7 +89,9 @@ class _PartPass(Generic[S]):
         work, start, end, components = self._work, self._start, self._work.job.end, self._work.part.components
         self._transactions.expect(aborted_transactions(work.part.from_offset(start), start, end, components))
         for segment in work.segments(start, end):
-            for chunk in chunks_from(segment, max(start, segment.base_offset), components, below=segment.end_offset):
+            for chunk in chunks_from(
+                segment, max(start, segment.base_offset), components, offset_limit=segment.end_offset
+            ):
                 work.step(chunk.data.nbytes)
                 work.stats.bytes_observed += chunk.data.nbytes
                 for table in chunk.tables:

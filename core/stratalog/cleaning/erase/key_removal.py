@@ -13,7 +13,7 @@ from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
 from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.build import Transform, unchanged
-from stratalog.segment.control_batches import CONTROL_MAGIC, without_markers
+from stratalog.segment.control_batches import CONTROL_MAGIC, drop_markers
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
@@ -62,7 +62,7 @@ def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
     """Iterate over the offsets and keys of a table's records, without transaction markers."""
-    return decode(chunk, without_markers(table), segment, log.components, Fields.OFFSET | Fields.KEY)
+    return decode(chunk, drop_markers(table), segment, log.components, Fields.OFFSET | Fields.KEY)
 
 
 def _retain_others(
@@ -72,7 +72,7 @@ def _retain_others(
 
     Transaction markers stay, and batches of magic 2 that lose all records stay as headers.
     """
-    words = split_by_batch(without_markers(table), (flags.translate(_TO_VERDICT) for flags in key_flags))
+    words = split_by_batch(drop_markers(table), (flags.translate(_TO_VERDICT) for flags in key_flags))
     control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
     verdicts: list[Buffer] = [
         KEEP * count if attributes & control_bit else next(words)

@@ -9,7 +9,7 @@ from stratalog.errors import SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.segment.finding import Finding, Repair
-from stratalog.segment.segment_check import check_segment, stored_indexes
+from stratalog.segment.segment_check import check_segment, read_stored_indexes
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
@@ -60,7 +60,7 @@ def verify_log(
         on_bytes(segment.size_bytes)
         try:
             report = check_segment(
-                segment, log.components, indexes=stored_indexes(segment, log.components), records=deep
+                segment, log.components, indexes=read_stored_indexes(segment, log.components), records=deep
             )
         except SegmentGoneError:
             continue

@@ -23,7 +23,7 @@ from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import file_chunks
-from stratalog.segment.record_facts import with_record_facts
+from stratalog.segment.record_facts import add_record_facts
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.tier.commit.append_change import divergence_error
@@ -285,7 +285,7 @@ def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> S
         modified_ms=segment.modified_ms,
         leader_epochs=epochs,
     )
-    info = with_record_facts(info, segment, log.components)
+    info = add_record_facts(info, segment, log.components)
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.maintenance.has_producers:
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them

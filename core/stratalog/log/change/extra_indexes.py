@@ -17,7 +17,7 @@ from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_fi
 from stratalog.model.segment_info import SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
-from stratalog.segment.extra_index_file import build_extras, pack_extras, stored_extras, stored_labels
+from stratalog.segment.extra_index_file import build_extras, pack_extras, read_stored_extras, read_stored_labels
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import DOUBTED, Segment
 from stratalog.segment.segment_identity import Identity
@@ -106,18 +106,18 @@ def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:
 
     Missing indexes are not built, because another process may own the log's folder.
     """
-    indexes = stored_extras(segment, stored_labels(segment))
+    indexes = read_stored_extras(segment, read_stored_labels(segment))
     return b"".join(pack_extras(Identity.in_tier(info), indexes)) if indexes else b""
 
 
 def _make(state: LogState, segment: Segment, components: Components, config: TopicConfig) -> int:
     """Write one segment's extra index file if it is out of date; return the written size (bytes), otherwise 0."""
     labels = frozenset(components.extras.labels)
-    if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
+    if segment.known_extras is not DOUBTED and frozenset(read_stored_labels(segment)) == labels:
         segment.known_extras = labels
         return 0
     identity = Identity.of(segment)
-    indexes = _complete(segment, stored_extras(segment, labels), components, config)
+    indexes = _complete(segment, read_stored_extras(segment, labels), components, config)
     with state.lock:
         state.health.check_writable()
         if all(current is not segment for current in state.writes.segments[:-1]) or Identity.of(segment) != identity:
@@ -128,18 +128,18 @@ def _make(state: LogState, segment: Segment, components: Components, config: Top
 
 
 def _complete(
-    segment: ReadableSegment, stored_indexes: Mapping[str, Buffer], components: Components, config: TopicConfig
+    segment: ReadableSegment, read_stored_indexes: Mapping[str, Buffer], components: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
-    missing = [label for label in components.extras.labels if label not in stored_indexes]
+    missing = [label for label in components.extras.labels if label not in read_stored_indexes]
     new_indexes = build_extras(segment, missing, components, config) if missing else {}
     return {
-        label: stored_indexes[label] if label in stored_indexes else new_indexes[label]
+        label: read_stored_indexes[label] if label in read_stored_indexes else new_indexes[label]
         for label in components.extras.labels
     }
 
 
 def _read_stored(segment: ReadableSegment, components: Components) -> dict[str, bytes]:
-    return stored_extras(segment, components.extras.labels) if isinstance(segment, Segment) else {}
+    return read_stored_extras(segment, components.extras.labels) if isinstance(segment, Segment) else {}
 
 
 def _write(segment: Segment, pieces: list[Buffer]) -> int:

@@ -190,7 +190,7 @@ class _Loader:
             reason = f"the log ends at offset {end}, but its high watermark was {expected}: records are missing"
             loaded_log.damage = CorruptBatchError(reason, label, valid)
         if loaded_log.damage is not None and loaded_log.segments:
-            loaded_log.segments[-1] = loaded_log.segments[-1].limited(valid, {})
+            loaded_log.segments[-1] = loaded_log.segments[-1].limit_to(valid, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
             loaded_log.producers.end_offset = loaded_log.log_end
         else:
@@ -264,7 +264,7 @@ class _Loader:
                 # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
                 valid_part = scan_valid_part(
-                    segment, self.components, self.config, self._replay, below=segment.end_offset
+                    segment, self.components, self.config, self._replay, offset_limit=segment.end_offset
                 )
             loaded_log.recovered_segments += 1
             cut_bytes = segment.size_bytes - valid_part.valid_bytes
@@ -303,7 +303,7 @@ class _Loader:
             for role, entries in valid_part.entries.items():
                 self._write_index(segment, role, entries)
         else:
-            segment = self.loaded_log.segments[index] = segment.limited(valid_part.valid_bytes, valid_part.entries)
+            segment = self.loaded_log.segments[index] = segment.limit_to(valid_part.valid_bytes, valid_part.entries)
         segment.end_offset, segment.largest = end, valid_part.largest
         return end
 
@@ -320,7 +320,7 @@ class _Loader:
         if is_active:
             known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
         offset_limit = None if is_active else segment.end_offset
-        spans = spans_at(error, segment, self.components, below=offset_limit, known_end=known_end)
+        spans = spans_at(error, segment, self.components, offset_limit=offset_limit, known_end=known_end)
         if spans:
             raise SegmentOverflow(segment, spans)
 

@@ -66,7 +66,7 @@ def find_closed_spans(segment: Segment, components: Components) -> list[Overflow
     """
     if segment.end_offset - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
         return []
-    return _spans(segment, components, below=segment.end_offset, known_end=segment.end_offset)
+    return _spans(segment, components, offset_limit=segment.end_offset, known_end=segment.end_offset)
 
 
 def find_active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
@@ -75,20 +75,22 @@ def find_active_spans(segment: Segment, components: Components, known_end: int) 
     The file is always read, but usually only the bytes after the position of the last index entry. ``known_end`` is the
     largest log end in a checkpoint: an overflowing offset below it is no damage.
     """
-    return _spans(segment, components, below=None, known_end=known_end)
+    return _spans(segment, components, offset_limit=None, known_end=known_end)
 
 
-def _spans(segment: Segment, components: Components, *, below: int | None, known_end: int) -> list[OverflowRange]:
+def _spans(
+    segment: Segment, components: Components, *, offset_limit: int | None, known_end: int
+) -> list[OverflowRange]:
     try:
-        for _ in walk(segment, last_indexed_position(segment, components), components, below=below):
+        for _ in walk(segment, last_indexed_position(segment, components), components, offset_limit=offset_limit):
             pass
     except CorruptBatchError as error:
-        return spans_at(error, segment, components, below=below, known_end=known_end)
+        return spans_at(error, segment, components, offset_limit=offset_limit, known_end=known_end)
     return []
 
 
 def spans_at(
-    error: CorruptBatchError, segment: Segment, components: Components, *, below: int | None, known_end: int
+    error: CorruptBatchError, segment: Segment, components: Components, *, offset_limit: int | None, known_end: int
 ) -> list[OverflowRange]:
     """Return the ranges that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
@@ -99,21 +101,21 @@ def spans_at(
         error: the error that ended a walk through the segment; everything before its position is good.
         segment: the segment.
         components: the log's components.
-        below: exclusive upper bound of the segment's offsets; None for the active segment.
+        offset_limit: exclusive upper bound of the segment's offsets; None for the active segment.
         known_end: the largest exclusive end offset of the log that a checkpoint or the next segment proves.
     """
     if not isinstance(error, OffsetOverflowError) or not _is_believed(
-        segment, error.position, components, below, known_end
+        segment, error.position, components, offset_limit, known_end
     ):
         return []
     spans = list[OverflowRange]()
     start, base, position = 0, _first_offset(segment, 0, components), error.position
     while True:
         try:
-            for _ in walk(segment, position, components, below=below, relative_to=base):
+            for _ in walk(segment, position, components, offset_limit=offset_limit, relative_to=base):
                 pass
         except OffsetOverflowError as next_error:
-            if _is_believed(segment, next_error.position, components, below, known_end):
+            if _is_believed(segment, next_error.position, components, offset_limit, known_end):
                 spans.append(OverflowRange(base, start, next_error.position))
                 start = position = next_error.position
                 base = _first_offset(segment, start, components)
@@ -123,9 +125,11 @@ def spans_at(
         return [*spans, OverflowRange(base, start, segment.size_bytes)]
 
 
-def _is_believed(segment: Segment, position: int, components: Components, below: int | None, known_end: int) -> bool:
+def _is_believed(
+    segment: Segment, position: int, components: Components, offset_limit: int | None, known_end: int
+) -> bool:
     good_batch = _read_good_batch(segment, position, components)
-    if good_batch is None or (below is not None and good_batch[1][0].last_offset >= below):
+    if good_batch is None or (offset_limit is not None and good_batch[1][0].last_offset >= offset_limit):
         return False
     first = good_batch[1][0]
     next_batch = _read_good_batch(segment, position + first.size_bytes, components)

@@ -90,7 +90,7 @@ def find_batches(
         Others as ``ReadableSegment.read``.
     """
     request = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, needs_data, check_crc
-    last_read, batch_range = segment.left_at if isinstance(segment, KeepsReadPosition) else None, None
+    last_read, batch_range = segment.next_read if isinstance(segment, KeepsReadPosition) else None, None
     if last_read is not None and last_read.offset == offset:
         batch_range = _read_at(
             segment, _Place(last_read.position, 0, WINDOW_BYTES, None, is_guess=True), components, request
@@ -111,7 +111,7 @@ def find_batches(
     if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
         raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
     if max_bytes > WINDOW_BYTES and isinstance(segment, KeepsReadPosition):  # a smaller read is not sequential
-        segment.left_at = OffsetPosition(last_offset + 1, end_position)
+        segment.next_read = OffsetPosition(last_offset + 1, end_position)
     return batch_range
 
 

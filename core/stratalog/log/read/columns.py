@@ -252,9 +252,9 @@ def _read_planned(
             segment,
             start,
             components,
-            below=offset_limit,
+            offset_limit=offset_limit,
             read_bytes=read_bytes,
-            until=end_position(segment, span.stop, components),
+            stop_position=end_position(segment, span.stop, components),
             read=reads.of(segment),
         )
         yield from _segment_pieces(segment, chunks, range(start, span.stop), aborted_by_producer, decode_batches)

@@ -103,7 +103,7 @@ def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: byt
     except CorruptIndexError:
         return True
     except StorageError as error:  # an error of a plugin must not stop a read of records
-        extras.failed(label, "may_hold_key", segment.label, error)
+        extras.note_failure(label, "may_hold_key", segment.label, error)
         return True
     return answer is not False
 
@@ -119,5 +119,5 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
     except (CorruptIndexError, PluginImportError):
         pass
     except StorageError as error:  # an error of a plugin must not stop a read of records
-        extras.failed(label, "reader", segment.label, error)
+        extras.note_failure(label, "reader", segment.label, error)
     return None

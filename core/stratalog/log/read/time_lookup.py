@@ -76,7 +76,7 @@ def offset_for_timestamp(
                 break
             if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
                 offset_limit = None if view.is_active(segment) else segment.end_offset
-                timestamp_offset = find_timestamp(segment, timestamp_ms, start, components, below=offset_limit)
+                timestamp_offset = find_timestamp(segment, timestamp_ms, start, components, offset_limit=offset_limit)
                 if timestamp_offset is not None:
                     return timestamp_offset if timestamp_offset.offset < bound else None
         return None  # all segments are too old, or the isolation shows none of the others

@@ -30,13 +30,13 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 class ReadRange(NamedTuple):
     """Offsets [start, end) of a log that one segment has.
 
-    ``below`` is the offset that no batch of the segment may reach; None for the active segment, whose end moves.
+    ``offset_limit`` is the offset that no batch of the segment may reach; None for the active segment, whose end moves.
     """
 
     segment: ReadableSegment
     start: int
     end: int
-    below: int | None
+    offset_limit: int | None
 
 
 class LogView(NamedTuple):

@@ -81,7 +81,7 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
     __slots__ = ("_fetcher", "_successor", "stored")
 
     def __init__(self, entry: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
-        self.left_at: OffsetPosition | None = None
+        self.next_read: OffsetPosition | None = None
         self.stored, self._fetcher, self._successor = entry, fetcher, successor
 
     @property

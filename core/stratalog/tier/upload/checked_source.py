@@ -23,7 +23,7 @@ from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.record_facts import with_record_facts
+from stratalog.segment.record_facts import add_record_facts
 from stratalog.segment.recover import ValidPart, scan_valid_part
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -54,7 +54,9 @@ class CheckedBytes:
             SegmentGoneError: the file was deleted or changed during the read; try again later.
         """
         try:
-            for chunk in walk(self.segment, 0, self.components, read_bytes=chunk_bytes, below=self.segment.end_offset):
+            for chunk in walk(
+                self.segment, 0, self.components, read_bytes=chunk_bytes, offset_limit=self.segment.end_offset
+            ):
                 size_bytes = chunk.end_position - chunk.position
                 for start in range(0, size_bytes, chunk_bytes):
                     yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
@@ -111,7 +113,7 @@ class CheckedSources:
             modified_ms=part.modified_ms,
             leader_epochs=epochs,
         )
-        info = with_record_facts(info, part, self._components)
+        info = add_record_facts(info, part, self._components)
         extras = pack_stored_extras(segment, info) if part.base_offset == segment.base_offset else b""
         return segment_source(
             info,

@@ -6,7 +6,7 @@ from stratalog.errors import CorruptIndexError, SegmentGoneError, StorageError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.framing import walk
-from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.index_entries import rebuild_entries
 from stratalog.segment.segment import Segment
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
@@ -80,7 +80,7 @@ class SegmentPart:
             return self._segment.index_entries(role)
         if role is IndexRole.TRANSACTION:
             return self._select_transactions(bytes(self._segment.index_entries(role)))
-        return rebuilt_entries(self, role, self._components)
+        return rebuild_entries(self, role, self._components)
 
     def stored_transactions(self) -> bytes | None:
         """Return the entries of the transaction index file for the part to copy; None if the file is damaged."""

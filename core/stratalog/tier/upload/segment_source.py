@@ -17,7 +17,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
-from stratalog.segment.record_facts import with_record_facts
+from stratalog.segment.record_facts import add_record_facts
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
@@ -106,7 +106,7 @@ def built_source(
         leader_epochs=facts.leader_epochs,
     )
     with contextlib.closing(built_segment.reader()) as segment:
-        info = with_record_facts(info, segment, built_segment.components)
+        info = add_record_facts(info, segment, built_segment.components)
     extras = pack_built_extras(built_segment, info, built_segment.components, config)
     return segment_source(
         info, built_segment, built_segment.entries, built_segment.components, snapshot=facts.snapshot, extras=extras

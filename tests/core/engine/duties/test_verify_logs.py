@@ -11,7 +11,7 @@ from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.segment.components import Components
 from stratalog.segment.finding import FindingKind
 from stratalog.segment.segment import Segment
-from stratalog.segment.segment_check import StoredIndex, stored_indexes
+from stratalog.segment.segment_check import StoredIndex, read_stored_indexes
 from stratalog.spi.indexes import IndexRole
 
 NAME = TopicPartition("orders", 0)
@@ -101,8 +101,8 @@ def test_a_segment_that_retention_deletes_during_the_check_is_not_reported(
     def after_deletion(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
         log.delete_records(3)
         engine.apply_retention()
-        return stored_indexes(segment, components)
+        return read_stored_indexes(segment, components)
 
-    monkeypatch.setattr("stratalog.engine.duties.verify_logs.stored_indexes", after_deletion)
+    monkeypatch.setattr("stratalog.engine.duties.verify_logs.read_stored_indexes", after_deletion)
     (result,) = engine.verify()
     assert (result.segments, result.repairs) == (4, ())
