@@ -156,19 +156,19 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0
     ) -> dict[TopicPartition, list[RecordType]]:
         """Return the result of ``Consumer.poll``, called on a thread."""
-        found = dict[TopicPartition, list[RecordType]]()
+        records_by_partition = dict[TopicPartition, list[RecordType]]()
 
         def poll() -> None:
-            found.update(self._consumer.poll(max_records, timeout_ms))
+            records_by_partition.update(self._consumer.poll(max_records, timeout_ms))
 
         try:
             await self._call(poll)
         except asyncio.CancelledError:  # nobody gets these records: the position must not be after them
-            for name, records in found.items():
+            for name, records in records_by_partition.items():
                 first: Any = records[0]  # a Record or a DeserializedRecord
                 self._consumer.seek(name, first.offset)
             raise
-        return found
+        return records_by_partition
 
     async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
         """Yield each record with its partition; end after ``timeout_ms`` without a record.
@@ -176,8 +176,8 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         With the default 0, the iteration ends when no record is available. Records are polled one by one. Therefore the
         consumer's position is after the last record that was yielded.
         """
-        while found := await self.poll(1, timeout_ms):
-            for name, records in found.items():
+        while records_by_partition := await self.poll(1, timeout_ms):
+            for name, records in records_by_partition.items():
                 for record in records:
                     yield name, record
 
