@@ -68,12 +68,12 @@ class LeastRecent:
             return [key]
         self._sizes[key] = size_bytes
         self.size_bytes += size_bytes
-        gone = []
+        evicted_keys = []
         while self.size_bytes > self._limit_bytes:
             oldest, oldest_bytes = self._sizes.popitem(last=False)
             self.size_bytes -= oldest_bytes
-            gone.append(oldest)
-        return gone
+            evicted_keys.append(oldest)
+        return evicted_keys
 
     def remove(self, key: Hashable) -> bool:
         """Remove an item. Return True if the item was present."""
@@ -99,31 +99,31 @@ class TwoQueues:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._new_bytes = 0
-        self._kept_bytes = 0
+        self._frequent_bytes = 0
         self._remembered_bytes = 0
         self._new: OrderedDict[Hashable, int] = OrderedDict()  # oldest first
-        self._kept: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
+        self._frequent: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
         self._remembered: OrderedDict[Hashable, int] = OrderedDict()  # keys alone, oldest first
 
     @property
     def size_bytes(self) -> int:
         """Total size (bytes) of all cached items."""
-        return self._new_bytes + self._kept_bytes
+        return self._new_bytes + self._frequent_bytes
 
     def __len__(self) -> int:
-        return len(self._new) + len(self._kept)
+        return len(self._new) + len(self._frequent)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._new or key in self._kept
+        return key in self._new or key in self._frequent
 
     def keys(self) -> list[Hashable]:
         """Return the keys of all cached items."""
-        return [*self._new, *self._kept]
+        return [*self._new, *self._frequent]
 
     def touch(self, key: Hashable) -> None:
         """Make a frequent item the most recently used one. Do nothing for an item in the queue of new items."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
+        if key in self._frequent:
+            self._frequent.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict.
@@ -133,39 +133,39 @@ class TwoQueues:
         """
         if size_bytes > self._limit_bytes:
             return [key]
-        remembered = self._remembered.pop(key, None)
-        if remembered is None:
+        remembered_bytes = self._remembered.pop(key, None)
+        if remembered_bytes is None:
             self._new[key] = size_bytes
             self._new_bytes += size_bytes
         else:
-            self._remembered_bytes -= remembered
-            self._kept[key] = size_bytes
-            self._kept_bytes += size_bytes
-        gone = []
+            self._remembered_bytes -= remembered_bytes
+            self._frequent[key] = size_bytes
+            self._frequent_bytes += size_bytes
+        evicted_keys = []
         while self.size_bytes > self._limit_bytes:
-            gone.append(self._evict())
-        return gone
+            evicted_keys.append(self._evict())
+        return evicted_keys
 
     def remove(self, key: Hashable) -> bool:
         """Remove a cached item. Return True if the item was present."""
-        for sizes in (self._new, self._kept):
+        for sizes in (self._new, self._frequent):
             if key in sizes:
                 size_bytes = sizes.pop(key)
                 if sizes is self._new:
                     self._new_bytes -= size_bytes
                 else:
-                    self._kept_bytes -= size_bytes
+                    self._frequent_bytes -= size_bytes
                 return True
         return False
 
     def _evict(self) -> Hashable:
-        if self._new and (not self._kept or self._new_bytes > self._limit_bytes * _NEW_SHARE):
+        if self._new and (not self._frequent or self._new_bytes > self._limit_bytes * _NEW_SHARE):
             key, size_bytes = self._new.popitem(last=False)
             self._new_bytes -= size_bytes
             self._remember(key, size_bytes)
         else:
-            key, size_bytes = self._kept.popitem(last=False)
-            self._kept_bytes -= size_bytes
+            key, size_bytes = self._frequent.popitem(last=False)
+            self._frequent_bytes -= size_bytes
         return key
 
     def _remember(self, key: Hashable, size_bytes: int) -> None:
@@ -201,31 +201,31 @@ class ByteCache:
         interrupted, as by KeyboardInterrupt, one of the waiting threads loads the item instead.
         """
         with self._lock:
-            found = self._items.get(key)
-            if found is not None:
+            item = self._items.get(key)
+            if item is not None:
                 self._order.touch(key)
                 self._hits += 1
-                return found
+                return item
             self._misses += 1
-            waiting = self._loading.get(key)
-            if waiting is None:
-                mine = self._loading[key] = Future()
-        if waiting is not None:
+            running_load = self._loading.get(key)
+            if running_load is None:
+                own_load = self._loading[key] = Future()
+        if running_load is not None:
             try:
-                return waiting.result()
+                return running_load.result()
             except CancelledError:
                 return self.get_or_load(key, load)
         try:
             data = load()
         except BaseException as error:
-            self._loaded(key, mine, None)
+            self._finish_load(key, own_load, None)
             if isinstance(error, Exception):
-                mine.set_exception(error)
+                own_load.set_exception(error)
             else:
-                mine.cancel()
+                own_load.cancel()
             raise
-        self._loaded(key, mine, data)
-        mine.set_result(data)
+        self._finish_load(key, own_load, data)
+        own_load.set_result(data)
         return data
 
     def __contains__(self, key: Hashable) -> bool:
@@ -244,14 +244,14 @@ class ByteCache:
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
 
-    def drop(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Remove the items for whose keys ``wanted`` returns True.
+    def drop(self, should_drop: Callable[[Hashable], bool]) -> None:
+        """Remove the items for whose keys ``should_drop`` returns True.
 
-        Running loads of such keys continue, but their results are not cached. ``wanted`` is called under the cache's
-        lock: it must not call the cache.
+        Running loads of such keys continue, but their results are not cached. ``should_drop`` is called under the
+        cache's lock: it must not call the cache.
         """
         with self._lock:
-            self._discard([key for key in (*self._items, *self._loading) if wanted(key)])
+            self._discard([key for key in (*self._items, *self._loading) if should_drop(key)])
 
     def discard(self, keys: Iterable[Hashable]) -> None:
         """Remove the items of ``keys``. Running loads of ``keys`` continue, but their results are not cached."""
@@ -263,9 +263,9 @@ class ByteCache:
         with self._lock:
             return CacheMetrics(self._order.size_bytes, len(self._items), self._hits, self._misses)
 
-    def _loaded(self, key: Hashable, mine: Future[bytes], data: bytes | None) -> None:
+    def _finish_load(self, key: Hashable, load: Future[bytes], data: bytes | None) -> None:
         with self._lock:
-            if self._loading.get(key) is not mine:
+            if self._loading.get(key) is not load:
                 return  # dropped meanwhile
             del self._loading[key]
             if data is not None:
@@ -273,8 +273,8 @@ class ByteCache:
 
     def _keep(self, key: Hashable, data: bytes) -> None:
         self._items[key] = data
-        for gone in self._order.add(key, len(data)):
-            del self._items[gone]
+        for evicted_key in self._order.add(key, len(data)):
+            del self._items[evicted_key]
 
     def _discard(self, keys: Iterable[Hashable]) -> None:
         for key in keys:

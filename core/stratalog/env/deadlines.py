@@ -16,7 +16,7 @@ from stratalog.env.threads import OwnThread
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
-MOST_LAGGARDS: Final = 8
+MAX_LAGGARDS: Final = 8
 _POLL_S: Final = 0.05  # interval of the checks for stuck calls
 _LEAST_S: Final = 0.1  # minimum time of each call while an engine closes
 _CLOCK: Final = SystemClock()  # real time, even if the engine has another clock
@@ -36,16 +36,16 @@ class DeadlineCalls:
     until one of the laggards returns.
 
     Args:
-        most: calls into a component that has this many laggards are refused.
+        max_laggards: calls into a component that has this many laggards are refused.
         wait_s: default time to wait for a call. This class only stores the value for its users.
 
     Attributes:
         wait_s: same as the argument.
-        has_strangers: True after the first call of ``entered``.
+        has_strangers: True after the first call of ``register``.
     """
 
-    def __init__(self, most: int = MOST_LAGGARDS, wait_s: float = 300.0) -> None:
-        self._most, self.wait_s = most, wait_s
+    def __init__(self, max_laggards: int = MAX_LAGGARDS, wait_s: float = 300.0) -> None:
+        self._max_laggards, self.wait_s = max_laggards, wait_s
         self._lock = threading.Lock()
         self._laggards = Counter[str]()  # by component; under _lock
         self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry
@@ -78,14 +78,14 @@ class DeadlineCalls:
             BaseException: the exception of ``work``.
         """
         with self._lock:
-            if self._laggards[component] >= self._most:
-                raise OverdueError(f"was not called: {self._most} earlier calls are still running")
+            if self._laggards[component] >= self._max_laggards:
+                raise OverdueError(f"was not called: {self._max_laggards} earlier calls are still running")
         call = _Call(work, self._hurried)
         thread = OwnThread(call.run, f"{_NAME}-{method}")
         thread.start()
         in_time = False
         try:
-            in_time = self._is_over(call, wait_s)
+            in_time = self._wait_until_over(call, wait_s)
         finally:
             if not in_time:
                 self._leave(component, method, call, thread, close)
@@ -102,7 +102,7 @@ class DeadlineCalls:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
 
-    def entered(self, call: object) -> None:
+    def register(self, call: object) -> None:
         """Register a call into a component, which begins on this thread without a deadline.
 
         ``call`` is any hashable object; ``str(call)`` describes the call in error texts.
@@ -110,14 +110,14 @@ class DeadlineCalls:
         self.has_strangers = True
         self._running[call] = _now_s()
 
-    def left(self, call: object) -> None:
-        """Remove a call that ``entered`` registered, after its return. Do nothing if ``call`` is not registered."""
+    def unregister(self, call: object) -> None:
+        """Remove a call that ``register`` registered, after its return. Do nothing if ``call`` is not registered."""
         self._running.pop(call, None)
 
     def run_unless_stuck(self, work: Callable[[], None], wait_s: float) -> None:
-        """Run ``work``, and stop waiting for its end if a call registered by ``entered`` takes too long.
+        """Run ``work``, and stop waiting for its end if a call registered by ``register`` takes too long.
 
-        If ``entered`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
+        If ``register`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
         thread, and continues there if the caller stops waiting. Later calls of this method then ignore their argument
         ``work``, and wait for the first ``work``. Only the first call that reaches the end of ``work`` raises its
         exception.
@@ -134,7 +134,7 @@ class DeadlineCalls:
             if not self.has_strangers:
                 work()
                 return
-            self._closing = self._started(work, "close")
+            self._closing = self._start(work, "close")
         self._await(self._closing, wait_s)
         with self._lock:
             is_reported, self._is_close_reported = self._is_close_reported, True
@@ -142,7 +142,7 @@ class DeadlineCalls:
             self._closing.result()
 
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
-        """Return the result of ``work``, and stop waiting for it if a call registered by ``entered`` takes too long.
+        """Return the result of ``work``, and stop waiting for it if a call registered by ``register`` takes too long.
 
         ``work`` runs on its own thread. If the caller stops waiting, ``work`` continues, and ``close`` closes its
         result.
@@ -156,7 +156,7 @@ class DeadlineCalls:
             OverdueError: a registered call did not return in time; the text describes the call.
             BaseException: the exception of ``work``.
         """
-        call = self._started(partial(contextvars.copy_context().run, work), "open")
+        call = self._start(partial(contextvars.copy_context().run, work), "open")
         try:
             self._await(call, wait_s)
         except BaseException:
@@ -165,9 +165,9 @@ class DeadlineCalls:
             raise
         return call.result()
 
-    def _started(self, work: Callable[[], T], what: str) -> _Call[T]:
+    def _start(self, work: Callable[[], T], name_suffix: str) -> _Call[T]:
         call = _Call(work, self._hurried)
-        OwnThread(call.run, f"{_NAME}-{what}").start()
+        OwnThread(call.run, f"{_NAME}-{name_suffix}").start()
         return call
 
     def _await(self, call: _Call[T], wait_s: float) -> None:
@@ -181,7 +181,7 @@ class DeadlineCalls:
                     raise OverdueError(f"{stuck} did not return in {wait_s:.1f} s")
                 self._hurried.wait(_POLL_S)  # calls are registered and removed without the lock
 
-    def _is_over(self, call: _Call[T], wait_s: float) -> bool:
+    def _wait_until_over(self, call: _Call[T], wait_s: float) -> bool:
         began_s = _now_s()
         with self._lock:
             while not call.is_over:
@@ -207,12 +207,12 @@ class DeadlineCalls:
             if call.is_over:
                 return
             self._laggards[component] += 1
-            call.then(lambda: self._returned(component))
+            call.then(lambda: self._count_returned_laggard(component))
         _LOGGER.warning(
             "a call took too long and was abandoned: component=%s method=%s thread=%s", component, method, thread.name
         )
 
-    def _returned(self, component: str) -> None:
+    def _count_returned_laggard(self, component: str) -> None:
         """Decrement the number of a component's laggards. The caller holds the lock."""
         self._laggards[component] -= 1
         if not self._laggards[component]:
@@ -236,10 +236,10 @@ def _now_s() -> float:
 
 
 class _Call(Generic[T]):
-    """One call on its own thread. ``over`` is notified when the call ends, and its lock protects the attributes."""
+    """One call on its own thread. ``ended`` is notified when the call ends, and its lock protects the attributes."""
 
-    def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
-        self._work, self._over = work, over
+    def __init__(self, work: Callable[[], T], ended: threading.Condition) -> None:
+        self._work, self._ended = work, ended
         self._result: tuple[T] | None = None
         self._error: BaseException | None = None
         self.is_over = False
@@ -258,9 +258,9 @@ class _Call(Generic[T]):
             self._result = (self._work(),)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             self._error = error
-        with self._over:
+        with self._ended:
             self.is_over = True
-            self._over.notify_all()
+            self._ended.notify_all()
             for job in self._follow_ups:
                 job()
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 from stratalog.errors import ClosedError
 
-_OWNED: Final = weakref.WeakSet[Any]()  # Any: objects of any class
+_INSTANCES: Final = weakref.WeakSet[Any]()  # Any: objects of any class
 _LOCKS: Final = set[int]()  # descriptors that hold file locks; a child would also hold the locks
 
 closes_with_fork: Final = _LOCKS.add
@@ -26,20 +26,20 @@ stays_with_fork: Final = _LOCKS.discard
 """Undo ``closes_with_fork`` before the descriptor is closed. Do nothing for any other descriptor."""
 
 
-def ends_with_fork(owned: object) -> None:
-    """Make ``owned`` unusable in every child that is forked from now on.
+def ends_with_fork(instance: object) -> None:
+    """Make ``instance`` unusable in every child that is forked from now on.
 
-    In the child, a ``with`` statement and each use of an attribute of ``owned`` raise ClosedError, before any code of
-    the class runs. Only special attributes such as ``__class__`` can be read, and ``close()`` does nothing.
+    In the child, a ``with`` statement and each use of an attribute of ``instance`` raise ClosedError, before any code
+    of the class runs. Only special attributes such as ``__class__`` can be read, and ``close()`` does nothing.
 
     Args:
-        owned: an instance of a Python class that allows weak references. Only a weak reference is kept.
+        instance: an instance of a Python class that allows weak references. Only a weak reference is kept.
     """
-    _OWNED.add(owned)
+    _INSTANCES.add(instance)
 
 
 @functools.cache
-def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
+def _make_closed_class(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
     """Return a subclass of ``kind`` whose objects raise ClosedError when used; it becomes their class in a child."""
     members = {
         "__slots__": (),
@@ -52,24 +52,24 @@ def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhas
     return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
 
 
-def _refuse(owned: object, name: str) -> object:
+def _refuse(instance: object, name: str) -> object:
     if name == "close":
         return _nothing
     if name.startswith("__"):  # isinstance, copy and others read these
-        return object.__getattribute__(owned, name)
-    raise _refusal(owned)
+        return object.__getattribute__(instance, name)
+    raise _refusal(instance)
 
 
-def _refuse_to_enter(owned: object) -> NoReturn:
-    raise _refusal(owned)
+def _refuse_to_enter(instance: object) -> NoReturn:
+    raise _refusal(instance)
 
 
-def _refusal(owned: object) -> ClosedError:
-    return ClosedError(f"the {type(owned).__name__} was opened before a fork: open another one in the child process")
+def _refusal(instance: object) -> ClosedError:
+    return ClosedError(f"the {type(instance).__name__} was opened before a fork: open another one in the child process")
 
 
-def _describe(owned: object) -> str:
-    return f"<{type(owned).__name__}, opened before a fork>"
+def _describe(instance: object) -> str:
+    return f"<{type(instance).__name__}, opened before a fork>"
 
 
 def _nothing() -> None:
@@ -77,10 +77,10 @@ def _nothing() -> None:
 
 
 def _end() -> None:
-    for owned in list(_OWNED):
-        kind: Any = type(owned)
-        owned.__class__ = _ended(kind)
-    _OWNED.clear()
+    for instance in list(_INSTANCES):
+        kind: Any = type(instance)
+        instance.__class__ = _make_closed_class(kind)
+    _INSTANCES.clear()
     for descriptor in _LOCKS:
         with contextlib.suppress(OSError):
             os.close(descriptor)

@@ -24,14 +24,14 @@ class _Handle:
     """An open descriptor or map.
 
     ``pins`` has one item for each pin: ``append`` and ``pop`` of a list are atomic, incrementing a number is not.
-    ``used`` is the time of the last use, as a count of the pool's uses. ``is_leaving`` is True if the handle is closed
-    or about to close.
+    ``last_use`` is the time of the last use, as a count of the pool's uses. ``is_leaving`` is True if the handle is
+    closed or about to close.
     """
 
-    __slots__ = ("close", "descriptor", "is_leaving", "pins", "used")
+    __slots__ = ("close", "descriptor", "is_leaving", "last_use", "pins")
 
-    def __init__(self, close: Callable[[], None], used: int, descriptor: int = _NO_DESCRIPTOR) -> None:
-        self.close, self.used, self.descriptor = close, used, descriptor
+    def __init__(self, close: Callable[[], None], last_use: int, descriptor: int = _NO_DESCRIPTOR) -> None:
+        self.close, self.last_use, self.descriptor = close, last_use, descriptor
         self.pins: list[None] = []
         self.is_leaving = False
 
@@ -51,7 +51,7 @@ class HandlePool:
     """
 
     def __init__(self, files: Vfs, limit: int) -> None:
-        self._files, self._limit = files, _allowed(limit)
+        self._files, self._limit = files, _limit_for_process(limit)
         self._handles: dict[Hashable, _Handle] = {}  # changed under _lock
         self._dropped: dict[int, _Handle] = {}  # by descriptor; pinned when dropped, and closed by the last unpin
         # Handles in descending order of their last use: the last item is closed next, unless it was used since.
@@ -74,11 +74,11 @@ class HandlePool:
         with self._lock:
             handle = self._handles.get(name)
             if handle is None:
-                descriptor = self._opened(opener)
+                descriptor = self._open(opener)
                 handle = _Handle(partial(self._files.close, descriptor), 0, descriptor)
                 self._handles[name] = handle
             handle.pins.append(None)
-            handle.used = next(self._now)
+            handle.last_use = next(self._now)
             self._shrink()
             return handle.descriptor
 
@@ -89,10 +89,10 @@ class HandlePool:
             return None
         handle.pins.append(None)
         if not handle.is_leaving:
-            handle.used = next(self._now)
+            handle.last_use = next(self._now)
             return handle.descriptor
         with self._lock:
-            self._unpinned(handle)
+            self._unpin(handle)
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
@@ -108,7 +108,7 @@ class HandlePool:
         with self._lock:
             dropped = self._dropped.get(descriptor)
             if dropped is not None:
-                self._unpinned(dropped)
+                self._unpin(dropped)
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
@@ -151,7 +151,7 @@ class HandlePool:
                 close()
                 return
             handle = self._handles.setdefault(name, _Handle(close, 0))
-            handle.used = next(self._now)
+            handle.last_use = next(self._now)
             handle.pins.append(None)  # close other handles first
             self._shrink()
             handle.pins.pop()
@@ -181,7 +181,7 @@ class HandlePool:
 
     # --- inside: all under _lock -------------------------------------------------------------------------------------
 
-    def _opened(self, opener: Callable[[], int]) -> int:
+    def _open(self, opener: Callable[[], int]) -> int:
         if self._closed:
             raise ClosedError("the descriptor pool is closed")
         while True:
@@ -200,7 +200,7 @@ class HandlePool:
         del self._handles[name]
         self._close_dropped(handle)
 
-    def _unpinned(self, handle: _Handle) -> None:
+    def _unpin(self, handle: _Handle) -> None:
         handle.pins.pop()
         self._close_dropped(handle)
 
@@ -218,15 +218,15 @@ class HandlePool:
         """Close the least recently used idle handle. Return False if no handle is idle."""
         for is_new in (False, True):
             if is_new:
-                idle = [(handle.used, name, handle) for name, handle in self._handles.items() if not handle.pins]
+                idle = [(handle.last_use, name, handle) for name, handle in self._handles.items() if not handle.pins]
                 self._oldest = sorted(idle, key=itemgetter(0), reverse=True)
             while self._oldest:
-                used, name, handle = self._oldest.pop()
-                if handle.used == used and not handle.is_leaving and self._has_closed(name, handle):
+                last_use, name, handle = self._oldest.pop()
+                if handle.last_use == last_use and not handle.is_leaving and self._close_if_idle(name, handle):
                     return True
         return False
 
-    def _has_closed(self, name: Hashable, handle: _Handle) -> bool:
+    def _close_if_idle(self, name: Hashable, handle: _Handle) -> bool:
         """Close ``handle`` unless it is pinned. Return True if it was closed."""
         handle.is_leaving = True
         if handle.pins:
@@ -237,7 +237,7 @@ class HandlePool:
         return True
 
 
-def _allowed(limit: int) -> int:
+def _limit_for_process(limit: int) -> int:
     try:
         import resource  # noqa: PLC0415 - Windows has no such module, but can open files
     except ImportError:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from stratalog.env.threads import OwnThread, SharedWork, all_results
 
 _IDLE_S: Final = 10.0
-_MOST: Final = 16
+_MAX_THREADS: Final = 16
 _NAME: Final = "stratalog-helper"
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ class HelperThreads:
     started. A forked child can use the pool, which then starts its own threads.
 
     Args:
-        most: maximum number of threads.
+        max_threads: maximum number of threads.
         idle_s: how long an idle thread waits for work before it ends.
     """
 
-    def __init__(self, most: int = _MOST, idle_s: float = _IDLE_S) -> None:
-        self._most, self._idle_s = most, idle_s
+    def __init__(self, max_threads: int = _MAX_THREADS, idle_s: float = _IDLE_S) -> None:
+        self._max_threads, self._idle_s = max_threads, idle_s
         self._begin()
 
     def _begin(self) -> None:
@@ -80,7 +80,7 @@ class HelperThreads:
         offers = list[_Offer]()
         try:
             for _ in range(min(threads, len(items)) - 1):
-                offers.append(self._offered(shared.run_beside))
+                offers.append(self._offer(shared.run_in_helper))
             shared.run()
         finally:
             shared.stop()
@@ -88,10 +88,10 @@ class HelperThreads:
                 offer.end()
         return all_results(shared.outcomes())
 
-    def _offered(self, work: Callable[[], None]) -> _Offer:
+    def _offer(self, work: Callable[[], None]) -> _Offer:
         offer = _Offer(work)
         with self._lock:
-            starts = self._count < self._most and self._offers.qsize() >= self._idle
+            starts = self._count < self._max_threads and self._offers.qsize() >= self._idle
             self._count += starts
             self._offers.put(offer)
         if starts:

@@ -55,7 +55,7 @@ class Latency:
         self._counts = [0] * (len(_BOUNDS_NS) + 1)  # under _lock, as _sum_ns
         self._sum_ns = 0
 
-    def ended(self, began_ns: int) -> None:
+    def count_since(self, began_ns: int) -> None:
         """Count an operation that began at ``began_ns`` and ends now."""
         latency_ns = self.now_ns() - began_ns
         index = bisect_left(_BOUNDS_NS, latency_ns)
@@ -105,7 +105,7 @@ class Watch:
         self.latencies: Latencies | None = None
         self.begin_span: BeginSpan | None = None
 
-    def observed(
+    def observe(
         self, name: str, attributes: Mapping[str, str], latency: Callable[[Latencies], Latency] | None = None
     ) -> AbstractContextManager[object]:
         """Return a context manager that measures and traces the operation in its block, even if the operation fails.
@@ -120,17 +120,17 @@ class Watch:
         if self.latencies is None and self.begin_span is None:
             return _UNOBSERVED
         measured = None if latency is None or self.latencies is None else latency(self.latencies)
-        return _observed(measured, self.begin_span, name, attributes)
+        return _observe(measured, self.begin_span, name, attributes)
 
 
 _UNOBSERVED: Final = contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _observed(
+def _observe(
     latency: Latency | None, begin_span: BeginSpan | None, name: str, attributes: Mapping[str, str]
 ) -> Iterator[None]:
-    span = None if begin_span is None else _begun(begin_span, name, attributes)
+    span = None if begin_span is None else _begin(begin_span, name, attributes)
     began_ns = 0 if latency is None else latency.now_ns()
     raised: BaseException | None = None
     try:
@@ -140,12 +140,12 @@ def _observed(
         raise
     finally:
         if latency is not None:
-            latency.ended(began_ns)
+            latency.count_since(began_ns)
         if span is not None:
             _end(span, name, raised)
 
 
-def _begun(begin_span: BeginSpan, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object] | None:
+def _begin(begin_span: BeginSpan, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object] | None:
     try:
         span = begin_span(name, attributes)
         span.__enter__()

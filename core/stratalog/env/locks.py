@@ -40,7 +40,7 @@ def is_locked(path: str) -> bool:
 
     Linux checks the lock without taking it. Other systems take a shared lock during the call.
     """
-    with _opened(path) as descriptor:
+    with _open_for_reading(path) as descriptor:
         if descriptor is None:
             return False
         if _OFD_GET_LOCK is None:
@@ -75,16 +75,16 @@ def _try_shared(descriptor: int) -> bool:
 
 
 def _same_file(descriptor: int, path: str) -> bool:
-    mine = os.fstat(descriptor)
+    opened_status = os.fstat(descriptor)
     try:
-        there = Path(path).stat()
+        path_status = Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+    return (opened_status.st_dev, opened_status.st_ino) == (path_status.st_dev, path_status.st_ino)
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int | None]:
+def _open_for_reading(path: str) -> Iterator[int | None]:
     try:
         descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -93,12 +93,12 @@ class Worker:
         Returns:
             False if the thread did not end in time. It then ends after the running job, and drops the queued jobs.
         """
-        inside = threading.current_thread() is self._thread
+        is_own_job = threading.current_thread() is self._thread
         with self._lock:
             if self._started and not self._closed:
                 self._jobs.put(None)
             self._closed = True
-        if not self._started or inside:
+        if not self._started or is_own_job:
             return True
         self._thread.join(wait_s)
         self._left = self._thread.is_alive()
@@ -175,26 +175,26 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
             in progress are finished. No further item is started.
     """
     batch = SharedWork(items, work)
-    beside = [
-        OwnThread(contextvars.copy_context().run, f"{name}-{number}", (batch.run_beside,))  # keeps the caller's span
+    additional_threads = [
+        OwnThread(contextvars.copy_context().run, f"{name}-{number}", (batch.run_in_helper,))  # keeps the caller's span
         for number in range(1, min(threads, len(items)))
     ]
     try:
-        for thread in beside:
+        for thread in additional_threads:
             thread.start()
         batch.run()
     finally:
         batch.stop()
-        for thread in beside:
+        for thread in additional_threads:
             if thread.ident is not None:
                 thread.join()
     return batch.outcomes()
 
 
-def all_results(found: Iterable[R | Exception]) -> list[R]:
-    """Return the results in ``found``, the outcomes of several items; raise the first exception instead if there is one."""
+def all_results(item_outcomes: Iterable[R | Exception]) -> list[R]:
+    """Return the results in ``item_outcomes``; raise the first exception instead if there is one."""
     results = list[R]()
-    for outcome in found:
+    for outcome in item_outcomes:
         if isinstance(outcome, Exception):
             raise outcome
         results.append(outcome)
@@ -202,7 +202,7 @@ def all_results(found: Iterable[R | Exception]) -> list[R]:
 
 
 class SharedWork(Generic[T, R]):
-    """Items on which several threads work. Each thread that calls ``run`` or ``run_beside`` takes one item at a time.
+    """Items on which several threads work. A thread that calls ``run`` or ``run_in_helper`` takes one item at a time.
 
     Args:
         items: items to work on, started in this order.
@@ -214,8 +214,8 @@ class SharedWork(Generic[T, R]):
         self._items, self._work, self._ends_on_error = items, work, ends_on_error
         self._left = queue.SimpleQueue[int]()
         self._stopping = threading.Event()
-        self._found: dict[int, R | Exception] = {}  # by the index of the item
-        self._ending: BaseException | None = None  # ended a call of ``run_beside``, such as KeyboardInterrupt
+        self._outcomes: dict[int, R | Exception] = {}  # by the index of the item
+        self._ending: BaseException | None = None  # ended a call of ``run_in_helper``, such as KeyboardInterrupt
         for index in range(len(items)):
             self._left.put(index)
 
@@ -227,13 +227,13 @@ class SharedWork(Generic[T, R]):
             except queue.Empty:
                 return
             try:
-                self._found[index] = self._work(self._items[index])
+                self._outcomes[index] = self._work(self._items[index])
             except Exception as error:  # noqa: BLE001 - it is stored as the item's result
-                self._found[index] = error
+                self._outcomes[index] = error
                 if self._ends_on_error:
                     self.stop()
 
-    def run_beside(self) -> None:
+    def run_in_helper(self) -> None:
         """Call ``run``. If ``run`` raises an exception, call ``stop``, and keep the exception for ``outcomes``."""
         try:
             self.run()
@@ -248,8 +248,8 @@ class SharedWork(Generic[T, R]):
     def outcomes(self) -> list[R | Exception]:
         """Return the result or exception of each finished item, in the order of the items.
 
-        Raise the exception that ended a call of ``run_beside``, such as KeyboardInterrupt, if there is one.
+        Raise the exception that ended a call of ``run_in_helper``, such as KeyboardInterrupt, if there is one.
         """
         if self._ending is not None:
             raise self._ending
-        return [self._found[index] for index in sorted(self._found)]
+        return [self._outcomes[index] for index in sorted(self._outcomes)]

@@ -188,13 +188,13 @@ class PosixVfs:
 
         The numbers may stay equal after a write that keeps the size and follows another write within some milliseconds.
         """
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        status = os.fstat(descriptor)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
         """Return device and inode number."""
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino
+        status = os.fstat(descriptor)
+        return status.st_dev, status.st_ino
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Return ``size_bytes`` bytes from ``position`` on; fewer bytes only if the file ends before."""
@@ -202,21 +202,21 @@ class PosixVfs:
         if len(data) == size_bytes or not data:
             return data
         parts = [data]
-        left = size_bytes - len(data)
-        while left and parts[-1]:
-            parts.append(os.pread(descriptor, left, position + size_bytes - left))
-            left -= len(parts[-1])
+        remaining_bytes = size_bytes - len(data)
+        while remaining_bytes and parts[-1]:
+            parts.append(os.pread(descriptor, remaining_bytes, position + size_bytes - remaining_bytes))
+            remaining_bytes -= len(parts[-1])
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
         """Fill ``into`` from ``position`` on, and return the number of bytes read: less only at the end of the file."""
-        done = os.preadv(descriptor, [into], position)
-        while 0 < done < len(into):
-            more = os.preadv(descriptor, [into[done:]], position + done)
-            if not more:
+        read_bytes = os.preadv(descriptor, [into], position)
+        while 0 < read_bytes < len(into):
+            more_bytes = os.preadv(descriptor, [into[read_bytes:]], position + read_bytes)
+            if not more_bytes:
                 break
-            done += more
-        return done
+            read_bytes += more_bytes
+        return read_bytes
 
     def is_cached(self, descriptor: int, position: int) -> bool:
         """Return True if the byte at ``position`` can be read without waiting for the disk; False if unknown."""
@@ -231,18 +231,18 @@ class PosixVfs:
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write ``data`` at ``position``, and return the number of bytes written: fewer only if the disk is full."""
-        written, size = 0, data.nbytes if isinstance(data, memoryview) else len(data)
+        written_bytes, size = 0, data.nbytes if isinstance(data, memoryview) else len(data)
         try:
-            written = os.pwrite(descriptor, data, position)
-            while 0 < written < size:
-                more = os.pwrite(descriptor, memoryview(data).cast("B")[written:], position + written)
-                if not more:
+            written_bytes = os.pwrite(descriptor, data, position)
+            while 0 < written_bytes < size:
+                more_bytes = os.pwrite(descriptor, memoryview(data).cast("B")[written_bytes:], position + written_bytes)
+                if not more_bytes:
                     break
-                written += more
+                written_bytes += more_bytes
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise
-        return written
+        return written_bytes
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
         """Send bytes of a file to the socket ``to`` with the system's ``sendfile``, and return their number."""
@@ -257,9 +257,9 @@ class PosixVfs:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return
-        have = os.fstat(descriptor).st_size  # macOS: a hole instead of zeros could cause SIGBUS later
-        while have < size_bytes:
-            have += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - have)), have)
+        allocated_bytes = os.fstat(descriptor).st_size  # macOS: a hole instead of zeros could cause SIGBUS later
+        while allocated_bytes < size_bytes:
+            allocated_bytes += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - allocated_bytes)), allocated_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
         """Reserve disk space with Linux's ``fallocate``; do nothing on other systems."""
@@ -309,17 +309,17 @@ class PosixVfs:
 
     def list(self, path: str) -> list[FileStat]:
         """Return the entries of a folder, sorted by name, without entries that are deleted during the call."""
-        found = []
+        listing = []
         with os.scandir(path) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(_described(entry.name, entry.stat(follow_symlinks=False)))
-        return sorted(found, key=lambda item: item.name)
+                    listing.append(_make_stat(entry.name, entry.stat(follow_symlinks=False)))
+        return sorted(listing, key=lambda item: item.name)
 
     def stat(self, path: str) -> FileStat | None:
         """Return the attributes of the entry at a path, or None if there is no entry."""
         try:
-            return _described(os.path.basename(path), os.stat(path))
+            return _make_stat(os.path.basename(path), os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -352,17 +352,17 @@ class PosixVfs:
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
     """Return the function ``fallocate`` of the C library, or None if the library has no such function."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-    found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
-    if found is None:
+    function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if function is None:
         return None
-    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    found.restype = ctypes.c_int
-    return cast(Callable[[int, int, int, int], int], found)
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+    return cast(Callable[[int, int, int, int], int], function)
 
 
-def _described(name: str, status: os.stat_result) -> FileStat:
+def _make_stat(name: str, status: os.stat_result) -> FileStat:
     modified_ms, mode, file_id = status.st_mtime_ns // 1_000_000, status.st_mode, (status.st_dev, status.st_ino)
-    others = stat.S_IRWXO | stat.S_IRWXG if status.st_uid else stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+    forbidden_bits = stat.S_IRWXO | stat.S_IRWXG if status.st_uid else stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
     return FileStat(
-        name, status.st_size, modified_ms, stat.S_ISDIR(mode), stat.S_ISREG(mode), file_id, not mode & others
+        name, status.st_size, modified_ms, stat.S_ISDIR(mode), stat.S_ISREG(mode), file_id, not mode & forbidden_bits
     )

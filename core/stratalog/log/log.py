@@ -140,7 +140,7 @@ class Log(LogReader):
                 return append(self._state, self._state.settings.preparer.records(records), durability_level)
             began_ns = latencies.append.now_ns()
             result = append(self._state, self._state.settings.preparer.records(records), durability_level)
-            latencies.append.ended(began_ns)
+            latencies.append.count_since(began_ns)
             return result
         if wait is not False:
             raise wrong_type("wait of append()", "True or False", wait)
@@ -183,7 +183,7 @@ class Log(LogReader):
         result = append(
             self._state, self._state.settings.preparer.batches(data, append_origin), durability_level, append_origin
         )
-        latencies.append.ended(began_ns)
+        latencies.append.count_since(began_ns)
         return result
 
     def append_as_follower(

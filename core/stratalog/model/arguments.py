@@ -117,7 +117,7 @@ def _compile_checks(function: Callable[..., Any], name: str) -> Callable[..., An
 
 
 def _parameter_source(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
-    """Return the source text of a parameter in the signature of ``_compile_checks``, and in its call of the function."""
+    """Return the source text of a parameter in the signature that ``_compile_checks`` writes, and in its call."""
     name = parameter.name
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"

@@ -185,13 +185,13 @@ class _Calling:
 
     def __enter__(self) -> None:
         if self._calls is not None:
-            self._calls.entered(self)
+            self._calls.register(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._calls is not None:
-            self._calls.left(self)
+            self._calls.unregister(self)
         if error is None or isinstance(error, (StorageError, GeneratorExit, self._expected)) or is_from_progress(error):
             return
         if isinstance(error, Exception) or is_own_thread():

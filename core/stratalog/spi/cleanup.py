@@ -79,7 +79,7 @@ class LogSummary:
         ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's dirty
         start. Otherwise it is a Keep.
         """
-        found = list[Action]()
+        actions = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
             part = [
                 segment
@@ -97,10 +97,10 @@ class LogSummary:
             ratio = dirty / total if total else 0.0
             rule = f"dirty ratio {ratio:.2f}, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
             if ratio > config.min_cleanable_dirty_ratio and dirty_start < end:
-                found.append(Rewrite(start, end, dirty_start, rule, ratio))
+                actions.append(Rewrite(start, end, dirty_start, rule, ratio))
             else:
-                found.append(Keep(start, end, f"not dirty enough: {rule}"))
-        return found
+                actions.append(Keep(start, end, f"not dirty enough: {rule}"))
+        return actions
 
 
 @dataclass(frozen=True, slots=True)

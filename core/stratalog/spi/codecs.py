@@ -90,7 +90,7 @@ class CodecTable:
         try:
             return self._by_id[codec_id]
         except KeyError:
-            return self._looked_up(codec_id)
+            return self._look_up(codec_id)
 
     def by_name(self, name: str) -> Codec:
         """Return the codec with this name.
@@ -99,15 +99,15 @@ class CodecTable:
             UnsupportedCompressionError: no codec with this name is installed.
             StorageError: the codec cannot be opened. The error is a PluginClashError if another codec has the same id.
         """
-        found = self._by_name.get(name)
-        if found is None:
-            opened = self._open()
-            opened.check(name)
-            found = opened.by_name.get(name)
-            if found is None:
-                names = ", ".join(sorted(opened.by_name))
+        codec = self._by_name.get(name)
+        if codec is None:
+            components = self._open()
+            components.check(name)
+            codec = components.by_name.get(name)
+            if codec is None:
+                names = ", ".join(sorted(components.by_name))
                 raise UnsupportedCompressionError(f"no codec {name!r} is installed; installed: {names}")
-        return found
+        return codec
 
     def name_of(self, codec_id: int) -> str:
         """Return the name of the codec with this id, ``none`` for 0.
@@ -119,19 +119,19 @@ class CodecTable:
         if codec_id == 0:
             return "none"
         codec = self.by_id(codec_id)
-        return next(name for name, found in self._by_name.items() if found is codec)
+        return next(name for name, other in self._by_name.items() if other is codec)
 
-    def _looked_up(self, codec_id: int) -> Codec:
-        opened = self._open()
+    def _look_up(self, codec_id: int) -> Codec:
+        components = self._open()
         if codec_id in self._by_id:
             return self._by_id[codec_id]
-        if codec_id in opened.clashes:
-            raise opened.clashes[codec_id].with_traceback(None)
-        raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed{opened.absence()}")
+        if codec_id in components.clashes:
+            raise components.clashes[codec_id].with_traceback(None)
+        raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed{components.absence()}")
 
     def _open(self) -> Opened[Codec]:
-        opened = self._offers.opened()
-        if not opened.by_name.keys() <= self._by_name.keys():
-            self._by_name = {**opened.by_name, **self._by_name}
-            self._by_id = {**opened.by_number, **self._by_id}
-        return opened
+        components = self._offers.opened()
+        if not components.by_name.keys() <= self._by_name.keys():
+            self._by_name = {**components.by_name, **self._by_name}
+            self._by_id = {**components.by_number, **self._by_id}
+        return components

@@ -39,15 +39,15 @@ def option_group(
 
     def decorated(function: CommandFunction) -> CommandFunction:
         @functools.wraps(function)
-        def wrapped(*args: object, **given: object) -> object:
-            made = make(**{part: given.pop(part) for part in parts})
-            return function(*args, **{name: made}, **given)
+        def wrapped(*args: object, **arguments: object) -> object:
+            value = make(**{part: arguments.pop(part) for part in parts})
+            return function(*args, **{name: value}, **arguments)
 
         command: Any = wrapped
         for option in options:
             command = option(command)
-        found: CommandFunction = command
-        return found
+        decorated_command: CommandFunction = command
+        return decorated_command
 
     return decorated
 
@@ -62,7 +62,7 @@ def config_option(function: CommandFunction) -> CommandFunction:
     return click.option(
         "--config",
         type=click.Path(dir_okay=False),
-        callback=lambda _context, _parameter, given: settings_file(given),
+        callback=lambda _context, _parameter, path: settings_file(path),
         help="Settings file. Default: the file that STRATALOG_CONFIG names, then ./stratalog.toml.",
     )(function)
 
@@ -79,25 +79,25 @@ def tier_option(function: CommandFunction) -> CommandFunction:
         "tier_options",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=lambda _context, _parameter, given: tier_options(given),
+        callback=lambda _context, _parameter, texts: tier_options(texts),
         help="Option for the object store, such as endpoint_url=URL, region=NAME, addressing=path or allow_http=true; "
         "can be repeated. Other users of the machine can see it: put secrets into the environment.",
     )(function)
 
 
-def settings_file(given: str | None) -> str | None:
+def settings_file(option_path: str | None) -> str | None:
     """Return the path of a command's settings file; None if the command uses no file.
 
-    The path is ``given`` if it is not None. Otherwise it is the value of ``STRATALOG_CONFIG``; an empty value means no
-    file. If the variable is not set, the path is ``stratalog.toml`` in the working directory, if that file exists. A
-    path from ``given`` or the variable is returned even if no such file exists. Only commands look for a file in the
-    working directory; the library never does.
+    The path is ``option_path`` if it is not None. Otherwise it is the value of ``STRATALOG_CONFIG``; an empty value
+    means no file. If the variable is not set, the path is ``stratalog.toml`` in the working directory, if that file
+    exists. A path from ``option_path`` or the variable is returned even if no such file exists. Only commands look for
+    a file in the working directory; the library never does.
     """
-    if given is not None:
-        return given
-    named = os.environ.get(CONFIG_VARIABLE)
-    if named is not None:
-        return named or None
+    if option_path is not None:
+        return option_path
+    variable = os.environ.get(CONFIG_VARIABLE)
+    if variable is not None:
+        return variable or None
     return CONFIG_FILE if Path(CONFIG_FILE).is_file() else None
 
 
@@ -118,13 +118,13 @@ def tier_options(texts: Iterable[str]) -> dict[str, object]:
     Raises:
         ConfigError: a text has another form. The error does not show a value, which may be a secret.
     """
-    found = dict[str, object]()
+    options = dict[str, object]()
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ConfigError("--tier-option must have the form NAME=VALUE, such as --tier-option region=eu-north-1")
-        found[name.strip()] = option_value(value)
-    return found
+        options[name.strip()] = option_value(value)
+    return options
 
 
 def option_value(text: str) -> object:
@@ -133,10 +133,10 @@ def option_value(text: str) -> object:
     Numbers stay text: the plugin of the store converts them.
     """
     try:
-        found: object = json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return found if isinstance(found, dict | list | bool) else text
+    return value if isinstance(value, dict | list | bool) else text
 
 
 class _Steps(Protocol):
@@ -202,9 +202,9 @@ def stop_event() -> Iterator[threading.Event]:
         # This thread may hold the lock of the event, and the locks of the interpreter that a Thread takes.
         _thread.start_new_thread(stop.set, ())
 
-    for wanted in (signal.SIGINT, signal.SIGTERM):
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
         # None: a handler that Python did not set, and cannot restore
-        before[wanted] = signal.signal(wanted, obey) or signal.SIG_DFL
+        before[signal_number] = signal.signal(signal_number, obey) or signal.SIG_DFL
     try:
         yield stop
     finally:

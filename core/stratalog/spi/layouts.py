@@ -77,14 +77,14 @@ class HashedLog:
         Raises:
             CorruptObjectError: the file has more or fewer bytes than its ``size_bytes``.
         """
-        digest, seen = hashlib.sha256(), 0
+        digest, read_bytes = hashlib.sha256(), 0
         for chunk in self._log.chunks(chunk_bytes):
-            seen += len(chunk)
+            read_bytes += len(chunk)
             digest.update(chunk)
             yield chunk
-        if seen != self.size_bytes:
+        if read_bytes != self.size_bytes:
             raise CorruptObjectError(
-                f"the log file was announced with {self.size_bytes} bytes, but has {seen}", self._place
+                f"the log file was announced with {self.size_bytes} bytes, but has {read_bytes}", self._place
             )
         self.sha256 = digest.hexdigest()
 
@@ -157,9 +157,9 @@ class StoredSegment:
     @property
     def keys(self) -> frozenset[str]:
         """The keys of all objects that belong to the segment, including those in ``extra["objects"]``."""
-        further = self.extra.get(FURTHER_OBJECTS, ())
+        other_keys = self.extra.get(FURTHER_OBJECTS, ())
         return frozenset(
-            [*(place.key for place in self.slices.values()), *(further if isinstance(further, list) else ())]
+            [*(place.key for place in self.slices.values()), *(other_keys if isinstance(other_keys, list) else ())]
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _Store
     extra = dict(exactly(dict, fields["extra"], "extra"))
     _check_extra(extra)
     facts = {name: extra.pop(name, None) for name in RECORD_FACTS}
-    for further in exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
-        _key(further)
+    for other_key in exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
+        _key(other_key)
     return _StoredFields(
         info=_info(fields, facts),
         layout=_matching(_LABEL, fields["layout"], "layout"),
@@ -89,8 +89,8 @@ def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _Store
 
 def record_facts(info: SegmentInfo) -> dict[str, int]:
     """Return the attributes in ``RECORD_FACTS`` of a segment by name, without those that are None."""
-    found = {name: getattr(info, name) for name in RECORD_FACTS}
-    return {name: value for name, value in found.items() if value is not None}
+    facts = {name: getattr(info, name) for name in RECORD_FACTS}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentInfo:
@@ -104,8 +104,8 @@ def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentI
         modified_ms=_integer(fields, "modified_ms", at_least=-_INT64_MAX),
         leader_epochs=tuple(_epoch(item) for item in exactly(list, fields["leader_epochs"], "leader_epochs")),
         **{
-            name: None if facts[name] is None else _integer(facts, name, at_least=least)
-            for name, least in RECORD_FACTS.items()
+            name: None if facts[name] is None else _integer(facts, name, at_least=smallest)
+            for name, smallest in RECORD_FACTS.items()
         },
     )
     if info.end_offset < info.base_offset:
@@ -145,7 +145,7 @@ def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> d
     Raises:
         TypeError, ValueError: a value is of the wrong type, or is not allowed.
     """
-    found, keys = {}, set[str]()  # most slices of a segment have the same key: check it once
+    slices, keys = {}, set[str]()  # most slices of a segment have the same key: check it once
     for kind, key, position, size_bytes in places:
         start, size = _number(position, "position"), _number(size_bytes, "size_bytes")
         if start + size > _INT64_MAX:
@@ -154,8 +154,8 @@ def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> d
             keys.add(_key(key))
         if kind not in _KINDS:
             raise ValueError(f"{str(kind)[:64]!r} is no kind of file")
-        found[_KINDS[exactly(str, kind, "kind")]] = ObjectSlice(exactly(str, key, "key"), start, size)
-    return found
+        slices[_KINDS[exactly(str, kind, "kind")]] = ObjectSlice(exactly(str, key, "key"), start, size)
+    return slices
 
 
 def _key(value: object) -> str:

@@ -66,7 +66,7 @@ def test_the_result_of_a_call_that_is_late_is_closed(gate: threading.Event) -> N
 
 
 def test_laggards_are_bounded_for_each_component_and_counted_off_when_they_return(gate: threading.Event) -> None:
-    calls = DeadlineCalls(most=2)
+    calls = DeadlineCalls(max_laggards=2)
     for _ in range(2):
         left_behind(calls, "layout", gate)
     before = laggards()
@@ -106,11 +106,11 @@ def test_the_error_of_a_close_is_raised_once(gate: threading.Event) -> None:
         raise ZeroDivisionError
 
     calls = DeadlineCalls()
-    calls.entered("a plugin")
+    calls.register("a plugin")
     with pytest.raises(OverdueError, match="a plugin did not return"):
         calls.run_unless_stuck(close, 0.0)
     gate.set()
-    calls.left("a plugin")
+    calls.unregister("a plugin")
     with pytest.raises(ZeroDivisionError):
         calls.run_unless_stuck(lambda: None, LONG_S)
     calls.run_unless_stuck(lambda: pytest.fail("closed twice"), LONG_S)
@@ -120,9 +120,9 @@ def test_an_opening_that_does_not_end_is_not_waited_for_and_its_result_is_closed
     calls, closed = DeadlineCalls(), Queue[int]()
 
     def work() -> int:
-        calls.entered("store: list")
+        calls.register("store: list")
         gate.wait()
-        calls.left("store: list")
+        calls.unregister("store: list")
         return 7
 
     with pytest.raises(OverdueError, match=r"store: list did not return in 0\.0 s"):

@@ -35,7 +35,7 @@ def test_a_latency_counts_in_the_first_bucket_that_holds_it(latencies: Latencies
     for duration_ms in (0, 1, 2, 40_000):
         began_ns = latencies.fetch.now_ns()
         clock.advance_ms(duration_ms)
-        latencies.fetch.ended(began_ns)
+        latencies.fetch.count_since(began_ns)
     assert counts(latencies) == {10e-6: 1, 0.001: 1, 0.0025: 1, float("inf"): 1}
     assert latencies.fetch.snapshot().sum_s == pytest.approx(40.003)
     assert latencies.append.snapshot().sum_s == 0
@@ -59,7 +59,7 @@ def test_an_operation_that_raises_is_measured_and_its_span_gets_the_error(
     error = KeyError("x")
 
     def operation() -> None:
-        with watch.observed("read", {"key": "k"}, lambda of: of.fetch):
+        with watch.observe("read", {"key": "k"}, lambda of: of.fetch):
             clock.advance_ms(3)
             raise error
 
@@ -79,12 +79,12 @@ def test_a_span_that_can_not_end_is_logged(caplog: pytest.LogCaptureFixture) -> 
         raise RuntimeError(f"lost {name} {attributes}")
 
     watch.begin_span = begin
-    with watch.observed("read", {}):
+    with watch.observe("read", {}):
         pass
     assert "a span could not be ended: name=read" in caplog.text
 
 
 def test_nothing_is_observed_at_first() -> None:
     watch = Watch()
-    with watch.observed("read", {}, lambda of: of.fetch):
+    with watch.observe("read", {}, lambda of: of.fetch):
         assert watch.latencies is None

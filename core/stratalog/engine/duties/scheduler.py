@@ -116,7 +116,7 @@ class Scheduler:
         before, duty = entry.status, entry.duty
         wait_ms, failing, error = duty.interval_ms, 0, before.error
         try:
-            with self._watch.observed(f"duty {duty.name}", {"stratalog.duty": duty.name}):
+            with self._watch.observe(f"duty {duty.name}", {"stratalog.duty": duty.name}):
                 duty.work()
         except BaseException as found:  # on the scheduler's own thread, the other duties run even after SystemExit
             if not isinstance(found, Exception) and not is_own_thread():

@@ -192,7 +192,7 @@ def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
 
 def _observe(log: Log) -> AbstractContextManager[object]:
     attributes = {"stratalog.topic": log.name.topic, "stratalog.partition": str(log.name.partition)}
-    return log.components.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
+    return log.components.env.watch.observe("offload log", attributes, lambda latencies: latencies.offload)
 
 
 def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:

@@ -200,7 +200,7 @@ class LogReader(CheckedArguments, ABC):
             return fetch(self.view, components, request)
         began_ns = latencies.fetch.now_ns()
         fetched = fetch(self.view, components, request)
-        latencies.fetch.ended(began_ns)
+        latencies.fetch.count_since(began_ns)
         return fetched
 
     def transfer(

@@ -168,7 +168,7 @@ class Requests:
         if watch.latencies is None and watch.begin_span is None:  # the usual case: nothing observes requests
             return _UNOBSERVED
         attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
-        return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
+        return watch.observe(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
     def _try_once(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
         """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError.
