@@ -95,7 +95,7 @@ def open_settled_engine(
     host = open_host(settings, plugins, env)
     work = partial(_open, host, settings, tier_options, progress, attach)
     locked = ": the log directories stay locked until the call returns, or the process ends"
-    return host.opened_in_time(work, Engine.close, locked)
+    return host.open_in_time(work, Engine.close, locked)
 
 
 def _open(

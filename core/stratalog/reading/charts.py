@@ -59,11 +59,11 @@ class Mark:
 
 def patterns() -> str:
     """Return the SVG ``<defs>`` with the patterns of all marks; a page with strips must contain them once."""
-    found = (
-        f'<pattern id="pattern-{kind}" class="p-{kind}" width="6" height="6" patternUnits="userSpaceOnUse">{drawn}</pattern>'
-        for kind, drawn in _PATTERNS.items()
+    elements = (
+        f'<pattern id="pattern-{kind}" class="p-{kind}" width="6" height="6" patternUnits="userSpaceOnUse">{content}</pattern>'
+        for kind, content in _PATTERNS.items()
     )
-    return f"<defs>{''.join(found)}</defs>"
+    return f"<defs>{''.join(elements)}</defs>"
 
 
 def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label: str = "") -> str:
@@ -76,9 +76,9 @@ def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label
         height: height of the strip in pixels.
         label: text for screen readers.
     """
-    described = f' role="img" aria-label="{escape(label)}"' if label else ""
+    label_attributes = f' role="img" aria-label="{escape(label)}"' if label else ""
     outer = place or 'class="chart" width="100%"'
-    parts = [f'<svg {outer} height="{height}"{described}><rect class="strip" width="100%" height="100%"/>']
+    parts = [f'<svg {outer} height="{height}"{label_attributes}><rect class="strip" width="100%" height="100%"/>']
     for mark in marks:
         start, end = max(mark.start, 0.0), min(max(mark.end, mark.start + _THINNEST), 1.0)
         start = min(start, 1.0 - _THINNEST)
@@ -109,8 +109,8 @@ def text(x: float, y: float, content: str, kind: str = "", title: str = "") -> s
     ``kind`` is a list of words, separated by spaces: head (large), soft (grey), bad (red), end (the text ends at
     ``x``), middle (the text is centred at ``x``). Without end and middle, the text begins at ``x``.
     """
-    shown = f"<title>{escape(title)}</title>" if title else ""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{shown}{escape(content)}</text>'
+    title_element = f"<title>{escape(title)}</title>" if title else ""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{title_element}{escape(content)}</text>'
 
 
 def bar(x: float, y: float, width: float, height: float) -> str:

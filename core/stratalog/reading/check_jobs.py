@@ -43,7 +43,7 @@ class Check:
     @property
     def size_bytes(self) -> int:
         """Approximate number of bytes that the task reads."""
-        return sum(_weight(stored, deep=self.deep) for _, _, stored in self.segments)
+        return sum(_weight(segment, deep=self.deep) for _, _, segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +79,22 @@ def plan_checks(
     """
     if not split_scheme(source.location)[0] or source.as_of is not None:
         raise ConfigError("checks need the current state of a tier: give its URI without as_of")
-    found, segments, logs = list[Finding](), list[_Item](), list[TopicPartition]()
-    with _opened(source) as (tier, components):
-        for name in _chosen(tier, topics):
+    findings, segments, logs = list[Finding](), list[_Item](), list[TopicPartition]()
+    with _open_source(source) as (tier, components):
+        for name in _choose_logs(tier, topics):
             logs.append(name.log)
             checked_log = TierLogCheck(tier.log(*name), components, contents=deep)
-            found += checked_log.roots()
+            findings += checked_log.roots()
             for item in checked_log.segments():
                 if isinstance(item, Finding):
-                    found.append(item)
+                    findings.append(item)
                     continue
-                of_objects = checked_log.presence(item)
-                found += of_objects
-                if not is_missing(of_objects):
+                object_findings = checked_log.presence(item)
+                findings += object_findings
+                if not is_missing(object_findings):
                     segments.append((name.log, name.topic_id, item))
-            found += checked_log.orphans()
-    return CheckPlan(tuple(logs), tuple(found), tuple(_divided(segments, checks, deep=deep)))
+            findings += checked_log.orphans()
+    return CheckPlan(tuple(logs), tuple(findings), tuple(_divide(segments, checks, deep=deep)))
 
 
 @checked
@@ -106,13 +106,13 @@ def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list
         StoreError: the tier cannot be read.
         UnknownComponentError: the layout of a segment is not installed.
     """
-    with _opened(source) as (tier, components):
-        for log, topic_id, stored in work.segments:
-            yield stored, TierLogCheck(tier.log(log, topic_id), components, contents=work.deep).contents(stored)
+    with _open_source(source) as (tier, components):
+        for log, topic_id, segment in work.segments:
+            yield segment, TierLogCheck(tier.log(log, topic_id), components, contents=work.deep).contents(segment)
 
 
 @contextmanager
-def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
+def _open_source(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
     with (
         open_host(source.settings()) as host,
         open_tier(host, source.location, source.tier_options, read_only=True) as tier,
@@ -120,29 +120,29 @@ def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
         yield tier, host.components(TopicConfig())
 
 
-def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
-    there = sorted(tier.logs())
+def _choose_logs(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
+    names = sorted(tier.logs())
     if topics is None:
-        return there
-    wanted = set(topics)
-    known = {name.log.topic for name in there}
-    for missing in sorted(wanted - known):
-        raise unknown_topic(missing, known, tier.uri)
-    return [name for name in there if name.log.topic in wanted]
+        return names
+    requested_topics = set(topics)
+    existing_topics = {name.log.topic for name in names}
+    for missing in sorted(requested_topics - existing_topics):
+        raise unknown_topic(missing, existing_topics, tier.uri)
+    return [name for name in names if name.log.topic in requested_topics]
 
 
-def _divided(segments: Sequence[_Item], checks: int, *, deep: bool) -> Iterator[Check]:
+def _divide(segments: Sequence[_Item], checks: int, *, deep: bool) -> Iterator[Check]:
     """Return checks of about equal size: each segment, largest first, goes to the smallest check so far."""
-    total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
+    total = sum(_weight(segment, deep=deep) for _, _, segment in segments)
     count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
     groups: list[list[_Item]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(len(groups))]  # a heap
     for item in sorted(segments, key=lambda item: -item[2].info.size_bytes):
-        load, least = loads[0]
-        groups[least].append(item)
-        heapreplace(loads, (load + _weight(item[2], deep=deep), least))
+        load, smallest = loads[0]
+        groups[smallest].append(item)
+        heapreplace(loads, (load + _weight(item[2], deep=deep), smallest))
     return (Check(tuple(group), deep) for group in groups)
 
 
-def _weight(stored: StoredSegment, *, deep: bool) -> int:
-    return _SHALLOW_BYTES + (stored.info.size_bytes if deep else 0)
+def _weight(segment: StoredSegment, *, deep: bool) -> int:
+    return _SHALLOW_BYTES + (segment.info.size_bytes if deep else 0)

@@ -57,7 +57,7 @@ class ComponentHost(Closeable):
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self.opener = ComponentOpener(registry, settings, env, self.handles)
         self._frozen: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
-        self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._with_replacements: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._reported = set[str]()  # missing extra indexes that were reported
         self._layout_lock = threading.Lock()
         self._layouts: LayoutTable | None = None  # made at first use, under _layout_lock
@@ -71,11 +71,11 @@ class ComponentHost(Closeable):
             PluginError: an index format or extra index cannot be opened.
         """
         names = config.index_formats, config.index_extra
-        found = self._frozen.get(names)
-        if found is None:
-            made = self._components(self._indexes(config.index_formats), self._extras(names[1]))
-            found = self._frozen.setdefault(names, made)  # another thread may have been first
-        return found
+        components = self._frozen.get(names)
+        if components is None:
+            new_components = self._components(self._indexes(config.index_formats), self._extras(names[1]))
+            components = self._frozen.setdefault(names, new_components)  # another thread may have been first
+        return components
 
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for reading logs with these settings, and the error because of which they cannot write.
@@ -91,11 +91,13 @@ class ComponentHost(Closeable):
             return self.components(dataclasses.replace(config, index_extra=extras)), None
         except PluginError as error:
             key = config.index_formats, extras
-            stood_in = self._stood_in.get(key)
-            if stood_in is None:
-                made = self._components(self._stand_ins(config.index_formats, error), self._extras(extras))
-                stood_in = self._stood_in.setdefault(key, made)
-            return stood_in, error
+            components = self._with_replacements.get(key)
+            if components is None:
+                new_components = self._components(
+                    self._replace_missing(config.index_formats, error), self._extras(extras)
+                )
+                components = self._with_replacements.setdefault(key, new_components)
+            return components, error
 
     def _components(self, indexes: Mapping[IndexRole, IndexFormat[Any]], extras: ExtraTable) -> Components:
         limits, cache = self.settings.limits, self._index_cache
@@ -111,9 +113,9 @@ class ComponentHost(Closeable):
             return False
         return True
 
-    def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
+    def _replace_missing(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
         """Return the formats with these names, with replacements for missing ones; raise ``error`` if none fits."""
-        found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
+        indexes, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
         missing = 0
         for name in names:
             try:
@@ -121,12 +123,12 @@ class ComponentHost(Closeable):
             except PluginError:
                 missing += 1
                 continue
-            if index.role in found or index.role not in MISSING_INDEXES:
+            if index.role in indexes or index.role not in MISSING_INDEXES:
                 raise error
-            found[index.role] = index
-        if missing != len(MISSING_INDEXES) - len(found):
+            indexes[index.role] = index
+        if missing != len(MISSING_INDEXES) - len(indexes):
             raise error
-        return {**MISSING_INDEXES, **found}
+        return {**MISSING_INDEXES, **indexes}
 
     def reading_components(self, config: TopicConfig | None = None) -> Components:
         """Return the components of a reader: the topic's index formats, and all installed extra indexes.
@@ -220,7 +222,7 @@ class ComponentHost(Closeable):
         if changed is None or "tier.layout" in changed:
             self.registry.tier_layouts().by_name(config.tier_layout)
 
-    def opened_in_time(self, work: Callable[[], T], close: Callable[[T], object], advice: str = "") -> T:
+    def open_in_time(self, work: Callable[[], T], close: Callable[[T], object], advice: str = "") -> T:
         """Return the result of ``work``, which opens components; raise an error if a call into a plugin never returns.
 
         After that error, ``work`` continues on its own thread. If it returns a result later, ``close`` is called with
@@ -248,19 +250,19 @@ class ComponentHost(Closeable):
         return catalogue.open(provider, dataclasses.replace(self.opener.context(provider), layouts=self.layouts))
 
     def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
-        found: dict[IndexRole, IndexFormat[Any]] = {}
+        indexes: dict[IndexRole, IndexFormat[Any]] = {}
         catalogue = self.registry.index_formats()
         for name in names:
             index = self.opener.open(catalogue, catalogue.by_name(name))
             if index.role is IndexRole.EXTRA:
                 raise UnknownComponentError(f"index.formats names {name!r}, an extra index: move it to index.extra")
-            if index.role in found:
+            if index.role in indexes:
                 raise UnknownComponentError(f"index.formats names two formats of role {index.role}")
-            found[index.role] = index
+            indexes[index.role] = index
         for role in (IndexRole.OFFSET, IndexRole.TIME, IndexRole.TRANSACTION):
-            if role not in found:
+            if role not in indexes:
                 raise UnknownComponentError(f"index.formats={','.join(names)} names no format of role {role}")
-        return found
+        return indexes
 
     def _extras(self, names: tuple[str, ...]) -> ExtraTable:
         catalogue = self.registry.extra_indexes()
@@ -270,8 +272,8 @@ class ComponentHost(Closeable):
         return table
 
     def _extra_table(self, catalogue: Catalogue[ExtraIndex], providers: Sequence[Provider[ExtraIndex]]) -> ExtraTable:
-        openers = {found.label: partial(self.opener.open, catalogue, found) for found in providers}
-        return ExtraTable(openers, {found.label: catalogue.guard(found) for found in providers})
+        openers = {provider.label: partial(self.opener.open, catalogue, provider) for provider in providers}
+        return ExtraTable(openers, {provider.label: catalogue.guard(provider) for provider in providers})
 
 
 _NEARLY_URI: Final = re.compile("([a-z][a-z0-9]+):/(?!/)(.*)")

@@ -82,12 +82,12 @@ class ComponentOpener:
                 context = self.context(provider)
                 if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
                     context = dataclasses.replace(context, codecs=CodecTable())
-                opened: Any = catalogue.open(provider, context)
+                component: Any = catalogue.open(provider, context)
                 if catalogue.component in GUARDED_PARTS:
-                    opened = guarded_part(opened, catalogue.component, catalogue.guard(provider))
-                elif isinstance(opened, CleanupPolicy):
-                    opened = guarded_policy(opened, catalogue.guard(provider))
-                self._opened[key] = opened
+                    component = guarded_part(component, catalogue.component, catalogue.guard(provider))
+                elif isinstance(component, CleanupPolicy):
+                    component = guarded_policy(component, catalogue.guard(provider))
+                self._opened[key] = component
             return cast(C, self._opened[key])
 
     def context(
@@ -106,9 +106,9 @@ class ComponentOpener:
         Raises:
             ConfigError: a setting is unknown or wrong.
         """
-        given = {name: value for name, value in (options or {}).items() if value is not None}
+        given_options = {name: value for name, value in (options or {}).items() if value is not None}
         kind = provider.engine_section
-        section = None if kind is None else self._section(kind, provider.name, given)
+        section = None if kind is None else self._section(kind, provider.name, given_options)
         return OpenContext(
             env=self._env,
             limits=self._settings.limits,
@@ -116,7 +116,7 @@ class ComponentOpener:
             codecs=self.codecs,
             section=section,
             location=location,
-            options=given,
+            options=given_options,
             read_only=read_only,
         )
 
@@ -126,10 +126,10 @@ class ComponentOpener:
         A key of the result is, for example, ``("codecs", "zstd")``. The result is empty if all can be opened.
         """
         indexes = self._registry.index_formats()
-        found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
-        found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
-        found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
-        return {key: error for key, error in found.items() if error is not None}
+        errors = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
+        errors |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
+        errors |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
+        return {key: error for key, error in errors.items() if error is not None}
 
     def _check_sections(self) -> None:
         """Raise UnknownSettingError for a ``[plugins.NAME]`` section whose name is a misspelt one.
@@ -139,9 +139,9 @@ class ComponentOpener:
         """
         if not self._settings.plugins:
             return
-        known = self._registry.engine_settings()
-        for name in sorted(self._settings.plugins.keys() - known.keys()):
-            nearest = difflib.get_close_matches(name, known, n=1)
+        sections = self._registry.engine_settings()
+        for name in sorted(self._settings.plugins.keys() - sections.keys()):
+            nearest = difflib.get_close_matches(name, sections, n=1)
             if nearest and not any(info.absence for info in self._registry.plugins()):
                 raise UnknownSettingError(f"plugins.{name}", "config", f"plugins.{nearest[0]}")
 
@@ -149,17 +149,17 @@ class ComponentOpener:
         """Return the settings of a provider; remove the entries that are settings from ``options``."""
         section = kind.from_mapping(self._settings.plugins.get(name, {}), f"[plugins.{name}]")
         section = section.replaced(self._variables.get(name, {}), "environment")
-        named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
-        return section.replaced(named, "tier options")
+        overrides = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
+        return section.replaced(overrides, "tier options")
 
     def _lock(self, key: tuple[str, str]) -> threading.RLock:
         """Return the lock of one component: other components can be opened while this one opens."""
         return self._locks.setdefault(key, threading.RLock())
 
     def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
-        return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
+        return {name: partial(self._open_once, catalogue, name) for name in catalogue.names()}
 
-    def _tried(self, catalogue: Catalogue[C], name: str) -> C:
+    def _open_once(self, catalogue: Catalogue[C], name: str) -> C:
         """Return a component, opened once. After a failure, each call raises the same error, which names the plugin."""
         key = (catalogue.title, name)
         with self._lock(key):
@@ -178,7 +178,7 @@ class ComponentOpener:
 
     def _refusal(self, catalogue: Catalogue[Any], name: str) -> StorageError | None:  # Any: of any kind
         try:
-            self._tried(catalogue, name)
+            self._open_once(catalogue, name)
         except StorageError as error:
             return error
         return None

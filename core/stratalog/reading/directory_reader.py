@@ -68,24 +68,26 @@ class DirectoryReader(Reader):
         self._stamps: dict[TopicPartition, _Stamp] = {}  # for the opened logs
         for store in stores:
             check_log_directory(store)
-        self._folders, self._topics = self._listed()
+        self._folders, self._topics = self._list_folders()
 
-    def _listed(self) -> tuple[dict[TopicPartition, list[_Folder]], TopicTable]:
+    def _list_folders(self) -> tuple[dict[TopicPartition, list[_Folder]], TopicTable]:
         """Return the folders of all logs and the table of topics, as they are now."""
-        found: dict[TopicPartition, list[_Folder]] = {}
+        folders_by_log: dict[TopicPartition, list[_Folder]] = {}
         for store in self._stores:
             folders = partition_folders(store)
             state = read_directory(store, live=store.is_acquired_elsewhere())
             for name, folder in folders.items():
-                found.setdefault(name, []).append(_Folder(store, folder, state))
+                folders_by_log.setdefault(name, []).append(_Folder(store, folder, state))
         registry, settings = self._host.registry, self._host.settings
         has_tier, sections = self.tier is not None, registry.topic_sections()
-        return found, TopicTable(self._stores[0], settings.topic_defaults, has_tier=has_tier, sections=sections)
+        return folders_by_log, TopicTable(
+            self._stores[0], settings.topic_defaults, has_tier=has_tier, sections=sections
+        )
 
     def refresh(self) -> tuple[TopicPartition, ...]:
         """Update all logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
         self._check_open()
-        self._folders, self._topics = self._listed()
+        self._folders, self._topics = self._list_folders()
         self._foreign = None
         changed = list[TopicPartition]()
         for name, log in list(self._logs.items()):
@@ -105,9 +107,9 @@ class DirectoryReader(Reader):
         """
         folder = self._folders[name][0]
         state = folder.state
-        held = folder.files()
-        files = frozenset((file.name, 0 if state.live else file.size_bytes, file.file_id) for file in held.list())
-        note = None if self.tier is None else held.read_small(TIER_NOTE_FILE)
+        log_files = folder.files()
+        files = frozenset((file.name, 0 if state.live else file.size_bytes, file.file_id) for file in log_files.list())
+        note = None if self.tier is None else log_files.read_small(TIER_NOTE_FILE)
         return _Stamp(state.live, state.clean, state.high_watermarks.get(name), state.log_starts.get(name), files, note)
 
     def _names(self) -> Collection[TopicPartition]:
@@ -123,7 +125,7 @@ class DirectoryReader(Reader):
     def _components_of(self, topic: str) -> Components:
         """Return the components of a topic: the shared ones, unless the topic has other index formats."""
         is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
-        if is_usual and "index.formats" not in self._topics.chosen(topic):
+        if is_usual and "index.formats" not in self._topics.own_settings(topic):
             return self._components
         return self._host.reading_components(self._topics.config(topic))
 
@@ -131,7 +133,7 @@ class DirectoryReader(Reader):
         for has_another_try in (True, True, False):
             stamp = self._stamp(name)  # before the files are read: a later change is detected
             try:
-                log = self._loaded(name)
+                log = self._load_log(name)
             except SegmentGoneError:  # the writer deleted or replaced a file after it was listed
                 if not has_another_try:
                     raise
@@ -140,10 +142,10 @@ class DirectoryReader(Reader):
         self._stamps[name] = stamp  # after an error, the next refresh opens the log again
         return log
 
-    def _loaded(self, name: TopicPartition) -> StaticLog:
-        folder, *others = self._folders[name]
-        if others:
-            places = ", ".join(found.store.path() for found in (folder, *others))
+    def _load_log(self, name: TopicPartition) -> StaticLog:
+        folder, *other_folders = self._folders[name]
+        if other_folders:
+            places = ", ".join(listed_folder.store.path() for listed_folder in (folder, *other_folders))
             raise ConfigError(f"{name} is in several log directories: {places}")
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
@@ -155,41 +157,43 @@ class DirectoryReader(Reader):
             writable=False,
         )
         topic_id, components = self._topic_id(name), self._components_of(name.topic)
-        loaded = load(files, components, TopicConfig(), request)
+        loaded_log = load(files, components, TopicConfig(), request)
         tiered: RemoteView | None = None
         if self.tier is None and name not in self._stamps:
-            warn_of_evicted(name, files, loaded)
+            warn_of_evicted(name, files, loaded_log)
         elif self.tier is not None and topic_id is not None:
             try:
-                tiered = self._tiered(name, topic_id, files, loaded)
+                tiered = self._read_tier(name, topic_id, files, loaded_log)
             except BaseException:
-                for segment in loaded.segments:
+                for segment in loaded_log.segments:
                     segment.close()
                 raise
-            if not loaded.segments and tiered.segments:
+            if not loaded_log.segments and tiered.segments:
                 return StaticLog(tier_view(name, tiered, components), topic_id, components)
         stopped_in_disorder = not state.clean and not state.live
-        high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
-        damage = None if state.live else loaded.damage
-        view = make_view(name, loaded, high_watermark=high_watermark, remote=tiered, damage=damage)
-        return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
+        high_watermark = loaded_log.log_end if stopped_in_disorder or watermark is None else watermark
+        damage = None if state.live else loaded_log.damage
+        view = make_view(name, loaded_log, high_watermark=high_watermark, remote=tiered, damage=damage)
+        return StaticLog(
+            view, topic_id, components, tuple(loaded_log.producers.entries()), state.dirty_starts.get(name)
+        )
 
-    def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
+    def _read_tier(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
         """Return the log's state in the tier up to its divergence from the local log; without a root, a broker's."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         if name in self._logs:  # at a refresh; after the local files, because a running engine commits and then evicts
             remote.refresh()
-        view = tier_at_opening(remote, files, loaded)
+        view = tier_at_opening(remote, files, loaded_log)
         if view.version or remote.is_assumed:
-            return view.within(loaded.epochs.entries)
+            return view.within(loaded_log.epochs.entries)
         if self._foreign is None:
             self._foreign = self.tier.foreign(KAFKA_LAYOUT)
         segments = self._foreign.get(TierLogName(name, topic_id), [])
         if not segments:
             return view
-        local_start = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
-        return foreign_part(segments, self.tier.fetcher, loaded.epochs.entries, loaded.log_start, local_start)
+        local_start = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
+        return foreign_part(segments, self.tier.fetcher, loaded_log.epochs.entries, loaded_log.log_start, local_start)
 
     def _close(self) -> None:
         for store in self._stores:

@@ -44,23 +44,23 @@ def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_m
 
 def least_timestamp_ms(segment: ReadableSegment) -> int:
     """Return the smallest timestamp of a segment; -1 if it is unknown or before 1970, or if a record has none."""
-    known = segment.stored.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
-    return _UNKNOWN if known is None else known
+    min_timestamp_ms = segment.stored.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
+    return _UNKNOWN if min_timestamp_ms is None else min_timestamp_ms
 
 
-def records_of(part: ReadRange, hidden: Sequence[AbortedTransaction]) -> int | None:
+def records_of(part: ReadRange, aborted: Sequence[AbortedTransaction]) -> int | None:
     """Return the number of records that a reader of ``part`` gets; None if it is unknown without reading them.
 
     The number is known only if ``part`` is a whole segment, its manifest entry contains the number, and no transaction
-    in ``hidden`` overlaps it.
+    in ``aborted`` overlaps it.
 
     Args:
         part: a part of a segment.
-        hidden: aborted transactions, whose records the reader does not get.
+        aborted: aborted transactions, whose records the reader does not get.
     """
     segment = part.segment
     if not isinstance(segment, RemoteSegment) or (part.start, part.end) != (segment.base_offset, segment.end_offset):
         return None
-    if any(gone.first_offset < part.end and gone.last_offset >= part.start for gone in hidden):
+    if any(transaction.first_offset < part.end and transaction.last_offset >= part.start for transaction in aborted):
         return None
     return segment.stored.info.records

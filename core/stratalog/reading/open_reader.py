@@ -84,7 +84,7 @@ def open_settled(
     plugins: Sequence[object] = (),
     env: Env | None = None,
     allow_offline: bool = False,
-    others: Sequence[str] = (),
+    other_paths: Sequence[str] = (),
     topics: Collection[str] | None = None,
 ) -> Reader:
     """Open logs like ``open_reader``, with the same errors, for callers that have parsed the settings already.
@@ -99,33 +99,33 @@ def open_settled(
         env: as for ``open_reader``.
         allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets are
             those that local disk has, and reads of records that are only in the tier raise TierUnavailableError.
-        others: further log directories of the same engine.
+        other_paths: further log directories of the same engine.
         topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
     """
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")
     host = open_host(settings, plugins, env)
 
-    def opened() -> Reader:
+    def open_location() -> Reader:
         with ExitStack() as after_error:
             after_error.enter_context(host)
             if is_tier(host, text):
-                found = after_error.enter_context(open_tier(host, text, tier_options, read_only=True))
-                reader: Reader = BucketReader(text, host, found, as_of, topics)
+                tier_alone = after_error.enter_context(open_tier(host, text, tier_options, read_only=True))
+                reader: Reader = BucketReader(text, host, tier_alone, as_of, topics)
             else:
                 if as_of is not None:
                     raise ConfigError("as_of needs a tier without a directory: give the tier's URI")
-                behind = None
+                tier_behind = None
                 if tier is not None:
-                    behind = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
-                    after_error.enter_context(behind)
-                paths = (text, *others)
+                    tier_behind = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
+                    after_error.enter_context(tier_behind)
+                paths = (text, *other_paths)
                 stores = [after_error.enter_context(host.segment_store(path, read_only=True)) for path in paths]
-                reader = DirectoryReader(", ".join(paths), host, stores, behind)
+                reader = DirectoryReader(", ".join(paths), host, stores, tier_behind)
             after_error.pop_all()  # the reader closes everything
             return reader
 
-    return host.opened_in_time(opened, Reader.close)
+    return host.open_in_time(open_location, Reader.close)
 
 
 def is_tier(host: ComponentHost, text: str) -> bool:

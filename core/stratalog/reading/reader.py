@@ -58,15 +58,15 @@ class TopicInfo:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TopicInfo):
             return NotImplemented
-        return self._named() == other._named() and self.config == other.config
+        return self._identity() == other._identity() and self.config == other.config
 
     def __hash__(self) -> int:
-        return hash(self._named())
+        return hash(self._identity())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TopicInfo.of, (*self._named(), self.config)
+        return TopicInfo.of, (*self._identity(), self.config)
 
-    def _named(self) -> tuple[str, TopicId | None, tuple[int, ...]]:
+    def _identity(self) -> tuple[str, TopicId | None, tuple[int, ...]]:
         return self.name, self.topic_id, self.partitions
 
 
@@ -120,9 +120,9 @@ class StaticLog(LogReader):
         Reads in progress continue in the new segments, up to their earlier end offset. Only the log's ``Reader`` calls
         this method.
         """
-        replaced, self._view = self._view.segments, newer._view
+        old_segments, self._view = self._view.segments, newer._view
         self.producers, self.dirty_start = newer.producers, newer.dirty_start
-        for segment in replaced:
+        for segment in old_segments:
             segment.close()
 
     def close(self) -> None:
@@ -188,13 +188,13 @@ class Reader(CheckedArguments, Closeable):
         """
         for name in names:
             try:
-                found = self._topic_id(name)
+                topic_id = self._topic_id(name)
             except SystemLimitError:  # a later call may succeed
                 raise
             except (CorruptCheckpointError, LogDirError):
                 continue
-            if found is not None:
-                return found
+            if topic_id is not None:
+                return topic_id
         return None
 
     def log(self, topic: str, partition: int | None = None) -> StaticLog:
@@ -217,37 +217,37 @@ class Reader(CheckedArguments, Closeable):
         if name not in self._logs:
             if name not in self._names():
                 raise unknown_topic(name, self._names(), self.location)
-            return self._kept(name, self._open(name))
+            return self._keep(name, self._open(name))
         return self._logs[name]
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
         """Open several logs in parallel. ``log`` then returns each log at once. Raise the errors of ``log``."""
         self._check_open()
-        wanted = [name for name in names if name not in self._logs]
-        there = self._names()
-        for name in wanted:
-            if name not in there:
-                raise unknown_topic(name, there, self.location)
+        unopened = [name for name in names if name not in self._logs]
+        existing = self._names()
+        for name in unopened:
+            if name not in existing:
+                raise unknown_topic(name, existing, self.location)
 
-        def opened(name: TopicPartition) -> None:
-            self._kept(name, self._open(name))  # kept, and closed with the reader, even if another log fails
+        def open_log(name: TopicPartition) -> None:
+            self._keep(name, self._open(name))  # kept, and closed with the reader, even if another log fails
 
-        self._in_parallel(wanted, opened)
+        self._in_parallel(unopened, open_log)
 
-    def _kept(self, name: TopicPartition, opened: StaticLog) -> StaticLog:
-        """Return the log of later calls: ``opened``, or the log that another thread has opened at the same time."""
-        kept = self._logs.setdefault(name, opened)
-        if kept is not opened:
-            opened.close()
-        return kept
+    def _keep(self, name: TopicPartition, new_log: StaticLog) -> StaticLog:
+        """Return the log of later calls: ``new_log``, or the log that another thread has opened at the same time."""
+        log = self._logs.setdefault(name, new_log)
+        if log is not new_log:
+            new_log.close()
+        return log
 
     def release(self, name: TopicPartition) -> None:
         """Close a log and free its memory; do nothing if the log is not open. ``log`` opens the log again."""
-        found = self._logs.pop(name, None)
-        if found is not None:
-            found.close()
-            if self.tier is not None and found.topic_id is not None:
-                self.tier.release(name, found.topic_id)
+        log = self._logs.pop(name, None)
+        if log is not None:
+            log.close()
+            if self.tier is not None and log.topic_id is not None:
+                self.tier.release(name, log.topic_id)
 
     def _in_parallel(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
         """Call ``work`` with each item, on several threads; raise the first error after all calls."""
@@ -264,7 +264,7 @@ class Reader(CheckedArguments, Closeable):
 
         def partitions() -> list[int]:
             self._check_open()
-            return sorted(found.partition for found in self._names() if found.topic == name)
+            return sorted(log.partition for log in self._names() if log.topic == name)
 
         if not partitions():
             raise unknown_topic(name, self._names(), self.location)

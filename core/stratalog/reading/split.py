@@ -42,9 +42,9 @@ class PackedSegment(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, stored: StoredSegment) -> Self:
-        """Return the packed form of ``stored``."""
-        return cls(entry_to_text(stored))
+    def of(cls, segment: StoredSegment) -> Self:
+        """Return the packed form of ``segment``."""
+        return cls(entry_to_text(segment))
 
 
 class Piece(NamedTuple):
@@ -135,9 +135,16 @@ class Split:
                 lines.append(place.text)
                 place = None
             row = logs.setdefault((piece.log, piece.topic_id), len(logs)), place, piece.is_active, piece.records
-            rows.append((*row, [_aborted(gone) for gone in piece.aborted], _damage(piece.damage), *_numbers(piece)))
-        named = [[log.topic, log.partition, topic_id and topic_id.text] for log, topic_id in logs]
-        text = "\n".join([_ENCODER.encode([self.isolation, named, rows]), *lines])
+            rows.append(
+                (
+                    *row,
+                    [_encode_aborted(transaction) for transaction in piece.aborted],
+                    _encode_damage(piece.damage),
+                    *_numbers(piece),
+                )
+            )
+        log_rows = [[log.topic, log.partition, topic_id and topic_id.text] for log, topic_id in logs]
+        text = "\n".join([_ENCODER.encode([self.isolation, log_rows, rows]), *lines])
         return _COMPRESSOR.zstd.compress(text.encode())
 
     @classmethod
@@ -147,16 +154,16 @@ class Split:
         Raises:
             StorageError, TypeError, ValueError, KeyError: the bytes are not a result of ``to_message``.
         """
-        lines = iter(_unpacked(data).split("\n"))
-        isolation, named, rows = exactly(list, json.loads(next(lines)), "split")
-        logs = [_log(item) for item in exactly(list, named, "logs")]
+        lines = iter(_decompress(data).split("\n"))
+        isolation, log_rows, rows = exactly(list, json.loads(next(lines)), "split")
+        logs = [_log(item) for item in exactly(list, log_rows, "logs")]
         pieces = tuple(_piece(exactly(list, row, "piece"), logs, lines) for row in exactly(list, rows, "pieces"))
         if next(lines, None) is not None:
             raise ValueError("a split has more entries than pieces")
         return cls(pieces, Isolation(exactly(str, isolation, "isolation")))
 
 
-def _unpacked(data: bytes) -> str:
+def _decompress(data: bytes) -> str:
     try:
         if frame_content_size(data) > _LARGEST_MESSAGE_BYTES:
             raise ValueError(f"a packed split has more than {_LARGEST_MESSAGE_BYTES} bytes")
@@ -185,28 +192,28 @@ def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]],
         place=PackedSegment(next(entries, "")) if place is None else exactly(str, place, "place"),
         is_active=exactly(bool, is_active, "is_active"),
         records=None if records is None else exactly(int, records, "records"),
-        aborted=tuple(_aborted_from(gone) for gone in exactly(list, aborted, "aborted")),
-        damage=None if damage is None else _damage_from(damage),
+        aborted=tuple(_decode_aborted(item) for item in exactly(list, aborted, "aborted")),
+        damage=None if damage is None else _decode_damage(damage),
         **sizes,
     )
     piece.stored()  # checks the entry
     return piece
 
 
-def _aborted(gone: AbortedTransaction) -> list[int]:
-    return [gone.producer_id, gone.first_offset, gone.last_offset, gone.last_stable_offset]
+def _encode_aborted(transaction: AbortedTransaction) -> list[int]:
+    return [transaction.producer_id, transaction.first_offset, transaction.last_offset, transaction.last_stable_offset]
 
 
-def _aborted_from(item: object) -> AbortedTransaction:
+def _decode_aborted(item: object) -> AbortedTransaction:
     producer_id, first, last, stable = (exactly(int, number, "aborted") for number in exactly(list, item, "aborted"))
     return AbortedTransaction(producer_id, first, last, stable)
 
 
-def _damage(error: CorruptBatchError | None) -> list[object] | None:
+def _encode_damage(error: CorruptBatchError | None) -> list[object] | None:
     return None if error is None else [error.reason, error.file, error.position]
 
 
-def _damage_from(item: object) -> CorruptBatchError:
+def _decode_damage(item: object) -> CorruptBatchError:
     reason, file, position = exactly(list, item, "damage")
     return CorruptBatchError(
         exactly(str, reason, "damage"), exactly(str, file, "damage"), exactly(int, position, "damage")

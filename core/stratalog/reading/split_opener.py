@@ -41,7 +41,7 @@ class SplitOpener(Closeable):
 
     def __init__(self, source: ReadSource, split: Split) -> None:
         self._source = source
-        self._settings = _suited(source.settings(), split)
+        self._settings = _adapt_settings(source.settings(), split)
         self._opened = ExitStack()
         self._host = open_host(self._settings)
         self._opened.callback(self._host.close)
@@ -61,9 +61,9 @@ class SplitOpener(Closeable):
             ConfigError: the piece is in a tier, and the source has no tier.
             The errors of ``open_tier``.
         """
-        stored = piece.stored()
-        if stored is not None:
-            yield RemoteSegment(stored, self._tier.log(piece.log, stored.info.topic_id).fetcher)
+        stored_segment = piece.stored()
+        if stored_segment is not None:
+            yield RemoteSegment(stored_segment, self._tier.log(piece.log, stored_segment.info.topic_id).fetcher)
             return
         assert isinstance(piece.place, str)  # the name of a local file
         files = self._store.open_log(str(piece.log))
@@ -122,11 +122,11 @@ class SplitOpener(Closeable):
         self._opened.close()
 
 
-def _suited(settings: Settings, split: Split) -> Settings:
+def _adapt_settings(settings: Settings, split: Split) -> Settings:
     """Return settings for a split; if all its pieces are small, with small chunks and without prefetching."""
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
-    suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
+    suitable_bytes = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits
-    chunk_bytes = min(limits.fetch_chunk_bytes, suited)
-    ahead_bytes = limits.prefetch_bytes if suited >= limits.fetch_chunk_bytes else 0
+    chunk_bytes = min(limits.fetch_chunk_bytes, suitable_bytes)
+    ahead_bytes = limits.prefetch_bytes if suitable_bytes >= limits.fetch_chunk_bytes else 0
     return replace(settings, limits=replace(limits, fetch_chunk_bytes=chunk_bytes, prefetch_bytes=ahead_bytes))

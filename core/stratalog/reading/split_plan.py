@@ -32,7 +32,7 @@ from stratalog.tier.tier import Tier
 
 LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
-MOST_SPLITS: Final = (
+MAX_SPLITS: Final = (
     20_000  # Spark's driver needs milliseconds and kilobytes for each task; otherwise, splits are larger
 )
 _KEPT_SEGMENTS: Final = 10_000  # with more segments, the plan releases each log after it was read
@@ -88,33 +88,33 @@ def plan_splits(
         The errors of ``Reader.log``, such as UnknownTopicError and StoreError.
         StoreError, CorruptionError: a page of the manifest or an index cannot be read.
     """
-    seen = Isolation.of(isolation)
-    found = list[_Part]()
-    for wanted in ranges:
-        found += _parts(reader.log(*wanted.log), wanted, seen, split_records)
-        if len(found) > _KEPT_SEGMENTS:
-            reader.release(wanted.log)
-    total = sum(part.piece.span_bytes for part in found)
-    largest = max(LARGEST_SPLIT_BYTES, -(-total // MOST_SPLITS))
-    usual = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), largest)
-    count = max(min_splits, -(-total // (split_bytes or usual)), 1)
+    isolation_level = Isolation.of(isolation)
+    parts = list[_Part]()
+    for offset_range in ranges:
+        parts += _parts(reader.log(*offset_range.log), offset_range, isolation_level, split_records)
+        if len(parts) > _KEPT_SEGMENTS:
+            reader.release(offset_range.log)
+    total = sum(part.piece.span_bytes for part in parts)
+    largest = max(LARGEST_SPLIT_BYTES, -(-total // MAX_SPLITS))
+    default_bytes = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), largest)
+    count = max(min_splits, -(-total // (split_bytes or default_bytes)), 1)
     target = max(-(-total // count), 1)
-    pieces = [piece for part in found for piece in part.cut(target, reader.tier)]
-    return [Split(tuple(packed), seen) for packed in _packed(pieces, total, count, split_records)]
+    pieces = [piece for part in parts for piece in part.cut(target, reader.tier)]
+    return [Split(tuple(group), isolation_level) for group in _group_pieces(pieces, total, count, split_records)]
 
 
-def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int | None) -> Iterator[list[Piece]]:
+def _group_pieces(pieces: Sequence[Piece], total: int, count: int, most_records: int | None) -> Iterator[list[Piece]]:
     """Yield about ``count`` groups of adjacent pieces, of about the same size and at most ``most_records`` offsets."""
     group: list[Piece] = []
-    number, done, records = 0, 0, 0
+    number, planned_bytes, records = 0, 0, 0
     for piece in pieces:
-        here = (2 * done + piece.span_bytes) * count // (2 * total) if total else 0
-        added = piece.end - piece.start
-        if group and (here != number or (most_records is not None and records + added > most_records)):
+        split_number = (2 * planned_bytes + piece.span_bytes) * count // (2 * total) if total else 0
+        added_records = piece.end - piece.start
+        if group and (split_number != number or (most_records is not None and records + added_records > most_records)):
             yield group
             group, records = [], 0
         group.append(piece)
-        number, done, records = here, done + piece.span_bytes, records + added
+        number, planned_bytes, records = split_number, planned_bytes + piece.span_bytes, records + added_records
     if group:
         yield group
 
@@ -128,57 +128,59 @@ class _Part(NamedTuple):
 
     def cut(self, target_bytes: int, tier: Tier | None) -> Iterator[Piece]:
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
-        whole = self.piece
-        count = -(-whole.span_bytes // target_bytes)
+        piece = self.piece
+        count = -(-piece.span_bytes // target_bytes)
         entries = self._entries(tier) if count > 1 else None
         if not entries:
-            yield whole
+            yield piece
             return
-        start, position = whole.start, whole.position
+        start, position = piece.start, piece.position
         for number in range(1, count):
-            entry = entries.after(whole.position + number * whole.span_bytes // count)
-            if entry is None or not position < entry.position < whole.end_position:
+            entry = entries.after(piece.position + number * piece.span_bytes // count)
+            if entry is None or not position < entry.position < piece.end_position:
                 continue
-            if not start <= entry.offset < whole.end - 1:
+            if not start <= entry.offset < piece.end - 1:
                 continue
             # an index entry has the last offset of its batch, so the batch belongs to the piece before the cut
-            after = entries.after(entry.position + 1)
-            until = min(whole.end_position if after is None else after.position, whole.end_position)
-            yield whole._replace(start=start, end=entry.offset + 1, position=position, end_position=until)
-            start, position = entry.offset + 1, min(until, entry.position)
-        yield whole._replace(start=start, position=position)
+            next_entry = entries.after(entry.position + 1)
+            cut_position = min(piece.end_position if next_entry is None else next_entry.position, piece.end_position)
+            yield piece._replace(start=start, end=entry.offset + 1, position=position, end_position=cut_position)
+            start, position = entry.offset + 1, min(cut_position, entry.position)
+        yield piece._replace(start=start, position=position)
 
     def _entries(self, tier: Tier | None) -> IndexReader[OffsetPosition] | None:
         """Return the offset index of the segment; None if it is corrupt."""
         segment = self.segment
         if segment is None:
-            stored = self.piece.stored()
+            stored_segment = self.piece.stored()
             assert tier is not None  # a segment is either in a tier or local
-            assert stored is not None  # as above
-            segment = RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
+            assert stored_segment is not None  # as above
+            segment = RemoteSegment(stored_segment, tier.log(self.piece.log, stored_segment.info.topic_id).fetcher)
         try:
             return offset_index(segment, self.components)
         except CorruptIndexError:
             return None
 
 
-def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
+def _parts(
+    log: LogReader, offset_range: OffsetRange, isolation: Isolation, most_records: int | None
+) -> Iterator[_Part]:
     """Yield the segments of a range, ascending, each in pieces of at most ``most_records`` offsets."""
     view = log.view()
     bound = view.bound(isolation)
-    start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
-    hidden: tuple[AbortedTransaction, ...] = ()
+    start, end = max(offset_range.start, view.offsets.log_start), min(offset_range.end, bound)
+    aborted: tuple[AbortedTransaction, ...] = ()
     if start < end and isolation is Isolation.READ_COMMITTED:
-        hidden = hidden_transactions(view, log.components, start, end)
-    for at in range(start, end, most_records or max(end - start, 1)):
-        for part in view.ranges(at, min(at + most_records, end) if most_records else end):
-            records = records_of(part, hidden) if wanted.is_counted else None
+        aborted = hidden_transactions(view, log.components, start, end)
+    for first_offset in range(start, end, most_records or max(end - start, 1)):
+        for part in view.ranges(first_offset, min(first_offset + most_records, end) if most_records else end):
+            records = records_of(part, aborted) if offset_range.is_counted else None
             if records is not None:
                 yield _Part(_unread(log, part.start, part.end, records=records), None, log.components)
             elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
-                yield _Part(_piece(log, part, hidden), local, log.components)
-    if view.damage is not None and start <= bound <= wanted.end:  # a read to the log's end reports the damage
+                yield _Part(_piece(log, part, aborted), local, log.components)
+    if view.damage is not None and start <= bound <= offset_range.end:  # a read to the log's end reports the damage
         yield _Part(_unread(log, bound, bound, damage=view.damage), None, log.components)
 
 
@@ -202,8 +204,8 @@ def _unread(
     )
 
 
-def _piece(log: LogReader, part: ReadRange, hidden: Sequence[AbortedTransaction]) -> Piece:
-    segment, start, end, below = part
+def _piece(log: LogReader, part: ReadRange, aborted: Sequence[AbortedTransaction]) -> Piece:
+    segment, start, end, next_segment = part
     position, end_position = byte_range(segment, start, end, log.components)
     return Piece(
         log=log.name,
@@ -216,8 +218,12 @@ def _piece(log: LogReader, part: ReadRange, hidden: Sequence[AbortedTransaction]
         end_offset=segment.end_offset,
         size_bytes=segment.size_bytes,
         place=_place(segment),
-        is_active=below is None,
-        aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
+        is_active=next_segment is None,
+        aborted=tuple(
+            transaction
+            for transaction in aborted
+            if transaction.last_offset >= start and transaction.first_offset < end
+        ),
         file_start=segment.start if isinstance(segment, Segment) else 0,
         file_bytes=segment.file.size_bytes if isinstance(segment, Segment) else 0,
     )

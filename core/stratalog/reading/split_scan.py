@@ -110,8 +110,8 @@ def scan(
     with SplitOpener(source, split) as place:
         for log, pieces in groupby(split.pieces, key=attrgetter("log")):
             work = PieceReader(place, split.isolation, columns, on_damage, on_loss)
-            found = (batch for piece in pieces if piece.records is None for batch in work.read(piece))
-            yield from (Scanned(log, batch) for batch in _sized(found))
+            batches = (batch for piece in pieces if piece.records is None for batch in work.read(piece))
+            yield from (Scanned(log, batch) for batch in _resize_batches(batches))
 
 
 class PieceReader:
@@ -138,23 +138,23 @@ class PieceReader:
             return
         try:
             with self._place.segment(piece) as segment:
-                yield from self._planned(piece, segment)
+                yield from self._read_planned(piece, segment)
         except (SegmentGoneError, ObjectNotFoundError, LogDirNotFoundError):
             yield from self._read_where_stored_now(piece)
 
-    def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
+    def _read_planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
         """Yield the records of a piece from the segment that the plan names."""
-        components, below = self._place.components, None if piece.is_active else piece.end_offset
+        components, end_below = self._place.components, None if piece.is_active else piece.end_offset
         position = check_position(segment, piece.position, piece.start, components)
         damaged = DamagedReads()  # the second error at a position skips the entry
         while self._offset < piece.end:
-            chunks = walk(segment, position, components, offset_limit=below, stop_position=piece.end_position)
+            chunks = walk(segment, position, components, offset_limit=end_below, stop_position=piece.end_position)
             span = range(self._offset, piece.end)
             try:
-                found = segment_arrow(
+                batches = segment_arrow(
                     segment, chunks, span, piece.aborted, components, piece.log.partition, self._columns
                 )
-                for batch, offset in found:
+                for batch, offset in batches:
                     self._walked, self._offset = offset, max(self._offset, offset)
                     if batch is not None:
                         yield batch
@@ -169,20 +169,20 @@ class PieceReader:
     def _skip_entry(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
         """Skip a damaged entry, report its offsets, and return the position in the segment where reading continues."""
         components = self._place.components
-        whole = batch_at(segment, error.position, components)
-        if whole is not None:  # the CRC is right, but the records were written wrong
-            position, next_offset = error.position + whole.size_bytes, whole.next_offset
+        valid_batch = batch_at(segment, error.position, components)
+        if valid_batch is not None:  # the CRC is right, but the records were written wrong
+            position, next_offset = error.position + valid_batch.size_bytes, valid_batch.next_offset
             limit = next_offset
         else:
-            found = good_batch_after(segment, error.position, self._walked, components)
-            behind = None if found is None else batch_at(segment, found, components)
-            if found is None or behind is None:
+            good_position = good_batch_after(segment, error.position, self._walked, components)
+            next_batch = None if good_position is None else batch_at(segment, good_position, components)
+            if good_position is None or next_batch is None:
                 position, next_offset = segment.size_bytes, piece.end_offset
                 limit = next_offset
             else:
-                position, limit = found, behind.base_offset
+                position, limit = good_position, next_batch.base_offset
                 # a compressed message of magic 0 or 1 stores only its last offset
-                has_first = behind.magic >= _HAS_BOUNDS or not behind.codec_id
+                has_first = next_batch.magic >= _HAS_BOUNDS or not next_batch.codec_id
                 next_offset = limit if has_first else self._offset
         if limit > piece.start:  # otherwise all damaged offsets are before the piece
             self._report_damage(piece, error, next_offset, position)
@@ -210,14 +210,14 @@ class PieceReader:
             return
         if offsets.log_start > self._offset:
             self._report_missing(piece, min(offsets.log_start, piece.end), offsets.log_start, offsets.log_end)
-        shown = offsets.bound(self._isolation)
-        stop = min(piece.end, shown)
+        visible_end = offsets.bound(self._isolation)
+        stop = min(piece.end, visible_end)
         if self._offset < stop:
             isolation, partition = str(self._isolation), piece.log.partition
             yield from read_arrow(log.view, log.components, self._offset, stop, isolation, partition, self._columns)
             self._offset = stop
         if self._offset < piece.end:
-            self._report_missing(piece, piece.end, offsets.log_start, shown)
+            self._report_missing(piece, piece.end, offsets.log_start, visible_end)
 
     def _report_missing(self, piece: Piece, end: int, log_start: int, log_end: int) -> None:
         if self._on_loss is None:
@@ -226,32 +226,32 @@ class PieceReader:
         self._offset = end
 
 
-def _sized(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+def _resize_batches(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of ``batches`` in the same order, in batches of about 1 to 5 MiB, as ``scan``."""
     waiting: list[pyarrow.RecordBatch] = []
     size_bytes = 0
     for batch in batches:
         if batch.nbytes > LARGEST_BATCH_BYTES:
             if waiting:
-                yield _joined(waiting)
+                yield _join(waiting)
                 waiting, size_bytes = [], 0
             yield from _cut(batch)
             continue
         waiting.append(batch)
         size_bytes += batch.nbytes
         if size_bytes >= BATCH_BYTES:
-            yield _joined(waiting)
+            yield _join(waiting)
             waiting, size_bytes = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
-def _joined(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+def _join(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     pa = import_module("pyarrow")
-    joined: pyarrow.RecordBatch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-    return joined
+    merged: pyarrow.RecordBatch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return merged
 
 
 def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:

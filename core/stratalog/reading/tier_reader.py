@@ -58,16 +58,16 @@ class BucketReader(Reader):
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
             topics = dict[str, dict[TopicId, list[TopicPartition]]]()
-            known = self._listing.versions if self._listing is not None else NOTHING_KNOWN
-            self._listing = self._bucket.listing(self._topics, known)
-            for found in self._listing.versions:
-                topics.setdefault(found.log.topic, {}).setdefault(found.topic_id, []).append(found.log)
-            chosen = [(self._newest(ids), ids) for ids in topics.values()]
-            names = {name: topic_id for topic_id, ids in chosen for name in ids[topic_id]}
+            known_versions = self._listing.versions if self._listing is not None else NOTHING_KNOWN
+            self._listing = self._bucket.listing(self._topics, known_versions)
+            for tier_log in self._listing.versions:
+                topics.setdefault(tier_log.log.topic, {}).setdefault(tier_log.topic_id, []).append(tier_log.log)
+            newest_ids = [(self._newest(ids), ids) for ids in topics.values()]
+            names = {name: topic_id for topic_id, ids in newest_ids for name in ids[topic_id]}
             if not topics:
                 self._foreign = {
-                    name: held
-                    for name, held in self._bucket.foreign(KAFKA_LAYOUT).items()
+                    name: segments
+                    for name, segments in self._bucket.foreign(KAFKA_LAYOUT).items()
                     if self._topics is None or name.log.topic in self._topics
                 }
                 names = {name.log: name.topic_id for name in self._foreign}
@@ -79,12 +79,12 @@ class BucketReader(Reader):
         if len(ids) == 1:
             return next(iter(ids))
         logs = [TierLogName(name, topic_id) for topic_id, names in ids.items() for name in names]
-        self._in_parallel(logs, lambda found: self._newest_view(*found))
+        self._in_parallel(logs, lambda tier_log: self._newest_view(*tier_log))
         roots = dict[TopicId, list[Root]]()
-        for found in logs:
-            root = self._bucket.log(*found).root
+        for tier_log in logs:
+            root = self._bucket.log(*tier_log).root
             if root is not None:
-                roots.setdefault(found.topic_id, []).append(root)
+                roots.setdefault(tier_log.topic_id, []).append(root)
         return newest_topic(roots)
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
@@ -100,12 +100,12 @@ class BucketReader(Reader):
         if topic_id is None:
             raise unknown_topic(name, self._names(), self.location)
         root = self._bucket.log(name, topic_id).root
-        plain = TopicConfig(sections=self._host.registry.topic_sections())
+        built_in = TopicConfig(sections=self._host.registry.topic_sections())
         defaults = {"remote.storage.enable": True, **self._host.settings.topic_defaults}
         if root is None or root.topic is None:
-            return plain.replaced({**KEEP_EVERYTHING, **defaults}, "topic_defaults")
-        usual = plain.replaced(defaults, "topic_defaults")
-        return usual.merged(usual.recognised(root.topic.config), f"topic {name.topic}")
+            return built_in.replaced({**KEEP_EVERYTHING, **defaults}, "topic_defaults")
+        default_config = built_in.replaced(defaults, "topic_defaults")
+        return default_config.merged(default_config.recognised(root.topic.config), f"topic {name.topic}")
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
@@ -130,17 +130,17 @@ class BucketReader(Reader):
             return super().refresh()
         self._check_open()
         self._ids = None
-        names, changed, kept = self._names(), list[TopicPartition](), list[tuple[TopicPartition, StaticLog]]()
+        names, changed, listed_logs = self._names(), list[TopicPartition](), list[tuple[TopicPartition, StaticLog]]()
         for name, log in list(self._logs.items()):
             if log.topic_id is None or names.get(name) != log.topic_id:
                 self._logs.pop(name).close()
                 changed.append(name)
             elif (foreign := self._foreign.get(TierLogName(name, log.topic_id))) is None:
-                kept.append((name, log))
+                listed_logs.append((name, log))
             elif _extent(remote := foreign_view(foreign, self._bucket.fetcher)) != _extent(log.view().remote):
                 log.show(tier_view(name, remote, self._components))
                 changed.append(name)
-        outdated = [(name, log) for name, log in kept if not self._is_current(name, log)]
+        outdated = [(name, log) for name, log in listed_logs if not self._is_current(name, log)]
         for (name, log), view in zip(outdated, self._in_parallel(outdated, self._read_newest), strict=True):
             log.show(view)
             changed.append(name)
@@ -152,8 +152,8 @@ class BucketReader(Reader):
         remote = log.view().remote
         return remote is not None and remote.version == self._listing.versions[TierLogName(name, log.topic_id)]
 
-    def _read_newest(self, found: tuple[TopicPartition, StaticLog]) -> LogView:
-        name, log = found
+    def _read_newest(self, named_log: tuple[TopicPartition, StaticLog]) -> LogView:
+        name, log = named_log
         assert log.topic_id is not None  # checked by ``refresh``
         return tier_view(name, self._newest_view(name, log.topic_id), self._components)
 

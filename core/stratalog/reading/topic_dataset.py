@@ -71,12 +71,12 @@ class TopicDataset(ds.Dataset):
         **_options: Any,
     ) -> TopicScanner:
         """Return a scan of ``columns`` of the records that match ``filter``; pyarrow's other options have no effect."""
-        names = _names_in(columns, filter)
+        names = _columns_to_decode(columns, filter)
         return TopicScanner(lambda: self._batches(names, filter), arrow_schema(names), columns, filter)
 
-    def _batches(self, columns: Sequence[str], wanted: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: Sequence[str], filter_expression: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         try:
-            for log, start, end in self._ranges(wanted):
+            for log, start, end in self._ranges(filter_expression):
                 yield from read_arrow(
                     log.view, log.components, start, end, self._isolation, log.name.partition, columns
                 )
@@ -84,14 +84,14 @@ class TopicDataset(ds.Dataset):
             self.error = error
             raise
 
-    def _ranges(self, wanted: ds.Expression | None) -> Iterator[tuple[LogReader, int, int]]:
+    def _ranges(self, filter_expression: ds.Expression | None) -> Iterator[tuple[LogReader, int, int]]:
         """Yield the largest ranges of offsets that may contain matching records: log, start and exclusive end."""
         pieces = [piece for log in self._logs() for piece in self._pieces(log)]
-        kept = pieces if wanted is None else _matching(pieces, wanted)
+        matching = pieces if filter_expression is None else _select_matching(pieces, filter_expression)
         start = None
-        for number, piece in enumerate(kept):
+        for number, piece in enumerate(matching):
             start = piece.start if start is None else start
-            following = kept[number + 1] if number + 1 < len(kept) else None
+            following = matching[number + 1] if number + 1 < len(matching) else None
             if following is None or following.log is not piece.log or following.start != piece.end:
                 yield piece.log, start, piece.end
                 start = None
@@ -99,12 +99,12 @@ class TopicDataset(ds.Dataset):
     def _pieces(self, log: LogReader) -> Iterator[_Piece]:
         view = log.view()
         bound = view.bound(Isolation.of(self._isolation))
-        for found in view.ranges(view.offsets.log_start, bound):
-            count = min(-(-found.segment.size_bytes // PIECE_BYTES), found.end - found.start)
+        for part in view.ranges(view.offsets.log_start, bound):
+            count = min(-(-part.segment.size_bytes // PIECE_BYTES), part.end - part.start)
             for number in range(count):
-                span = found.end - found.start
-                start, end = found.start + number * span // count, found.start + (number + 1) * span // count
-                yield _Piece(log, found.segment, start, end)
+                span = part.end - part.start
+                start, end = part.start + number * span // count, part.start + (number + 1) * span // count
+                yield _Piece(log, part.segment, start, end)
         if view.damage is not None:  # a read beyond the bound raises the damage
             yield _Piece(log, None, bound, bound + 1)
 
@@ -116,7 +116,7 @@ class TopicScanner(ds.Scanner):
         batches: starts a read and yields its batches, in ``schema``.
         schema: schema of the batches.
         columns: the columns of the result; None for all.
-        wanted: filter; None for all records.
+        filter_expression: filter; None for all records.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class TopicScanner(ds.Scanner):
         batches: Callable[[], Iterator[pa.RecordBatch]],
         schema: pa.Schema,
         columns: Columns,
-        wanted: ds.Expression | None,
+        filter_expression: ds.Expression | None,
     ) -> None:
         # The base class cannot be constructed in Python. Its state is not used.
-        self._batches, self._schema, self._columns, self._wanted = batches, schema, columns, wanted
+        self._batches, self._schema, self._columns, self._filter = batches, schema, columns, filter_expression
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -137,15 +137,15 @@ class TopicScanner(ds.Scanner):
     @property
     def projected_schema(self) -> pa.Schema:
         """The Arrow schema of the result, which has only the chosen columns."""
-        return self._of(self._schema.empty_table()).schema
+        return self._project(self._schema.empty_table()).schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the matching records in batches of ``projected_schema``."""
         for batch in self._batches():
-            if self._wanted is None and not isinstance(self._columns, dict):
+            if self._filter is None and not isinstance(self._columns, dict):
                 yield batch if self._columns is None else batch.select(list(self._columns))
             else:
-                yield from self._of(pa.Table.from_batches([batch])).to_batches()
+                yield from self._project(pa.Table.from_batches([batch])).to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the matching records as a stream of Arrow batches."""
@@ -157,60 +157,60 @@ class TopicScanner(ds.Scanner):
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first matching records as a table, at most ``num_rows``; fewer if fewer match."""
-        found, left = list[pa.RecordBatch](), num_rows
+        batches, remaining_rows = list[pa.RecordBatch](), num_rows
         for batch in self.to_batches():
-            found.append(batch.slice(0, left))
-            left -= found[-1].num_rows
-            if not left:
+            batches.append(batch.slice(0, remaining_rows))
+            remaining_rows -= batches[-1].num_rows
+            if not remaining_rows:
                 break
-        return pa.Table.from_batches(found, schema=self.projected_schema)
+        return pa.Table.from_batches(batches, schema=self.projected_schema)
 
     def count_rows(self) -> int:
         """Return the number of the matching records, after reading all of them."""
         return sum(batch.num_rows for batch in self.to_batches())
 
-    def _of(self, table: pa.Table) -> pa.Table:
+    def _project(self, table: pa.Table) -> pa.Table:
         columns = self._columns if isinstance(self._columns, dict | None) else list(self._columns)
         in_memory: Any = ds.InMemoryDataset  # pyarrow does not publish the types of its arguments
-        found: pa.Table = in_memory(table).to_table(columns=columns, filter=self._wanted)
-        return found
+        result: pa.Table = in_memory(table).to_table(columns=columns, filter=self._filter)
+        return result
 
 
-def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
+def _columns_to_decode(columns: Columns, filter_expression: ds.Expression | None) -> list[str]:
     """Return the columns that a scan must decode: those of the result, and all whose names are in the expressions."""
     if columns is None:
         return list(ARROW_COLUMNS)
-    listed = isinstance(columns, dict)
-    text = f"{'' if wanted is None else wanted} {' '.join(map(str, columns.values())) if isinstance(columns, dict) else ''}"
-    return [name for name in ARROW_COLUMNS if (not listed and name in columns) or name in text]
+    is_dict = isinstance(columns, dict)
+    text = f"{'' if filter_expression is None else filter_expression} {' '.join(map(str, columns.values())) if isinstance(columns, dict) else ''}"
+    return [name for name in ARROW_COLUMNS if (not is_dict and name in columns) or name in text]
 
 
-def _matching(pieces: Sequence[_Piece], wanted: ds.Expression) -> list[_Piece]:
+def _select_matching(pieces: Sequence[_Piece], filter_expression: ds.Expression) -> list[_Piece]:
     """Return the pieces that may have a matching record."""
     # pyarrow evaluates the filter: it gets a dataset with one imaginary file for each piece, and an expression that all
     # records of the piece satisfy. It returns the files that the filter does not exclude, without opening them.
     schema = arrow_schema()
-    by_time = "timestamp" in str(wanted)
-    listed = ds.FileSystemDataset.from_paths(
+    by_time = "timestamp" in str(filter_expression)
+    file_dataset = ds.FileSystemDataset.from_paths(
         [str(number) for number in range(len(pieces))],
         schema=schema,
         format=ds.ParquetFileFormat(),
         filesystem=fs.LocalFileSystem(),
         partitions=[_guarantee(piece, by_time=by_time) for piece in pieces],
     )
-    return [pieces[int(found.path)] for found in listed.get_fragments(wanted)]
+    return [pieces[int(fragment.path)] for fragment in file_dataset.get_fragments(filter_expression)]
 
 
 def _guarantee(piece: _Piece, *, by_time: bool) -> ds.Expression:
     """Return an expression that is true for all records of a piece."""
     offset, partition = ds.field("offset"), pa.scalar(piece.log.name.partition, pa.int32())
-    known = (ds.field("partition") == partition) & (offset >= piece.start) & (offset < piece.end)
+    guarantee = (ds.field("partition") == partition) & (offset >= piece.start) & (offset < piece.end)
     largest_ms = piece.segment.max_timestamp_ms if by_time and piece.segment is not None else -1
     if 0 <= largest_ms <= _LAST_MS:
         stamp = ds.field("timestamp")
         largest = pa.scalar(1000 * largest_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        known &= (stamp <= largest) | stamp.is_null()
+        guarantee &= (stamp <= largest) | stamp.is_null()
         least_ms = -1 if piece.segment is None else least_timestamp_ms(piece.segment)
         if least_ms >= 0:  # then each record has a timestamp
-            known &= stamp >= pa.scalar(1000 * least_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    return known
+            guarantee &= stamp >= pa.scalar(1000 * least_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    return guarantee

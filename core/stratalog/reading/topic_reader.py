@@ -71,7 +71,7 @@ class TopicReader(CheckedArguments):
         clock: Clock,
     ) -> None:
         self.name = name
-        self._log, self._all, self._refresh, self._clock = log, partitions, refresh, clock
+        self._log, self._partitions, self._refresh, self._clock = log, partitions, refresh, clock
 
     def __repr__(self) -> str:
         return f"TopicReader({self.name!r})"
@@ -79,7 +79,7 @@ class TopicReader(CheckedArguments):
     @property
     def partitions(self) -> tuple[int, ...]:
         """The numbers of the partitions, ascending; raises ClosedError if the reader is closed."""
-        return tuple(self._all())
+        return tuple(self._partitions())
 
     def scan(
         self,
@@ -112,7 +112,7 @@ class TopicReader(CheckedArguments):
         """
         check_columns(columns)
         Isolation.of(isolation)
-        numbers = self._chosen(partitions)
+        numbers = self._choose_partitions(partitions)
         since_ms = timestamp_ms(since)
 
         def parts() -> list[_Part]:
@@ -136,7 +136,7 @@ class TopicReader(CheckedArguments):
         arrow_schema()  # raises the error for a missing pyarrow
         from stratalog.reading.topic_dataset import TopicDataset  # noqa: PLC0415 - imports pyarrow
 
-        return TopicDataset(lambda: [self._log(self.name, number) for number in self._all()], isolation)
+        return TopicDataset(lambda: [self._log(self.name, number) for number in self._partitions()], isolation)
 
     def follow(
         self,
@@ -169,15 +169,15 @@ class TopicReader(CheckedArguments):
             The errors of ``LogReader.records`` and ``Reader.refresh``.
         """
         Isolation.of(isolation)
-        numbers = self._chosen(partitions)
+        numbers = self._choose_partitions(partitions)
         since_ms = timestamp_ms(since)
         followed = dict[int, _Part]()
         for number in numbers:
             part = self._part(number, start, None, since_ms, isolation)
             followed[number] = part._replace(start=max(part.start, _offset(start, number) or 0))  # may be above the end
-        return self._followed(followed, isolation, partitions is None, poll_ms, timeout_ms)
+        return self._follow(followed, isolation, partitions is None, poll_ms, timeout_ms)
 
-    def _followed(
+    def _follow(
         self,
         followed: dict[int, _Part],
         isolation: str,
@@ -215,7 +215,7 @@ class TopicReader(CheckedArguments):
 
     def _add_new(self, logs: dict[int, LogReader], positions: dict[int, int]) -> None:
         """Add the partitions that ``logs`` does not have, each with its log start as the position."""
-        for number in self._all():
+        for number in self._partitions():
             if number not in logs:
                 logs[number] = self._log(self.name, number)
                 positions[number] = logs[number].offsets().log_start
@@ -226,13 +226,13 @@ class TopicReader(CheckedArguments):
             if self._log(self.name, number) is not log:
                 raise UnknownTopicError(f"topic {self.name} was deleted and created again: follow it from its start")
 
-    def _chosen(self, partitions: Collection[int] | None) -> list[int]:
-        there = list(self._all())
+    def _choose_partitions(self, partitions: Collection[int] | None) -> list[int]:
+        numbers = list(self._partitions())
         if partitions is None:
-            return there
+            return numbers
         for number in partitions:
-            if number not in there:
-                raise UnknownTopicError(f"topic {self.name} has no partition {number}: it has {_listed(there)}")
+            if number not in numbers:
+                raise UnknownTopicError(f"topic {self.name} has no partition {number}: it has {_join_numbers(numbers)}")
         return sorted(set(partitions))
 
     def _part(
@@ -244,8 +244,8 @@ class TopicReader(CheckedArguments):
         first, last = _offset(start, number), _offset(end, number)
         begin = offsets.log_start if first is None else min(max(first, offsets.log_start), bound)
         if since_ms is not None:
-            found = log.offset_for_timestamp(since_ms, isolation)
-            begin = max(begin, bound if found is None else found)
+            first_offset = log.offset_for_timestamp(since_ms, isolation)
+            begin = max(begin, bound if first_offset is None else first_offset)
         return _Part(log, begin, None if last is None or last > bound else last)
 
 
@@ -371,11 +371,11 @@ def timestamp_ms(since: Since | None) -> int | None:
     return -(-(since - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1))
 
 
-def _offset(given: Offsets | None, number: int) -> int | None:
-    return given.get(number) if isinstance(given, Mapping) else given
+def _offset(offsets: Offsets | None, number: int) -> int | None:
+    return offsets.get(number) if isinstance(offsets, Mapping) else offsets
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 

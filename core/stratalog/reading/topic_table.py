@@ -76,11 +76,11 @@ class TopicTable:
         sections: Mapping[str, Section] | None = None,
         entries: Mapping[str, TopicEntry] | None = None,
     ) -> None:
-        self._store, self._given, self._has_tier = store, frozenset(defaults), has_tier
-        chosen = {"remote.storage.enable": has_tier, **defaults}
-        plain = TopicConfig(sections=dict(sections or {}))
-        self.defaults = plain.replaced(chosen, "topic_defaults")
-        self._found = plain.replaced({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
+        self._store, self._given_defaults, self._has_tier = store, frozenset(defaults), has_tier
+        default_settings = {"remote.storage.enable": has_tier, **defaults}
+        built_in = TopicConfig(sections=dict(sections or {}))
+        self.defaults = built_in.replaced(default_settings, "topic_defaults")
+        self._unstored_config = built_in.replaced({**KEEP_EVERYTHING, **default_settings}, "topic_defaults")
         self._configs: dict[str, TopicConfig] = {}
         if entries is None:
             entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
@@ -117,25 +117,25 @@ class TopicTable:
         """
         entry = self._entries.get(topic)
         if entry is None:
-            return self._found
-        found = self._configs.get(topic)
-        if found is None:
-            found = self._configs[topic] = self._stored_config(topic, entry)
-        return found
+            return self._unstored_config
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = self._stored_config(topic, entry)
+        return config
 
     def _stored_config(self, topic: str, entry: TopicEntry) -> TopicConfig:
         """Return the effective settings of an entry, without settings that plugins refuse (``TopicConfig.refusal``)."""
-        kept, source = self.defaults.recognised(entry.config), f"topic {topic}"
+        known_settings, source = self.defaults.recognised(entry.config), f"topic {topic}"
         try:
-            return self.defaults.merged(kept, source)
+            return self.defaults.merged(known_settings, source)
         except ConfigError as error:
-            own = {name: value for name, value in kept.items() if not is_of_plugin(name)}
-            if len(own) == len(kept):
+            core_settings = {name: value for name, value in known_settings.items() if not is_of_plugin(name)}
+            if len(core_settings) == len(known_settings):
                 raise
             _LOGGER.warning("a plugin refuses settings of topic %s, which no policy cleans: %s", topic, error)
-            return dataclasses.replace(self.defaults.merged(own, source), refusal=str(error))
+            return dataclasses.replace(self.defaults.merged(core_settings, source), refusal=str(error))
 
-    def chosen(self, topic: str) -> dict[str, object]:
+    def own_settings(self, topic: str) -> dict[str, object]:
         """Return the stored settings of a topic, which override the defaults.
 
         For a topic that is not stored, return ``{"retention.ms": -1}``, which means unlimited retention, or {} if
@@ -144,28 +144,30 @@ class TopicTable:
         entry = self._entries.get(topic)
         if entry is not None:
             return dict(entry.config)
-        return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given}
+        return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given_defaults}
 
     def settings(self, topic: str) -> dict[str, TopicSetting]:
         """Return all settings of a topic that stratalog or an installed plugin knows, by name."""
-        values, chosen = self.config(topic).to_mapping(), self.chosen(topic)
-        described = {**TopicConfig.keys()}
+        values, own_settings = self.config(topic).to_mapping(), self.own_settings(topic)
+        descriptions = {**TopicConfig.keys()}
         for section in self.defaults.sections.values():
-            described |= section.keys()
-        sections = {name: type(found)() for name, found in self.defaults.sections.items()}
-        plain = TopicConfig(remote_storage_enable=self._has_tier, sections=sections).to_mapping()
+            descriptions |= section.keys()
+        sections = {name: type(section)() for name, section in self.defaults.sections.items()}
+        built_in = TopicConfig(remote_storage_enable=self._has_tier, sections=sections).to_mapping()
         result = {}
         for name, value in values.items():
-            source = "topic" if name in chosen else "engine" if name in self._given else "default"
-            result[name] = TopicSetting(value, plain[name], source, described[name].doc)
+            source = "topic" if name in own_settings else "engine" if name in self._given_defaults else "default"
+            result[name] = TopicSetting(value, built_in[name], source, descriptions[name].doc)
         return result
 
     def unknown(self, topic: str) -> dict[str, object]:
         """Return the settings in a topic's entry whose names neither stratalog nor an installed plugin knows."""
-        chosen = self.chosen(topic)
-        return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
+        own_settings = self.own_settings(topic)
+        return {
+            name: value for name, value in own_settings.items() if name not in self.defaults.recognised(own_settings)
+        }
 
-    def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
+    def check_settings(self, config: Mapping[str, object], source: str) -> TopicConfig:
         """Return ``config`` merged with the defaults; raise ConfigError if it has an unknown or wrong setting.
 
         ``source`` names the origin of ``config`` in error texts.
@@ -196,7 +198,7 @@ class TopicTable:
 def format_topics(entries: Mapping[str, TopicEntry]) -> bytes:
     """Return the bytes of a topics file with these entries; ``parse_topics`` reads them."""
     topics = {
-        name: {"id": str(found.topic_id), "config": dict(found.config)} for name, found in sorted(entries.items())
+        name: {"id": str(entry.topic_id), "config": dict(entry.config)} for name, entry in sorted(entries.items())
     }
     return json.dumps({"version": FORMAT_VERSION, "topics": topics}, indent=1).encode() + b"\n"
 
@@ -209,13 +211,13 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
     """
     if data is None:
         return {}
-    entries, plain = {}, TopicConfig()
+    entries, built_in = {}, TopicConfig()
     try:
         body = json.loads(data)
         version = body["version"]
-        for name, found in body["topics"].items():
-            plain.merged(plain.recognised(found["config"]), file)
-            entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
+        for name, stored_topic in body["topics"].items():
+            built_in.merged(built_in.recognised(stored_topic["config"]), file)
+            entries[check_topic(name)] = TopicEntry(TopicId(stored_topic["id"]), stored_topic["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position) from error

@@ -71,7 +71,7 @@ def test_a_large_plan_keeps_no_manifests_and_needs_no_further_requests(
 def test_more_bytes_than_splits_should_have_make_larger_splits(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_plan, "SMALLEST_SPLIT_BYTES", 1)
     monkeypatch.setattr(split_plan, "LARGEST_SPLIT_BYTES", 1)
-    monkeypatch.setattr(split_plan, "MOST_SPLITS", 7)
+    monkeypatch.setattr(split_plan, "MAX_SPLITS", 7)
     with open_reader(uri) as reader:
         splits = plan_splits(reader, [OffsetRange(name, 0, END) for name in NAMES], usual_splits=1)
     assert len(splits) == 7

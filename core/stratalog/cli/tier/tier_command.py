@@ -199,7 +199,7 @@ def show_differences(
             remote_log = _log_of(reader, topic, partition, None)
             left_segments = remote_log.view_as_of(older).segments
         else:
-            local = stack.enter_context(open_settled(directories[0], place.settings(), others=directories[1:]))
+            local = stack.enter_context(open_settled(directories[0], place.settings(), other_paths=directories[1:]))
             log = local.log(topic, partition)
             remote_log, left_segments = _log_of(reader, topic, partition, log.topic_id), log.view().segments
         right_segments = (remote_log.view() if newer is None else remote_log.view_as_of(newer)).segments

@@ -210,7 +210,7 @@ class LogOpener:
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
         ]
         count = max(max(partitions, default=0) + 1, self.partitions.get(topic, 0))
-        return TopicNote(count, self._topics.chosen(topic))
+        return TopicNote(count, self._topics.own_settings(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
         """Return an open log's part of the tier, or None if the engine or the topic has no tier."""

@@ -90,7 +90,7 @@ class TopicChanges:
         if any(log_name.topic == name for log_name in self._open_logs.names()):
             raise TopicExistsError(f"topic {name} exists already")
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain topic {name}")
-        checked = self._topics.checked(config, f"create_topic({name!r})")
+        checked = self._topics.check_settings(config, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
         self._check_tier(config, checked)
         topic_id, values = TopicId.random(self._host.env.chance), checked.to_mapping()
@@ -341,12 +341,12 @@ def _alter_entry(
         UnknownSettingError, ConfigError: a change is wrong, or no partition is open from which to read the topic id.
     """
     source = f"alter_topic({topic!r})"
-    for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():
+    for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.own_settings(topic).keys():
         topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
     unknown = topics.unknown(topic)
-    before = {name: value for name, value in topics.chosen(topic).items() if name not in unknown}
+    before = {name: value for name, value in topics.own_settings(topic).items() if name not in unknown}
     settings = {name: value for name, value in {**before, **changes}.items() if value is not None}
-    checked = topics.checked(settings, source)
+    checked = topics.check_settings(settings, source)
     values = checked.to_mapping()
     known_id = topics.topic_id(topic) or topic_id
     if known_id is None:

@@ -189,9 +189,10 @@ def divergence_error(
     ``local_epochs`` are the leader epochs of the local log, ``tier_epochs`` are those in the tier.
     """
     return StorageError(
-        f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(local_epochs).epoch_at(offset)} "
-        f"here, {EpochCache(tier_epochs).epoch_at(offset)} in the tier; attach the tier to an empty directory to keep its "
-        "records, or set unclean.leader.election.enable=true to delete them from the tier"
+        f"{log} and its tier have different records from offset {offset}: leader epoch "
+        f"{EpochCache(local_epochs).epoch_at(offset)} here, {EpochCache(tier_epochs).epoch_at(offset)} in the tier; attach the tier "
+        "to an empty directory to keep its records, or set unclean.leader.election.enable=true to delete them from "
+        "the tier"
     )
 
 
