@@ -65,8 +65,8 @@ def topic_config(values: Mapping[str, object] | None = None, **sections: type[Se
     Raises:
         ConfigError: a setting is unknown, or its value is wrong. Contradictions between settings are no error.
     """
-    made = {name: section() for name, section in sections.items()}
-    return TopicConfig(sections=made).merged(values or {}, "the test")
+    default_sections = {name: section() for name, section in sections.items()}
+    return TopicConfig(sections=default_sections).merged(values or {}, "the test")
 
 
 class _Layouts:

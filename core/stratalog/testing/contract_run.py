@@ -77,19 +77,19 @@ def run_contracts(plugin: str, left_out: Collection[str] = ()) -> list[PluginFin
         PluginError: the plugin cannot be loaded, or there is none with this name.
     """
     titles = {kind.key: kind.title for kind in KINDS}
-    found, tested = list[PluginFinding](), list[tuple[str, str]]()
+    findings, tested = list[PluginFinding](), list[tuple[str, str]]()
     for key, providers in offers_of(plugin).items():
         for provider in providers:
             where = f"{titles[key]} {provider.name}"
             if provider.schemes:
                 contract = CONTRACTS[key][0]
                 text = f"it needs a location: subclass {contract} in a test of the plugin"
-                found.append(PluginFinding(Severity.WARNING, where, text))
+                findings.append(PluginFinding(Severity.WARNING, where, text))
             elif where not in left_out:
                 tested.append((key, provider.name))
     if tested:
-        found += _failures(plugin, tested, titles)
-    return found
+        findings += _failures(plugin, tested, titles)
+    return findings
 
 
 def contract_tests(plugin: str, tested: list[tuple[str, str]]) -> str:
@@ -115,9 +115,9 @@ def _failures(plugin: str, tested: list[tuple[str, str]], titles: Mapping[str, s
         report, tests = Path(folder) / "report.xml", Path(folder) / "test_contracts.py"
         tests.write_text(contract_tests(_absolute(plugin), tested), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(tests)]
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - our own tests
+        completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - our own tests
         if not report.exists():
-            raise PluginImportError(f"pytest did not run: {ended.stderr.strip()}", plugin, "stratalog[testing]")
+            raise PluginImportError(f"pytest did not run: {completed.stderr.strip()}", plugin, "stratalog[testing]")
         cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it
     for case in cases:
         for failure in [*case.iter("failure"), *case.iter("error")]:

@@ -155,10 +155,10 @@ class _Serving:
     async def stop(self, server: asyncio.Server) -> None:
         """Stop listening, cancel the tasks of all connections, and wait until they have ended."""
         server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client until the client disconnects or a fault ends the connection."""
@@ -177,7 +177,7 @@ class _Serving:
         environ = {"REQUEST_METHOD": request.words[0], "PATH_INFO": path, "QUERY_STRING": query}
         fault = self._proxy._due(operation_of(environ))  # noqa: SLF001 - a method of this module's class
         if fault is None:
-            reply = await self._passed_on(request)
+            reply = await self._forward(request)
             writer.write(reply.head + reply.body)
             return True
         return await self._misdo(fault, request, reader, writer)
@@ -192,8 +192,8 @@ class _Serving:
             return _reset(writer)
         stale = self._first.get(request.words) if fault.do is Misdeed.STALE and request.words[0] == "GET" else None
         if fault.do is Misdeed.UNCONDITIONAL:
-            request = request._replace(head=_without(request.head, b"if-none-match"))
-        reply = stale or await self._passed_on(request)
+            request = request._replace(head=_remove_header(request.head, b"if-none-match"))
+        reply = stale or await self._forward(request)
         if fault.do is Misdeed.RESET_AFTER:
             return _reset(writer)
         if fault.do is Misdeed.SILENT:
@@ -210,11 +210,11 @@ class _Serving:
             await _drip(reply, writer)
             await reader.read()
             return False
-        body = _flipped(reply.body) if fault.do is Misdeed.FLIP else reply.body
+        body = _flip_bit(reply.body) if fault.do is Misdeed.FLIP else reply.body
         writer.write(reply.head + body)
         return True
 
-    async def _passed_on(self, request: _Message) -> _Message:
+    async def _forward(self, request: _Message) -> _Message:
         reader, writer = await asyncio.open_connection(HOST, self._upstream_port, limit=_MAX_HEAD_BYTES)
         try:
             writer.write(request.head + request.body)
@@ -228,11 +228,11 @@ class _Serving:
 
 async def _drip(reply: _Message, writer: asyncio.StreamWriter) -> None:
     """Send the body, or half of the head if there is no body, byte by byte. Never send the last byte."""
-    whole = reply.head + reply.body
+    message = reply.head + reply.body
     start = len(reply.head) if reply.body else len(reply.head) // 2
-    writer.write(whole[:start])
-    for at in range(start, len(whole) - 1):
-        writer.write(whole[at : at + 1])
+    writer.write(message[:start])
+    for position in range(start, len(message) - 1):
+        writer.write(message[position : position + 1])
         await writer.drain()
         await asyncio.sleep(_DRIP_S)
 
@@ -256,7 +256,7 @@ async def _read(
     words = tuple(first.split(" "))
     if client is not None and headers.get("expect", "").lower() == "100-continue":
         client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        head = _without(head, b"expect")
+        head = _remove_header(head, b"expect")
     if client is None and words[1] == "100":
         return await _read(reader, None, to_end=to_end, bodiless=bodiless)
     none = bodiless or (client is None and words[1] in _NO_BODY)
@@ -277,12 +277,12 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end
     return await reader.read() if to_end else b""
 
 
-def _without(head: bytes, name: bytes) -> bytes:
+def _remove_header(head: bytes, name: bytes) -> bytes:
     lines = head.split(b"\r\n")
     return b"\r\n".join(line for line in lines if not line.lower().startswith(name + b":"))
 
 
-def _flipped(body: bytes) -> bytes:
+def _flip_bit(body: bytes) -> bytes:
     middle = len(body) // 2
     return body[:middle] + bytes([body[middle] ^ 0x01]) + body[middle + 1 :] if body else body
 

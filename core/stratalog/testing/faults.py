@@ -45,7 +45,7 @@ class FaultyVfs(PosixVfs):
 
     def names(self, *operations: str) -> list[tuple[str, str]]:
         """Return the name and the file name of each recorded operation with one of these names, in order."""
-        return [(what, path.rpartition("/")[2]) for what, path in self.done if what in operations]
+        return [(recorded, path.rpartition("/")[2]) for recorded, path in self.done if recorded in operations]
 
     def _note(self, operation: str, path: str) -> None:
         self.done.append((operation, path))
@@ -174,11 +174,11 @@ def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rul
 
     An operation matches if its recorded name is ``operation`` and its path ends with ``path``.
     """
-    left = [times]
+    remaining = [times]
 
-    def rule(what: str, where: str) -> None:
-        if what == operation and where.endswith(path) and left[0] > 0:
-            left[0] -= 1
+    def rule(recorded: str, recorded_path: str) -> None:
+        if recorded == operation and recorded_path.endswith(path) and remaining[0] > 0:
+            remaining[0] -= 1
             raise OSError(code, os.strerror(code))
 
     return rule
@@ -229,5 +229,5 @@ class StoreBench:
     def close(self) -> None:
         """Close the descriptor pool. Raise AssertionError if a descriptor is still open."""
         self.handles.close()
-        left = self.files.open_paths
-        assert left == [], f"left open: {', '.join(left)}"
+        open_paths = self.files.open_paths
+        assert open_paths == [], f"left open: {', '.join(open_paths)}"

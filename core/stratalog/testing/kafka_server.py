@@ -75,8 +75,8 @@ class KafkaServer:
 
         Errors are those of ``Engine.create_topic``.
         """
-        chosen = {key.replace("_", "."): value for key, value in config.items()}
-        self.engine.create_topic(name, partitions=partitions, config=chosen)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.engine.create_topic(name, partitions=partitions, config=settings)
         return name
 
     def values(self, topic: str) -> list[bytes | None]:

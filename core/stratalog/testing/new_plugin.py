@@ -72,7 +72,7 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
     Raises:
         ConfigError: the kind or the name is wrong, or the folder ``stratalog-NAME`` exists.
     """
-    kind = next((found for found in KINDS if found.title.replace(" ", "-") == word), None)
+    kind = next((candidate for candidate in KINDS if candidate.title.replace(" ", "-") == word), None)
     if kind is None:
         raise ConfigError(f"{word!r} is no kind of component; the kinds are {', '.join(kind_words())}")
     if not _NAME.match(name):
@@ -121,8 +121,8 @@ def _module(kind: ComponentKind, name: str) -> str:
         _class(part, name, _ATTRIBUTES.get(kind.key, []) if not row else []) for row, part in enumerate(parts)
     )
     schemes = f', schemes=frozenset({{"{name.replace("_", "-")}"}})' if kind.has_schemes else ""
-    own = _class_name(kind.component, name)
-    provider = f'PROVIDER = Provider(name="{name}", open=lambda context: {own}(){schemes})'
+    class_name = _class_name(kind.component, name)
+    provider = f'PROVIDER = Provider(name="{name}", open=lambda context: {class_name}(){schemes})'
     hook = f"@hookimpl\ndef {kind.hook}():\n    return [PROVIDER]"
     body = f"{classes}\n\n\n{provider}\n\n\n{hook}\n"
     title = f'"""The {kind.title} ``{name}``."""'
@@ -172,7 +172,7 @@ def _body(part: type[object], method: str, doc: str) -> Iterator[str]:
 
 
 def _imports(body: str) -> str:
-    used = set(re.findall(r"\b[A-Z]\w+\b|\bhookimpl\b", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
+    unimported = set(re.findall(r"\b[A-Z]\w+\b|\bhookimpl\b", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
     places = [
         ("collections.abc", dir(collections.abc)),
         ("stratalog", stratalog.__all__),
@@ -180,16 +180,16 @@ def _imports(body: str) -> str:
     ]
     lines = list[str]()
     for place, names in places:
-        found = sorted(used & set(names))
-        used -= set(found)
-        lines += [f"from {place} import {', '.join(found)}"] if found else []
+        imported = sorted(unimported & set(names))
+        unimported -= set(imported)
+        lines += [f"from {place} import {', '.join(imported)}"] if imported else []
     return "\n".join(lines)
 
 
 def _tests(kind: ComponentKind, name: str, module: str) -> str:
     contract, fixture = CONTRACTS[kind.key]
-    plain = f"    @pytest.fixture\n    def {fixture}(self):\n        return PROVIDER.open(open_context())\n"
-    body = _FIXTURES.get(kind.key, plain).replace("SCHEME", name.replace("_", "-"))
+    default_fixture = f"    @pytest.fixture\n    def {fixture}(self):\n        return PROVIDER.open(open_context())\n"
+    body = _FIXTURES.get(kind.key, default_fixture).replace("SCHEME", name.replace("_", "-"))
     codecs = "from stratalog.testing.contract_run import installed_codecs\n" if "installed_codecs" in body else ""
     return (
         f'"""The contract of the {kind.title} ``{name}``: fill in ``{module}`` until all tests pass."""\n\n'

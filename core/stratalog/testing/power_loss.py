@@ -48,7 +48,7 @@ class _File:
                     self.change(Write(len(data), None))
                     self.change(Write(0, data))
 
-    def left(self, fate: Fate) -> bytes:
+    def state_left(self, fate: Fate) -> bytes:
         """Return the file's bytes after a power loss. ``fate`` returns the part of a write that reached the disk."""
         data = bytearray(self.durable)
         for write in self.pending:
@@ -68,15 +68,15 @@ class _Folder:
     @classmethod
     def of(cls, path: Path) -> Self:
         """Return the present state of a folder on disk. All its files and names count as durable."""
-        made = cls()
-        for found in path.iterdir() if path.is_dir() else ():
-            if found.is_dir():
-                made.now[found.name] = cls.of(found)
+        folder = cls()
+        for entry in path.iterdir() if path.is_dir() else ():
+            if entry.is_dir():
+                folder.now[entry.name] = cls.of(entry)
             else:
-                data = found.read_bytes()
-                made.now[found.name] = _File(str(found), bytearray(data), data)
-        made.durable = dict(made.now)
-        return made
+                data = entry.read_bytes()
+                folder.now[entry.name] = _File(str(entry), bytearray(data), data)
+        folder.durable = dict(folder.now)
+        return folder
 
     def rename(self, old: str | None, new: str | None, node: _File | _Folder) -> None:
         """Apply and record a change of names: ``old`` is removed unless None, then ``new`` is added unless None."""
@@ -92,7 +92,7 @@ class _Folder:
         for node in {*self.now.values(), *self.durable.values()}:
             node.refresh()
 
-    def left(self, share: float, chance: random.Random | None) -> dict[str, _File | _Folder]:
+    def state_left(self, share: float, chance: random.Random | None) -> dict[str, _File | _Folder]:
         """Return the folder's files and folders by name after a power loss.
 
         ``share`` is the probability that a change of a name reached the disk. Without ``chance``, it must be 0 or 1.
@@ -112,11 +112,11 @@ class _Naming:
     new: str | None
     node: _File | _Folder
 
-    def apply(self, to: dict[str, _File | _Folder]) -> None:
+    def apply(self, names: dict[str, _File | _Folder]) -> None:
         if self.old is not None:
-            to.pop(self.old, None)
+            names.pop(self.old, None)
         if self.new is not None:
-            to[self.new] = self.node
+            names[self.new] = self.node
 
 
 class PowerLossVfs(PosixVfs):
@@ -131,7 +131,7 @@ class PowerLossVfs(PosixVfs):
     def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
         self.before = before
         self._path, self._root = str(folder), _Folder.of(folder)
-        self._opened: dict[int, _File] = {}
+        self._open_files: dict[int, _File] = {}
 
     # --- after a power loss ------------------------------------------------------------------------------------------
 
@@ -175,12 +175,12 @@ class PowerLossVfs(PosixVfs):
         folders = [("", self._root)]
         while folders:
             prefix, folder = folders.pop()
-            for name, node in folder.left(share, chance).items():
+            for name, node in folder.state_left(share, chance).items():
                 if isinstance(node, _Folder):
                     folders.append((f"{prefix}{name}/", node))
                     yield prefix + name, None
                 else:
-                    yield prefix + name, node.left(fate)
+                    yield prefix + name, node.state_left(fate)
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
@@ -196,24 +196,24 @@ class PowerLossVfs(PosixVfs):
                 folder.rename(None, name, _File(path))
             node = folder.now.get(name)
             if isinstance(node, _File):
-                self._opened[descriptor] = node
+                self._open_files[descriptor] = node
         return descriptor
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
-        self._opened.pop(descriptor, None)
+        self._open_files.pop(descriptor, None)
         super().close(descriptor)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write bytes, which are not durable before ``sync``; return their number."""
-        file = self._watched("write", descriptor)
+        file = self._begin_operation("write", descriptor)
         if file is not None:
             file.change(Write(position, bytes(data)))
         return super().write(descriptor, position, data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Set the size of a file. The new size is not durable before ``sync``."""
-        file = self._watched("truncate", descriptor)
+        file = self._begin_operation("truncate", descriptor)
         if file is not None:
             file.change(Write(size_bytes, None))
         super().truncate(descriptor, size_bytes)
@@ -223,25 +223,25 @@ class PowerLossVfs(PosixVfs):
 
         A shorter file grows to this size, which is not durable before ``sync``.
         """
-        file = self._watched("allocate", descriptor)
+        file = self._begin_operation("allocate", descriptor)
         if file is not None and len(file.now) < size_bytes:
             file.change(Write(size_bytes, None))
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
         """Reserve disk space after a file's end. States after a power loss do not show this space."""
-        self._watched("reserve", descriptor)
+        self._begin_operation("reserve", descriptor)
         super().reserve(descriptor, position, size_bytes)
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
         """Return a memory map of a file. Changes through the map are recorded before the next operation on the file."""
-        if write and descriptor in self._opened:
-            self._opened[descriptor].mapped = True
+        if write and descriptor in self._open_files:
+            self._open_files[descriptor].mapped = True
         return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
         """Count the present bytes of the file as durable. The real disk is not synced."""
-        file = self._watched("sync", descriptor)
+        file = self._begin_operation("sync", descriptor)
         if file is not None:
             file.durable, file.pending = bytes(file.now), []
 
@@ -257,22 +257,22 @@ class PowerLossVfs(PosixVfs):
 
         Between two folders, the removal of the old name and the new name are two separate changes.
         """
-        before, after = self._changed("rename", old), self._place(new)
+        before, after = self._begin_change("rename", old), self._place(new)
         super().rename(old, new)
         if before is None or after is None:
             return
-        (source, gone), (target, come) = before, after
-        node = source.now[gone]
+        (source, old_name), (target, new_name) = before, after
+        node = source.now[old_name]
         if source is target:
-            source.rename(gone, come, node)
+            source.rename(old_name, new_name, node)
         else:
-            target.rename(None, come, node)
-            source.rename(gone, None, node)
+            target.rename(None, new_name, node)
+            source.rename(old_name, None, node)
         _move(node, new)
 
     def link(self, old: str, new: str) -> None:
         """Give a file a second name, which is not durable before ``sync_folder``."""
-        before, after = self._changed("link", old), self._place(new)
+        before, after = self._begin_change("link", old), self._place(new)
         super().link(old, new)
         if before is not None and after is not None:
             after[0].rename(None, after[1], before[0].now[before[1]])
@@ -290,9 +290,9 @@ class PowerLossVfs(PosixVfs):
         for name in self._names(path) or ():
             if name not in folder.now:
                 folder.rename(None, name, _Folder())
-            made = folder.now[name]
-            assert isinstance(made, _Folder)
-            folder = made
+            child = folder.now[name]
+            assert isinstance(child, _Folder)
+            folder = child
 
     def remove_folder(self, path: str) -> None:
         """Delete an empty folder. Its removal is not durable before ``sync_folder``."""
@@ -320,18 +320,18 @@ class PowerLossVfs(PosixVfs):
         folder = self._node(parent)
         return (folder, name) if isinstance(folder, _Folder) else None
 
-    def _changed(self, what: str, path: str) -> tuple[_Folder, str] | None:
+    def _begin_change(self, operation: str, path: str) -> tuple[_Folder, str] | None:
         """Call ``before`` with the name of the operation; return the folder and the name of ``path``.
 
         Do nothing and return None if ``path`` is the watched folder or is not tracked.
         """
         if self._node(path) is None or path == self._path:
             return None
-        self._before_change(what)
+        self._before_change(operation)
         return self._place(path)
 
-    def _delete(self, what: str, path: str, delete: Callable[[str], None]) -> None:
-        place, node = self._changed(what, path), self._node(path)
+    def _delete(self, operation: str, path: str, delete: Callable[[str], None]) -> None:
+        place, node = self._begin_change(operation, path), self._node(path)
         if node is not None:
             node.refresh()
         delete(path)
@@ -340,16 +340,16 @@ class PowerLossVfs(PosixVfs):
             if isinstance(node, _File):
                 node.mapped = False  # another file may get its path
 
-    def _watched(self, what: str, descriptor: int) -> _File | None:
-        file = self._opened.get(descriptor)
+    def _begin_operation(self, operation: str, descriptor: int) -> _File | None:
+        file = self._open_files.get(descriptor)
         if file is not None:
-            self._before_change(what)
+            self._before_change(operation)
             file.refresh()
         return file
 
-    def _before_change(self, what: str) -> None:
+    def _before_change(self, operation: str) -> None:
         if self.before is not None:
-            self.before(what)
+            self.before(operation)
 
 
 class LazySync(PowerLossVfs):
@@ -373,5 +373,5 @@ def _move(node: _File | _Folder, path: str) -> None:
     if isinstance(node, _File):
         node.path = path
     else:
-        for name, inside in node.now.items():
-            _move(inside, f"{path}/{name}")
+        for name, child in node.now.items():
+            _move(child, f"{path}/{name}")

@@ -258,12 +258,12 @@ def remove_objects(bucket: str, prefix: str) -> None:
     """
     from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
 
-    found = s3_backends[_ACCOUNT]["aws"].buckets.get(bucket)
-    if found is None:
+    fake_bucket = s3_backends[_ACCOUNT]["aws"].buckets.get(bucket)
+    if fake_bucket is None:
         return
-    for key in [key for key in dict(found.keys) if key.startswith(prefix)]:
-        found.keys.pop(key)  # closes the temporary files of all versions
-    for upload, parts in list(found.multiparts.items()):
+    for key in [key for key in dict(fake_bucket.keys) if key.startswith(prefix)]:
+        fake_bucket.keys.pop(key)  # closes the temporary files of all versions
+    for upload, parts in list(fake_bucket.multiparts.items()):
         if parts.key_name.startswith(prefix):
-            del found.multiparts[upload]
+            del fake_bucket.multiparts[upload]
             parts.dispose()

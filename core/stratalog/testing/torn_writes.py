@@ -60,9 +60,9 @@ def by_chance(chance: random.Random, write: Write) -> Sequence[Write]:
     if fate is not None or not write.data:
         return (fate or kept)(write)
     data = write.data
-    cut = chance.randrange(len(data) + 1)
+    cut_position = chance.randrange(len(data) + 1)
     if chance.random() < _AT_A_SECTOR:
-        cut = cut // SECTOR_BYTES * SECTOR_BYTES
-    hole = bytes(len(data[cut : cut + SECTOR_BYTES]))
-    rest = data[cut + SECTOR_BYTES :]
-    return [Write(write.position, data[:cut] + (hole + rest if chance.random() < _WITH_A_HOLE else b""))]
+        cut_position = cut_position // SECTOR_BYTES * SECTOR_BYTES
+    hole = bytes(len(data[cut_position : cut_position + SECTOR_BYTES]))
+    after_hole = data[cut_position + SECTOR_BYTES :]
+    return [Write(write.position, data[:cut_position] + (hole + after_hole if chance.random() < _WITH_A_HOLE else b""))]

@@ -101,13 +101,13 @@ class CleanupPolicyContract:
     def summaries(cls) -> list[LogSummary]:
         """Return summaries that differ in segments, high watermark, log start and tier. One of them has no segments."""
         sizes = ((0, 0), (0, 40), (1, 0), (4, 0), (4, 40))
-        shaped = [cls.summary(closed, active_bytes=active) for closed, active in sizes]
-        shaped += [cls.summary(4, high_watermark=watermark) for watermark in (0, 5, 10, 29, 30, 43)]
-        shaped += [cls.summary(4, log_start=start) for start in (1, 10, 25, 40, 44)]
-        shaped += [cls.summary(4, remote=remote) for remote in (1, 3, 4)]
+        summaries = [cls.summary(closed, active_bytes=active) for closed, active in sizes]
+        summaries += [cls.summary(4, high_watermark=watermark) for watermark in (0, 5, 10, 29, 30, 43)]
+        summaries += [cls.summary(4, log_start=start) for start in (1, 10, 25, 40, 44)]
+        summaries += [cls.summary(4, remote=remote) for remote in (1, 3, 4)]
         offsets = LogOffsets(7, 7, 7, 7, 7, 7)
-        shaped.append(LogSummary(TopicPartition("t", 0), offsets, (), has_tier=False))
-        return shaped
+        summaries.append(LogSummary(TopicPartition("t", 0), offsets, (), has_tier=False))
+        return summaries
 
     @classmethod
     def configs(cls) -> tuple[TopicConfig, ...]:
@@ -121,25 +121,25 @@ class CleanupPolicyContract:
         Each log has two pairs: the log with the result of ``plan``, and the log's local segments with that of
         ``local_plan``.
         """
-        found = []
+        plans = []
         for config, log in itertools.product(cls.configs(), cls.summaries()):
-            found.append((log, policy.plan(log, config, NOW_MS)))
+            plans.append((log, policy.plan(log, config, NOW_MS)))
             local = LogSummary(
                 log.log, log.offsets, tuple(part for part in log.segments if part.is_local), log.has_tier
             )
-            found.append((local, policy.local_plan(local, config, NOW_MS)))
-        return found
+            plans.append((local, policy.local_plan(local, config, NOW_MS)))
+        return plans
 
     @staticmethod
     def carried_out(log: LogSummary, actions: Sequence[Action]) -> LogSummary:
         """Return the log after the core has executed ``actions``, with a compaction round that removed no record."""
         for action in actions:
             if isinstance(action, DeletePrefix):
-                left = [segment for segment in log.segments if segment.end_offset > action.end]
-                if not left and log.segments:
-                    left = [replace(log.segments[-1], base_offset=log.segments[-1].end_offset, size_bytes=0)]
+                segments = [segment for segment in log.segments if segment.end_offset > action.end]
+                if not segments and log.segments:
+                    segments = [replace(log.segments[-1], base_offset=log.segments[-1].end_offset, size_bytes=0)]
                 offsets = log.offsets._replace(log_start=max(log.offsets.log_start, action.end))
-                log = replace(log, segments=tuple(left), offsets=offsets)
+                log = replace(log, segments=tuple(segments), offsets=offsets)
             elif isinstance(action, Rewrite):
                 is_tiered = any(segment.is_remote and segment.end_offset > action.start for segment in log.segments)
                 log = replace(log, tier_dirty_start=action.end) if is_tiered else replace(log, dirty_start=action.end)
@@ -152,8 +152,8 @@ class CleanupPolicyContract:
         for _, plan in self.plans(policy):
             for action in plan:
                 assert action.start < action.end
-            for one, following in itertools.pairwise(plan):
-                assert one.end <= following.start
+            for action, following in itertools.pairwise(plan):
+                assert action.end <= following.start
 
     def test_ranges_lie_inside_the_log(self, policy: CleanupPolicy) -> None:
         """The ranges of a plan are between the first segment's base offset and the last segment's end offset."""
@@ -183,17 +183,19 @@ class CleanupPolicyContract:
             for action in policy.plan(log, config, NOW_MS):
                 if isinstance(action, DeletePrefix):
                     check_prefix(log, action)
-                    whole = [segment for segment in log.segments if segment.end_offset <= action.end]
-                    assert whole or action.end > log.offsets.log_start
+                    deleted_segments = [segment for segment in log.segments if segment.end_offset <= action.end]
+                    assert deleted_segments or action.end > log.offsets.log_start
 
     def test_a_plan_that_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
         """After some rounds of planning and executing, the plan has no DeletePrefix and no Rewrite."""
         for config, log in itertools.product(self.configs(), self.summaries()):
-            left, planned = log, list[Sequence[Action]]()
+            summary, planned = log, list[Sequence[Action]]()
             for _ in range(len(log.segments) + 2):
-                planned.append([action for action in policy.plan(left, config, NOW_MS) if not isinstance(action, Keep)])
-                left = self.carried_out(left, planned[-1])
-            assert planned[-1] == [], f"{planned[-1]} is planned of {left}, whose work is done: {config}"
+                planned.append(
+                    [action for action in policy.plan(summary, config, NOW_MS) if not isinstance(action, Keep)]
+                )
+                summary = self.carried_out(summary, planned[-1])
+            assert planned[-1] == [], f"{planned[-1]} is planned of {summary}, whose work is done: {config}"
 
     def test_nothing_above_the_high_watermark_is_deleted(self, policy: CleanupPolicy) -> None:
         """A DeletePrefix or Rewrite ends at or below the high watermark."""
@@ -282,24 +284,24 @@ class CleanupPolicyContract:
 
     def test_a_filter_gives_a_verdict_for_each_record(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
         """``judge`` writes one verdict for each record into the given buffer and does not resize the buffer."""
-        known = {int(word) for word in Verdict}
+        allowed = {int(word) for word in Verdict}
         records = self.records()
         filters[0].observe(records)
         verdicts = bytearray(b"\xff" * records.count)
         filters[0].judge(records, verdicts)
         assert len(verdicts) == records.count
-        assert set(verdicts) <= known
+        assert set(verdicts) <= allowed
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
         """A filter does not depend on records that another filter observed. It returns the same verdicts twice."""
-        records, said = self.records(), []
+        records, all_verdicts = self.records(), []
         filters[0].observe(self.records(500))
-        for found in (filters[1], filters[1]):
+        for record_filter in (filters[1], filters[1]):
             verdicts = bytearray(records.count)
-            found.judge(records, verdicts)
-            said.append(bytes(verdicts))
-        assert said[0] == said[1]
+            record_filter.judge(records, verdicts)
+            all_verdicts.append(bytes(verdicts))
+        assert all_verdicts[0] == all_verdicts[1]
 
     @pytest.mark.parametrize("dirty", [b"k", b"other", b""], ids=["the same keys", "other keys", "no records"])
     def test_records_that_a_digest_spares_would_stay(
@@ -308,12 +310,12 @@ class CleanupPolicyContract:
         """If ``spares`` returns True for all sections of a digest, ``judge`` drops no record that the digest covers."""
         first, second = filters
         first.observe(self.records(500, prefix=b"unlike "))
-        pieces, sections, kept = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()
+        pieces, sections, kept_pieces = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()
         for piece in pieces:
             verdicts = bytearray(piece.count)
             first.judge(piece, verdicts)
             stays = (word != Verdict.DROP for word in verdicts)
-            kept.append(RecordColumns.from_records(itertools.compress(piece.to_records(), stays)))
+            kept_pieces.append(RecordColumns.from_records(itertools.compress(piece.to_records(), stays)))
             sections += map(bytes, first.digest(end=piece is pieces[-1]))
         assert first.digest_kind == second.digest_kind
         assert first.digest_kind.isascii()
@@ -323,7 +325,7 @@ class CleanupPolicyContract:
         assert sections
         second.observe(self.records(1000, 50 if dirty else 0, dirty))
         if all(second.spares(memoryview(section)) for section in sections):
-            for piece in kept:
+            for piece in kept_pieces:
                 verdicts = bytearray(piece.count)
                 second.judge(piece, verdicts)
                 assert Verdict.DROP not in verdicts

@@ -67,14 +67,14 @@ class CodecContract:
         """``decompress`` returns the bytes that ``compress`` got, for each of ``magics``, with the default level."""
         for magic in self.magics:
             for data in samples():
-                packed = codec.compress(data, level=None, magic=magic)
-                assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=magic)) == data
+                compressed = codec.compress(data, level=None, magic=magic)
+                assert bytes(codec.decompress(compressed, limit_bytes=LIMIT_BYTES, magic=magic)) == data
 
     def test_results_have_the_types_of_the_contract(self, codec: Codec) -> None:
         """``compress`` returns bytes, and ``decompress`` a memoryview: the engine refuses other types."""
-        packed = codec.compress(b"data", level=None, magic=self.magics[-1])
-        assert isinstance(packed, bytes)
-        assert isinstance(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
+        compressed = codec.compress(b"data", level=None, magic=self.magics[-1])
+        assert isinstance(compressed, bytes)
+        assert isinstance(codec.decompress(compressed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
 
     def hostile_streams(self) -> Mapping[str, bytes]:
         """Return streams whose headers claim wrong sizes or contents, by a name for each. Default: none."""
@@ -86,8 +86,8 @@ class CodecContract:
             pytest.skip("the codec has no levels")
         data = samples()[2] * 20
         for level in {*codec.levels[-100:], *codec.levels[:: max(1, len(codec.levels) // 100)]}:
-            packed = codec.compress(data, level=level, magic=2)
-            assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
+            compressed = codec.compress(data, level=level, magic=2)
+            assert bytes(codec.decompress(compressed, limit_bytes=LIMIT_BYTES, magic=2)) == data
 
     def test_a_level_outside_the_range_is_refused(self, codec: Codec) -> None:
         """``compress`` raises ConfigError for an invalid level; it does not use the nearest valid level."""
@@ -99,17 +99,17 @@ class CodecContract:
 
     def test_a_result_stays_as_it_is(self, codec: Codec) -> None:
         """A later call does not overwrite the memory of an earlier result."""
-        packed = [codec.compress(data, level=None, magic=2) for data in samples()]
-        found = [codec.decompress(stream, limit_bytes=LIMIT_BYTES, magic=2) for stream in packed]
-        assert [bytes(data) for data in found] == samples()
+        streams = [codec.compress(data, level=None, magic=2) for data in samples()]
+        results = [codec.decompress(stream, limit_bytes=LIMIT_BYTES, magic=2) for stream in streams]
+        assert [bytes(data) for data in results] == samples()
 
     def test_threads_share_it(self, codec: Codec) -> None:
         """Several threads can use one codec at the same time."""
         inputs = [bytes([turn]) * 5000 + samples()[3] for turn in range(16)]
 
         def both_ways(data: bytes) -> bool:
-            packed = [codec.compress(data, level=None, magic=2) for _ in range(20)]
-            return all(bytes(codec.decompress(each, limit_bytes=LIMIT_BYTES, magic=2)) == data for each in packed)
+            streams = [codec.compress(data, level=None, magic=2) for _ in range(20)]
+            return all(bytes(codec.decompress(stream, limit_bytes=LIMIT_BYTES, magic=2)) == data for stream in streams)
 
         with ThreadPoolExecutor(4) as threads:
             assert all(threads.map(both_ways, inputs))
@@ -117,30 +117,30 @@ class CodecContract:
     def test_streams_behind_each_other(self, codec: Codec) -> None:
         """All concatenated streams are decompressed, or only the first if ``reads_joined`` is False."""
         parts = samples()[1:5]
-        joined = b"".join(codec.compress(part, level=None, magic=2) for part in parts)
-        found = bytes(codec.decompress(joined, limit_bytes=LIMIT_BYTES, magic=2))
-        assert found == (b"".join(parts) if self.reads_joined else parts[0])
+        streams = b"".join(codec.compress(part, level=None, magic=2) for part in parts)
+        contents = bytes(codec.decompress(streams, limit_bytes=LIMIT_BYTES, magic=2))
+        assert contents == (b"".join(parts) if self.reads_joined else parts[0])
 
     def test_bytes_after_the_stream_are_never_contents(self, codec: Codec) -> None:
         """Bytes after a stream are ignored or raise CorruptBatchError; they are never returned as contents."""
         data = samples()[4]
-        packed = codec.compress(data, level=None, magic=2)
+        stream = codec.compress(data, level=None, magic=2)
         for end in (b"garbage", bytes(16), b"\xff" * 40):
             if self.ignores_trailing:
-                assert bytes(codec.decompress(packed + end, limit_bytes=LIMIT_BYTES, magic=2)) == data
+                assert bytes(codec.decompress(stream + end, limit_bytes=LIMIT_BYTES, magic=2)) == data
             else:
                 with pytest.raises(CorruptBatchError):
-                    codec.decompress(packed + end, limit_bytes=LIMIT_BYTES, magic=2)
+                    codec.decompress(stream + end, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_any_kind_of_buffer_is_taken_and_left_as_it_was(self, codec: Codec) -> None:
         """``compress`` and ``decompress`` accept any kind of buffer and do not change it."""
         data = samples()[2]
         for buffer in (data, bytearray(data), memoryview(data), memoryview(b"ab" + data + b"cd")[2:-2]):
-            packed = codec.compress(buffer, level=None, magic=2)
-            for held in (packed, bytearray(packed), memoryview(b"ab" + packed + b"cd")[2:-2]):
-                before = bytes(held)
-                assert bytes(codec.decompress(held, limit_bytes=LIMIT_BYTES, magic=2)) == data
-                assert bytes(held) == before
+            stream = codec.compress(buffer, level=None, magic=2)
+            for stream_buffer in (stream, bytearray(stream), memoryview(b"ab" + stream + b"cd")[2:-2]):
+                before = bytes(stream_buffer)
+                assert bytes(codec.decompress(stream_buffer, limit_bytes=LIMIT_BYTES, magic=2)) == data
+                assert bytes(stream_buffer) == before
             assert bytes(buffer) == data
 
     def test_the_limit_holds_to_the_byte(self, codec: Codec) -> None:
@@ -148,22 +148,22 @@ class CodecContract:
         nothing = codec.compress(b"", level=None, magic=2)
         assert bytes(codec.decompress(nothing, limit_bytes=0, magic=2)) == b""
         for data in samples()[1:]:
-            packed = codec.compress(data, level=None, magic=2)
-            assert len(codec.decompress(packed, limit_bytes=len(data), magic=2)) == len(data)
+            stream = codec.compress(data, level=None, magic=2)
+            assert len(codec.decompress(stream, limit_bytes=len(data), magic=2)) == len(data)
             with pytest.raises(DecompressedSizeError):
-                codec.decompress(packed, limit_bytes=len(data) - 1, magic=2)
+                codec.decompress(stream, limit_bytes=len(data) - 1, magic=2)
 
     def test_memory_goes_with_the_contents_and_the_limit(self, codec: Codec) -> None:
         """A high ``limit_bytes`` allocates no memory by itself. With a low one, ``decompress`` stops early."""
         small, bomb = samples()[2], bytes(16 << 20)
         for data, limit_bytes in ((small, 1 << 29), (bomb, 1 << 20)):
-            packed = codec.compress(data, level=None, magic=2)
-            with memory_below(min(limit_bytes, len(data)) + 2 * len(packed) + (4 << 20)):
+            stream = codec.compress(data, level=None, magic=2)
+            with memory_below(min(limit_bytes, len(data)) + 2 * len(stream) + (4 << 20)):
                 if data is small:
-                    codec.decompress(packed, limit_bytes=limit_bytes, magic=2)
+                    codec.decompress(stream, limit_bytes=limit_bytes, magic=2)
                 else:
                     with pytest.raises(DecompressedSizeError):
-                        codec.decompress(packed, limit_bytes=limit_bytes, magic=2)
+                        codec.decompress(stream, limit_bytes=limit_bytes, magic=2)
 
     def test_a_bomb_costs_its_limit(self, codec: Codec) -> None:
         """``decompress`` uses at most about ``limit_bytes`` of memory, including memory that a C library allocates."""
@@ -192,15 +192,15 @@ class CodecContract:
     def test_a_cut_stream_is_an_error(self, codec: Codec) -> None:
         """A stream cut at any byte raises CorruptBatchError, or returns a prefix if ``has_end`` is False."""
         data = samples()[2]
-        packed = codec.compress(data, level=None, magic=2)
-        for size in range(len(packed)):
+        stream = codec.compress(data, level=None, magic=2)
+        for size in range(len(stream)):
             try:
-                found = bytes(codec.decompress(packed[:size], limit_bytes=LIMIT_BYTES, magic=2))
+                contents = bytes(codec.decompress(stream[:size], limit_bytes=LIMIT_BYTES, magic=2))
             except CorruptBatchError:
                 continue
             assert not self.has_end
-            assert found == data[: len(found)]
-            assert found != data
+            assert contents == data[: len(contents)]
+            assert contents != data
 
     def test_a_flipped_bit_is_an_error_or_harmless(self, codec: Codec) -> None:
         """Each flipped bit raises CorruptBatchError or DecompressedSizeError, or the result stays within the limit.
@@ -208,16 +208,16 @@ class CodecContract:
         With ``detects_damage``, a result can only be the original contents.
         """
         data = samples()[2]
-        packed = codec.compress(data, level=None, magic=2)
-        for bit in range(len(packed) * 8):
-            damaged = bytearray(packed)
+        stream = codec.compress(data, level=None, magic=2)
+        for bit in range(len(stream) * 8):
+            damaged = bytearray(stream)
             damaged[bit // 8] ^= 1 << bit % 8
             try:
-                found = bytes(codec.decompress(damaged, limit_bytes=LIMIT_BYTES, magic=2))
+                contents = bytes(codec.decompress(damaged, limit_bytes=LIMIT_BYTES, magic=2))
             except (CorruptBatchError, DecompressedSizeError):
                 continue
-            assert len(found) <= LIMIT_BYTES
-            assert not self.detects_damage or found == data
+            assert len(contents) <= LIMIT_BYTES
+            assert not self.detects_damage or contents == data
 
     def test_noise_is_an_error(self, codec: Codec) -> None:
         """Random bytes, also after a valid start of a stream, raise a typed error or return at most ``limit_bytes``."""
@@ -227,8 +227,8 @@ class CodecContract:
             noise = chance.randbytes(chance.randrange(64))
             for data in (noise, start + noise):
                 try:
-                    found = codec.decompress(data, limit_bytes=LIMIT_BYTES, magic=2)
+                    contents = codec.decompress(data, limit_bytes=LIMIT_BYTES, magic=2)
                 except StorageError as error:
                     assert isinstance(error, CorruptBatchError | DecompressedSizeError)  # noqa: PT017 - or a result
                 else:
-                    assert len(found) <= LIMIT_BYTES
+                    assert len(contents) <= LIMIT_BYTES

@@ -146,12 +146,12 @@ class EngineContract:
         if evicts:
             bed.evict(engine)
             bed.append(engine)
-        left = tmp_path / "killed"
-        shutil.copytree(bed.data, left)
-        with bed.open(engine_setup, left) as found:
-            bed.check(found)
-            bed.append(found)
-            bed.check(found)
+        copied_data = tmp_path / "killed"
+        shutil.copytree(bed.data, copied_data)
+        with bed.open(engine_setup, copied_data) as second_engine:
+            bed.check(second_engine)
+            bed.append(second_engine)
+            bed.check(second_engine)
         with contextlib.suppress(StorageError):  # the second engine may have fenced this one
             engine.close()
 
@@ -167,9 +167,9 @@ class EngineContract:
 
         def before(operation: str) -> None:
             if operation in _CHANGES and chance.random() < 0.1 and len(states) < _STATES:
-                left = tmp_path / f"state {len(states)}"
-                files.leave(left, chance)
-                states.append((left, len(bed.acknowledged[TOPIC])))
+                state = tmp_path / f"state {len(states)}"
+                files.leave(state, chance)
+                states.append((state, len(bed.acknowledged[TOPIC])))
 
         with bed.filled(engine_setup, files, "durable") as engine:
             files.before = before
@@ -191,8 +191,8 @@ class EngineContract:
             bed.evict(engine)
             bed.append(engine, "durable")
             states = [(tmp_path / f"state {number}", len(bed.acknowledged[TOPIC])) for number in range(3)]
-            for left, _ in states:
-                files.leave(left, chance)
+            for state, _ in states:
+                files.leave(state, chance)
         self._check_states(bed, engine_setup, states)
 
     def test_records_are_read_after_an_upgrade(
@@ -216,10 +216,10 @@ class EngineContract:
         self, bed: EngineBed, engine_setup: EngineSetup, setup_without: EngineSetup
     ) -> None:
         """An engine without the plugin keeps every record, and its calls raise no error except StorageError."""
-        self._left(bed, engine_setup)
+        self._fill(bed, engine_setup)
         if self.opens_without:
             with bed.open(setup_without) as engine:
-                self._used(bed, engine)
+                self._use(bed, engine)
         else:
             with pytest.raises(StorageError):
                 bed.open(setup_without)
@@ -238,16 +238,16 @@ class EngineContract:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """Without the plugin, an error or a warning contains ``missing``."""
-        self._left(bed, engine_setup)
+        self._fill(bed, engine_setup)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "stratalog"):
             try:
                 with bed.open(setup_without) as engine:
-                    errors = self._used(bed, engine)
+                    errors = self._use(bed, engine)
             except StorageError as error:
                 errors = [error]
-        found = [*map(str, errors), *caplog.messages]
-        assert any(self.missing in text for text in found), found
+        texts = [*map(str, errors), *caplog.messages]
+        assert any(self.missing in text for text in texts), texts
 
     # --- parts of the tests ------------------------------------------------------------------------------------------
 
@@ -256,14 +256,14 @@ class EngineContract:
             pytest.skip("the log directory is no folder of files")
 
     @staticmethod
-    def _left(bed: EngineBed, setup: EngineSetup) -> None:
+    def _fill(bed: EngineBed, setup: EngineSetup) -> None:
         """Fill a log directory: older records are only in the tier, newer records are only on local disk."""
         with bed.filled(setup) as engine:
             bed.evict(engine)
             bed.append(engine)
 
     @staticmethod
-    def _used(bed: EngineBed, engine: Engine) -> list[StorageError]:
+    def _use(bed: EngineBed, engine: Engine) -> list[StorageError]:
         """Append, read, roll and run all background work on an engine without the plugin; return the errors."""
         errors = list[StorageError]()
         calls: list[Callable[[], object]] = [
@@ -277,8 +277,8 @@ class EngineContract:
                 call()
             except StorageError as error:
                 errors.append(error)
-        for found in bed.maintained(engine):
-            errors += found
+        for duty_errors in bed.maintained(engine):
+            errors += duty_errors
         return errors
 
     @staticmethod
@@ -288,6 +288,6 @@ class EngineContract:
         expected = list(bed.acknowledged[TOPIC].items())
         for state, durable in states:
             with bed.open(setup, state) as engine:
-                found = [(record.offset, (record.key, record.value)) for record in engine.log(TOPIC, 0).records()]
-                assert found == expected[: len(found)]
-                assert durable <= len(found)
+                contents = [(record.offset, (record.key, record.value)) for record in engine.log(TOPIC, 0).records()]
+                assert contents == expected[: len(contents)]
+                assert durable <= len(contents)

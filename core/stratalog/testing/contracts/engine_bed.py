@@ -111,7 +111,9 @@ class EngineBed:
                 records = [self._record(self._next + number) for number in range(count)]
                 self._next += count
                 base = engine.log(topic, 0).append(records, durability).base_offset
-                self.acknowledged[topic] |= {base + row: (found.key, found.value) for row, found in enumerate(records)}
+                self.acknowledged[topic] |= {
+                    base + row: (record.key, record.value) for row, record in enumerate(records)
+                }
 
     @staticmethod
     def roll(engine: Engine) -> None:
@@ -154,11 +156,11 @@ class EngineBed:
         """Read each topic whole, from each offset, and by some keys. Fail if the records are not ``acknowledged``."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
-            assert {found.offset: _content(found) for found in log.records()} == expected
+            assert {record.offset: _content(record) for record in log.records()} == expected
             for number, (offset, (key, _)) in enumerate(expected.items()):
                 assert _content(next(log.records(offset))) == expected[offset]
                 if number % 5 == 0 and key is not None:
-                    assert [found.offset for found in log.records_with_key(key)] == [offset]
+                    assert [record.offset for record in log.records_with_key(key)] == [offset]
 
     def _tier_of(self, setup: EngineSetup) -> str:
         return setup.tier or self._tier.as_uri()
@@ -170,8 +172,8 @@ def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
         results = duty()
     except StorageError as error:
         return [error]
-    found = [getattr(result, "error", None) for result in results] if isinstance(results, tuple) else []
-    return [error for error in found if isinstance(error, StorageError)]
+    result_errors = [getattr(result, "error", None) for result in results] if isinstance(results, tuple) else []
+    return [error for error in result_errors if isinstance(error, StorageError)]
 
 
 def _content(record: Record) -> Content:

@@ -81,7 +81,9 @@ class ExtraIndexContract:
         records = self.records()
         for reader in _readers(extra_index, self.built(extra_index, records, (1, 2, 2, 300))):
             denied = [
-                found.key for found in records if found.key is not None and reader.may_hold_key(found.key) is not True
+                record.key
+                for record in records
+                if record.key is not None and reader.may_hold_key(record.key) is not True
             ]
             assert denied == []
 
@@ -108,9 +110,9 @@ class ExtraIndexContract:
     def test_made_again_it_is_the_same(self, extra_index: ExtraIndex) -> None:
         """The same records give the same bytes, however they are divided into calls of ``add``."""
         records = self.records()
-        made = self.built(extra_index, records)
-        assert self.built(extra_index, records, (3, 4, 250)) == made
-        assert self.built(extra_index, records, range(1, len(records))) == made
+        index_bytes = self.built(extra_index, records)
+        assert self.built(extra_index, records, (3, 4, 250)) == index_bytes
+        assert self.built(extra_index, records, range(1, len(records))) == index_bytes
 
     def test_requests_of_other_callers_change_no_answer(self, extra_index: ExtraIndex) -> None:
         """Additional decoded fields do not change the index. Another index of the topic may need them."""
@@ -132,26 +134,30 @@ class ExtraIndexContract:
 
     def test_reads_any_buffer_and_changes_none(self, extra_index: ExtraIndex) -> None:
         """A reader accepts bytes, a memoryview and a bytearray, returns the same results, and changes no buffer."""
-        made = self.built(extra_index, self.records())
-        if made:
-            buffer = bytearray(made)
+        index_bytes = self.built(extra_index, self.records())
+        if index_bytes:
+            buffer = bytearray(index_bytes)
             answers = {
                 tuple(extra_index.reader(data).may_hold_key(b"key %d" % number) for number in range(1000))
-                for data in (made, memoryview(made), buffer)
+                for data in (index_bytes, memoryview(index_bytes), buffer)
             }
             assert len(answers) == 1
-            assert bytes(buffer) == made
+            assert bytes(buffer) == index_bytes
 
     def test_any_bytes_are_answered_from_or_refused(self, extra_index: ExtraIndex) -> None:
         """For random, cut and changed bytes, a reader returns a bool or raises CorruptIndexError."""
         chance = random.Random(14)  # noqa: S311 - the same bytes in every run
-        made = self.built(extra_index, self.records())
+        index_bytes = self.built(extra_index, self.records())
         hostile = [chance.randbytes(size) for size in range(1, 100)]
-        hostile += [made[:size] for size in (*range(1, min(len(made), 40)), len(made) - 1, len(made) // 2) if size > 0]
-        hostile += [made + b"\0", bytes(64), b"\xff" * 64]
-        for _ in range(100 if made else 0):
-            changed = bytearray(made)
-            changed[chance.randrange(min(len(made), 64))] = chance.randrange(256)
+        hostile += [
+            index_bytes[:size]
+            for size in (*range(1, min(len(index_bytes), 40)), len(index_bytes) - 1, len(index_bytes) // 2)
+            if size > 0
+        ]
+        hostile += [index_bytes + b"\0", bytes(64), b"\xff" * 64]
+        for _ in range(100 if index_bytes else 0):
+            changed = bytearray(index_bytes)
+            changed[chance.randrange(min(len(index_bytes), 64))] = chance.randrange(256)
             hostile.append(bytes(changed))
         for data in hostile:
             with contextlib.suppress(CorruptIndexError):
@@ -160,10 +166,10 @@ class ExtraIndexContract:
                     assert isinstance(reader.may_hold_key(key), bool)
 
 
-def _readers(index: ExtraIndex, made: bytes) -> Iterator[ExtraIndexReader]:
-    """Yield a reader of the index, unless ``made`` is empty."""
-    if made:
-        yield index.reader(made)
+def _readers(index: ExtraIndex, index_bytes: bytes) -> Iterator[ExtraIndexReader]:
+    """Yield a reader of the index, unless ``index_bytes`` is empty."""
+    if index_bytes:
+        yield index.reader(index_bytes)
 
 
 def _only(columns: RecordColumns, fields: Fields) -> RecordColumns:

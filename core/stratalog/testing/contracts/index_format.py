@@ -53,7 +53,7 @@ class IndexFormatContract:
         The builder continues an index that contains ``entries``. Each batch has the marker of an aborted transaction.
         """
         builder = index_format.builder(BASE, self.config(), entries=entries)
-        return b"".join([*(_added(builder, batch) for batch in batches), builder.finish()])
+        return b"".join([*(_add(builder, batch) for batch in batches), builder.finish()])
 
     # --- the format --------------------------------------------------------------------------------------------------
 
@@ -78,24 +78,24 @@ class IndexFormatContract:
     def test_builder_makes_whole_entries(self, index_format: IndexFormat[Any]) -> None:
         """A builder always returns whole entries."""
         builder = index_format.builder(BASE, self.config())
-        pieces = [*(_added(builder, batch) for batch in self.batches(50)), builder.finish()]
+        pieces = [*(_add(builder, batch) for batch in self.batches(50)), builder.finish()]
         assert any(pieces)
         assert all(len(piece) % index_format.entry_bytes == 0 for piece in pieces)
 
     def test_results_have_the_types_of_the_contract(self, index_format: IndexFormat[Any]) -> None:
         """Builders return bytes, and ``around`` a tuple of three: the engine refuses other types."""
         builder = index_format.builder(BASE, self.config())
-        pieces = [*(_added(builder, batch) for batch in self.batches(5)), builder.finish()]
+        pieces = [*(_add(builder, batch) for batch in self.batches(5)), builder.finish()]
         assert {type(piece) for piece in pieces} == {bytes}
-        found = index_format.around(b"".join(pieces), BASE, BASE)
-        assert isinstance(found, tuple)
-        assert len(found) == 3
+        result = index_format.around(b"".join(pieces), BASE, BASE)
+        assert isinstance(result, tuple)
+        assert len(result) == 3
 
     def test_finishing_twice_adds_nothing_twice(self, index_format: IndexFormat[Any]) -> None:
         """A second ``finish`` returns ``b""``: a failed roll of a segment may be retried."""
         builder = index_format.builder(BASE, self.config())
         for batch in self.batches(5):
-            _added(builder, batch)
+            _add(builder, batch)
         builder.finish()
         assert builder.finish() == b""
 
@@ -119,7 +119,7 @@ class IndexFormatContract:
         by_row, by_table = (index_format.builder(BASE, config) for _ in range(2))
         cuts = [0, *sorted(chance.sample(range(1, 60), k=3)), 60]
         rows = [by_row.add(PreparedBatches(table.take(row, row + 1)), position, {}) for row in range(60)]
-        tables = [by_table.add(PreparedBatches(table.take(*cut)), position, {}) for cut in pairwise(cuts)]
+        tables = [by_table.add(PreparedBatches(table.take(*row_range)), position, {}) for row_range in pairwise(cuts)]
         assert b"".join(tables) == b"".join(rows)
         assert by_table.full == by_row.full
         assert by_table.finish() == by_row.finish()
@@ -128,11 +128,12 @@ class IndexFormatContract:
         """``add`` adds no entry for an aborted transaction whose marker is not in the batches of this call."""
         first, second = (PreparedBatches(_row_of(batch)) for batch in self.batches(2))
         all_aborted = {offset: AbortedTransaction(7, offset, offset, offset) for offset in range(BASE, BASE + 100)}
-        one, both = (index_format.builder(BASE, self.config()) for _ in range(2))
+        strict_builder, builder = (index_format.builder(BASE, self.config()) for _ in range(2))
         expected = [
-            one.add(batches, 0, {batches.last_offset: all_aborted[batches.last_offset]}) for batches in (first, second)
+            strict_builder.add(batches, 0, {batches.last_offset: all_aborted[batches.last_offset]})
+            for batches in (first, second)
         ]
-        assert [both.add(batches, 0, all_aborted) for batches in (first, second)] == expected
+        assert [builder.add(batches, 0, all_aborted) for batches in (first, second)] == expected
 
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
         """``full`` becomes True before the entries exceed ``segment.index.bytes``.
@@ -141,7 +142,7 @@ class IndexFormatContract:
         """
         limit = 5 * index_format.entry_bytes
         builder = index_format.builder(BASE, self.config(limit))
-        entries = b"".join([*(_added(builder, batch) for batch in self.batches(100)), builder.finish()])
+        entries = b"".join([*(_add(builder, batch) for batch in self.batches(100)), builder.finish()])
         if builder.full:
             assert 0 < len(entries) <= limit
         else:
@@ -154,10 +155,10 @@ class IndexFormatContract:
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
         count = len(entries) // index_format.entry_bytes
-        listed = list(reader)
-        assert len(reader) == len(listed) == count > 0
-        assert [reader[index] for index in range(count)] == listed
-        assert [reader[index - count] for index in range(count)] == listed
+        all_entries = list(reader)
+        assert len(reader) == len(all_entries) == count > 0
+        assert [reader[index] for index in range(count)] == all_entries
+        assert [reader[index - count] for index in range(count)] == all_entries
         for outside in (count, -count - 1):
             with pytest.raises(IndexError):
                 reader[outside]
@@ -174,35 +175,35 @@ class IndexFormatContract:
     def test_reader_leaves_out_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
         """A reader ignores bytes after the last whole entry."""
         entries = self.built(index_format, self.batches(50))
-        cut = index_format.reader(entries[:-1], BASE)
-        assert list(cut) == list(index_format.reader(entries, BASE))[:-1]
+        reader = index_format.reader(entries[:-1], BASE)
+        assert list(reader) == list(index_format.reader(entries, BASE))[:-1]
 
     def test_floor_finds_the_last_entry_at_or_below(self, index_format: IndexFormat[Any]) -> None:
         """``floor`` returns the entry that a linear search finds: the last entry at or below the target."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
-        listed = list(reader)
-        for target in _targets(_floor_key(index_format, entry) for entry in listed):
-            expected = [entry for entry in listed if _floor_key(index_format, entry) <= target]
+        all_entries = list(reader)
+        for target in _targets(_floor_key(index_format, entry) for entry in all_entries):
+            expected = [entry for entry in all_entries if _floor_key(index_format, entry) <= target]
             assert reader.floor(target) == (expected[-1] if expected else None)
 
     def test_after_finds_the_first_entry_at_or_above(self, index_format: IndexFormat[Any]) -> None:
         """``after`` returns the entry that a linear search finds: the first entry at or above the target."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
-        listed = list(reader)
-        for target in _targets(_after_key(index_format, entry) for entry in listed):
-            expected = [entry for entry in listed if _after_key(index_format, entry) >= target]
+        all_entries = list(reader)
+        for target in _targets(_after_key(index_format, entry) for entry in all_entries):
+            expected = [entry for entry in all_entries if _after_key(index_format, entry) >= target]
             assert reader.after(target) == (expected[0] if expected else None)
 
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
         """``around`` returns the entry of ``floor``, and for each of the next two entries the entry or None."""
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
-        listed = list(reader)
-        for target in _targets(_floor_key(index_format, entry) for entry in listed):
-            at = sum(_floor_key(index_format, entry) <= target for entry in listed)
-            first, *others = index_format.around(entries, BASE, target)
-            assert first == (listed[at - 1] if at else None)
-            for entry, following in zip_longest(others, listed[at : at + 2]):
+        all_entries = list(reader)
+        for target in _targets(_floor_key(index_format, entry) for entry in all_entries):
+            count = sum(_floor_key(index_format, entry) <= target for entry in all_entries)
+            first, *next_entries = index_format.around(entries, BASE, target)
+            assert first == (all_entries[count - 1] if count else None)
+            for entry, following in zip_longest(next_entries, all_entries[count : count + 2]):
                 assert entry in (None, following)
 
     # --- damaged indexes ---------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ class IndexFormatContract:
             searches = (
                 reader.floor,
                 reader.after,
-                lambda end, found=reader: found.check(end, 1),
+                lambda end, checked_reader=reader: checked_reader.check(end, 1),
                 partial(index_format.around, entries, BASE),
             )
             for search in searches:
@@ -266,11 +267,11 @@ class IndexFormatContract:
         """``kept_bytes`` counts exactly the entries with an offset below the new end."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)
-        listed = list(index_format.reader(entries, BASE))
-        offsets = [_offset(index_format, entry) for entry in listed]
+        all_entries = list(index_format.reader(entries, BASE))
+        offsets = [_offset(index_format, entry) for entry in all_entries]
         for end in sorted({0, BASE, 1 << 40, *offsets, *(offset + 1 for offset in offsets)}):
-            kept = index_format.kept_bytes(entries, BASE, end)
-            assert kept == sum(offset < end for offset in offsets) * index_format.entry_bytes
+            kept_bytes = index_format.kept_bytes(entries, BASE, end)
+            assert kept_bytes == sum(offset < end for offset in offsets) * index_format.entry_bytes
 
 
 def _batch(index: int) -> RecordBatch:
@@ -285,7 +286,7 @@ def _row_of(batch: RecordBatch) -> BatchTable:
     return BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
 
 
-def _added(builder: IndexBuilder, batch: RecordBatch) -> bytes:
+def _add(builder: IndexBuilder, batch: RecordBatch) -> bytes:
     """Add a batch with the marker of an aborted transaction; return the bytes that the builder returns."""
     aborted = AbortedTransaction(7, batch.base_offset, batch.last_offset, batch.next_offset)
     return builder.add(PreparedBatches(_row_of(batch)), 0, {batch.last_offset: aborted})

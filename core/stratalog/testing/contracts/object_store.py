@@ -196,13 +196,13 @@ class ObjectStoreContract:
 
     def test_an_object_is_never_seen_in_part(self, store: ObjectStore, deadline_ns: int) -> None:
         """Other clients see no part of an object during its upload, and all of it afterwards."""
-        seen: list[int] = []
+        listed_sizes: list[int] = []
 
         def look() -> None:
-            seen.extend(info.size_bytes for info in store.list("a", deadline_ns=deadline_ns))
+            listed_sizes.extend(info.size_bytes for info in store.list("a", deadline_ns=deadline_ns))
 
         store.put_file("a", Watched(DATA, look), deadline_ns=deadline_ns)
-        assert seen == []
+        assert listed_sizes == []
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_a_source_is_read_again_by_a_second_upload(self, store: ObjectStore, deadline_ns: int) -> None:
@@ -216,9 +216,9 @@ class ObjectStoreContract:
         """``read`` returns bytes, and ``list`` a sequence of ObjectInfo: the engine refuses other types."""
         assert isinstance(store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns), ObjectInfo)
         assert isinstance(store.read("a", deadline_ns=deadline_ns), bytes)
-        listed = store.list("", deadline_ns=deadline_ns)
-        assert isinstance(listed, Sequence)
-        assert {type(info) for info in listed} == {ObjectInfo}
+        infos = store.list("", deadline_ns=deadline_ns)
+        assert isinstance(infos, Sequence)
+        assert {type(info) for info in infos} == {ObjectInfo}
         assert isinstance(store.delete(["a"], deadline_ns=deadline_ns), Mapping)
 
     def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
@@ -282,25 +282,25 @@ class ObjectStoreContract:
     @pytest.mark.parametrize("prefix", ["a", "a/", "a/b", "b/", "c", "a-", "a/b/"])
     def test_a_prefix_need_not_end_with_a_part(self, filled: ObjectStore, deadline_ns: int, prefix: str) -> None:
         """``list`` compares a prefix as text: a prefix can end between two slashes of a key."""
-        found = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
-        assert found == [key for key in SORTED_KEYS if key.startswith(prefix)]
+        keys = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
+        assert keys == [key for key in SORTED_KEYS if key.startswith(prefix)]
 
     @pytest.mark.parametrize("after", ["a", "a/", "a/b", "a/zz", "b/1", "zz", "A"])
     def test_only_keys_above_are_listed(self, filled: ObjectStore, deadline_ns: int, after: str) -> None:
         """``list`` returns only keys above ``after``, which need not be an existing key."""
-        found = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
-        assert found == [key for key in SORTED_KEYS if key > after]
+        keys = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
+        assert keys == [key for key in SORTED_KEYS if key > after]
 
     @pytest.mark.parametrize("limit", [1, 3, len(SORTED_KEYS), len(SORTED_KEYS) + 1])
     def test_pages_join_to_the_whole(self, filled: ObjectStore, deadline_ns: int, limit: int) -> None:
         """Results of ``list`` join to all keys. A result with fewer keys than the limit is the last one."""
-        found: list[str] = []
+        keys: list[str] = []
         while True:
-            page = filled.list("", after=found[-1] if found else "", limit=limit, deadline_ns=deadline_ns)
-            found += [info.key for info in page]
+            page = filled.list("", after=keys[-1] if keys else "", limit=limit, deadline_ns=deadline_ns)
+            keys += [info.key for info in page]
             if len(page) < limit:
                 break
-        assert found == list(SORTED_KEYS)
+        assert keys == list(SORTED_KEYS)
 
     def test_a_listing_sees_what_was_done_before(self, store: ObjectStore, deadline_ns: int) -> None:
         """A listing shows the effect of every earlier upload, creation and deletion."""
@@ -321,8 +321,8 @@ class ObjectStoreContract:
     def test_a_missing_object_is_deleted_with_success(self, filled: ObjectStore, deadline_ns: int) -> None:
         """Deleting a missing object is no error, and the other keys of the call are deleted."""
         assert filled.delete(["a/c", "no/such", "aa"], deadline_ns=deadline_ns) == {}
-        left = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
-        assert left == [key for key in SORTED_KEYS if key not in {"a/c", "aa"}]
+        remaining_keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
+        assert remaining_keys == [key for key in SORTED_KEYS if key not in {"a/c", "aa"}]
 
     def test_nothing_is_deleted_if_nothing_is_asked(self, filled: ObjectStore, deadline_ns: int) -> None:
         """An empty list of keys deletes nothing."""

@@ -114,12 +114,12 @@ def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:
         return None
-    start, found = rows[0].position, list[RecordBatch]()
+    start, batches = rows[0].position, list[RecordBatch]()
     for batch in rows:
-        if batch.last_offset >= bound or (found and batch.position + batch.size_bytes - start > max_bytes):
+        if batch.last_offset >= bound or (batches and batch.position + batch.size_bytes - start > max_bytes):
             break
-        found.append(batch)
-    last = found[-1] if found else None
+        batches.append(batch)
+    last = batches[-1] if batches else None
     return (start, start, -1) if last is None else (start, last.position + last.size_bytes, last.last_offset)
 
 

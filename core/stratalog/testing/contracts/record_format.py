@@ -29,9 +29,9 @@ class RecordFormatContract(RecordRewritingContract):
 
     def test_records_come_back_in_every_field(self, record_format: RecordFormat, codec: Codec) -> None:
         """Written records are read back with all fields, compressed or not, from any base offset."""
-        for used in (None, codec):
+        for batch_codec in (None, codec):
             for base_offset in (0, 1, 1 << 40):
-                data = self.written(record_format, used, base_offset=base_offset)
+                data = self.written(record_format, batch_codec, base_offset=base_offset)
                 table = record_format.scan(data, 0, len(data), check_crc=True)
                 assert self.read(record_format, data, table) == self.expected(self.records(), base_offset)
                 assert table.last_offset[-1] == base_offset + 6
@@ -55,8 +55,8 @@ class RecordFormatContract(RecordRewritingContract):
         data = self.written(record_format, None)
         for times in (1, 2):
             table = record_format.scan(data * times, 0, len(data) * times, check_crc=True)
-            counted = BatchTable(table.magic, table.columns, table.stop, table.stop_position)
-            assert table.ascends == counted.ascends == (times == 1)
+            copy = BatchTable(table.magic, table.columns, table.stop, table.stop_position)
+            assert table.ascends == copy.ascends == (times == 1)
 
     def test_only_the_range_that_was_asked_for_is_looked_at(self, record_format: RecordFormat) -> None:
         """A scan does not read bytes before ``start`` and after ``end``."""
@@ -68,8 +68,8 @@ class RecordFormatContract(RecordRewritingContract):
 
     def test_fields_that_were_not_asked_for_are_absent(self, record_format: RecordFormat, codec: Codec) -> None:
         """Columns of fields that were not requested are empty, and the requested columns are right."""
-        for used in (None, codec):
-            data = self.written(record_format, used)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec)
             table = record_format.scan(data, 0, len(data), check_crc=True)
             (columns,) = record_format.decode(data, table, fields=Fields.OFFSET | Fields.KEY, limit_bytes=LIMIT_BYTES)
             assert list(columns.offset) == list(range(100, 107))
@@ -82,33 +82,33 @@ class RecordFormatContract(RecordRewritingContract):
         Its results do not refer to the input bytes, which may be overwritten afterwards.
         """
         pytest.importorskip("pyarrow")
-        plain = [record._replace(headers=()) for record in self.records()]
-        for records in (self.records(), plain):
-            for used in (None, codec):
-                data = record_format.encode(records, BatchHeader(base_offset=100, leader_epoch=5), used, None)
+        without_headers = [record._replace(headers=()) for record in self.records()]
+        for records in (self.records(), without_headers):
+            for batch_codec in (None, codec):
+                data = record_format.encode(records, BatchHeader(base_offset=100, leader_epoch=5), batch_codec, None)
                 table = record_format.scan(data, 0, len(data), check_crc=True)
-                found = list(record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+                batches = list(record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
                 expected = to_arrow(record_format.decode(bytes(data), table, limit_bytes=LIMIT_BYTES), 3)
-                chosen = list(
+                two_columns = list(
                     record_format.decode_arrow(
                         data, table, partition=3, limit_bytes=LIMIT_BYTES, columns=["value", "offset"]
                     )
                 )
                 data[:] = bytes(len(data))
-                assert arrow_table(found).equals(expected)
+                assert arrow_table(batches).equals(expected)
                 assert expected.num_rows == len(records)
-                assert arrow_table(chosen, ["value", "offset"]).equals(expected.select(["value", "offset"]))
+                assert arrow_table(two_columns, ["value", "offset"]).equals(expected.select(["value", "offset"]))
 
     def test_prepared_batches_are_those_of_a_scan_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
         """``prepare_batches`` returns a copy of the bytes with the table of a scan, or None."""
         rules = self.rules()
-        for used in (None, codec):
-            data = self.written(record_format, used) + self.written(record_format, used, base_offset=200)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec) + self.written(record_format, batch_codec, base_offset=200)
             assert record_format.prepare_batches(data[:-1], rules, START_MS) is None
             prepared = record_format.prepare_batches(memoryview(data), rules, START_MS)
             if prepared is None:
                 continue
-            assert used is None, "compressed batches take a closer look"
+            assert batch_codec is None, "compressed batches take a closer look"
             assert prepared.data == data
             assert prepared.data is not data
             assert list(prepared.table) == list(record_format.scan(data, 0, len(data), check_crc=True))
@@ -130,7 +130,9 @@ class RecordFormatContract(RecordRewritingContract):
         rules = self.rules()
         timeless = [record._replace(timestamp_ms=-1) for record in self.records(3)]
         for records in (self.records(), timeless):
-            stamped = [one if one.timestamp_ms >= 0 else one._replace(timestamp_ms=START_MS) for one in records]
+            stamped = [
+                record if record.timestamp_ms >= 0 else record._replace(timestamp_ms=START_MS) for record in records
+            ]
             prepared = record_format.prepare_records(records, rules, START_MS)
             if prepared is None:
                 continue
@@ -144,33 +146,35 @@ class RecordFormatContract(RecordRewritingContract):
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
-        for used in (None, codec):
-            data = record_format.encode(self.records(), header, used, None)
+        for batch_codec in (None, codec):
+            data = record_format.encode(self.records(), header, batch_codec, None)
             table = record_format.scan(data, 0, len(data), check_crc=True)
             assert {row[1] for row in self.read(record_format, data, table)} == {START_MS + 9}
-            plain = self.written(record_format, used)
-            batches = PreparedBatches(record_format.scan(plain, 0, len(plain), check_crc=True), plain)
+            assigned = self.written(record_format, batch_codec)
+            batches = PreparedBatches(record_format.scan(assigned, 0, len(assigned), check_crc=True), assigned)
             record_format.assign(batches, 100, 5, START_MS + 10)
-            again = record_format.scan(plain, 0, len(plain), check_crc=True)
-            assert again.stop is ScanStop.END
-            assert {row[1] for row in self.read(record_format, plain, again)} == {START_MS + 10}
+            rescanned = record_format.scan(assigned, 0, len(assigned), check_crc=True)
+            assert rescanned.stop is ScanStop.END
+            assert {row[1] for row in self.read(record_format, assigned, rescanned)} == {START_MS + 10}
             assert {batch.timestamp_type for batch in batches.table} == {TimestampType.LOG_APPEND_TIME}
 
     def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
         """``assign`` numbers the records of several batches; timestamps, keys, values and headers do not change."""
-        given = self.records(3) + self.records(4)
-        for used in (None, codec):
-            data = self.written(record_format, used, count=3) + self.written(record_format, used, count=4)
+        records = self.records(3) + self.records(4)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec, count=3) + self.written(record_format, batch_codec, count=4)
             batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
             record_format.assign(batches, 5000, 8, None)
-            again = record_format.scan(data, 0, len(data), check_crc=True)
-            assert again.stop is ScanStop.END
-            found, assigned = ([replace(batch, record_count=0) for batch in table] for table in (again, batches.table))
-            assert found == assigned  # a scan does not know the count of a compressed message
+            rescanned = record_format.scan(data, 0, len(data), check_crc=True)
+            assert rescanned.stop is ScanStop.END
+            scanned, assigned = (
+                [replace(batch, record_count=0) for batch in table] for table in (rescanned, batches.table)
+            )
+            assert scanned == assigned  # a scan does not know the count of a compressed message
             assert (batches.size_bytes, batches.last_offset) == (len(data), 5006)
-            assert self.read(record_format, data, again) == self.expected(given, 5000)
+            assert self.read(record_format, data, rescanned) == self.expected(records, 5000)
 
     def test_nothing_to_write_is_an_error(self, record_format: RecordFormat) -> None:
         """``encode`` raises InvalidRecordError for no records: a batch has at least one record."""
@@ -181,10 +185,10 @@ class RecordFormatContract(RecordRewritingContract):
         """``encode`` raises InvalidRecordError with the record's index for a timestamp below -1 ("no timestamp")."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
-        for wrong in (-2, -(1 << 63)):
+        for timestamp_ms in (-2, -(1 << 63)):
             for index in (0, 3):
                 records = self.records()
-                records[index] = records[index]._replace(timestamp_ms=wrong)
+                records[index] = records[index]._replace(timestamp_ms=timestamp_ms)
                 with pytest.raises(InvalidRecordError) as caught:
                     record_format.encode(records, BatchHeader(), None, None)
                 assert caught.value.record_errors[0][0] == index
@@ -210,8 +214,8 @@ class RecordFormatContract(RecordRewritingContract):
         The test combines many values of ``offset``, ``max_bytes``, ``bound`` and ``indexed_offset``.
         """
         parts = [
-            self.written(record_format, used, base_offset=base)
-            for used, base in ((None, 100), (codec, 107), (None, 120))
+            self.written(record_format, batch_codec, base_offset=base)
+            for batch_codec, base in ((None, 100), (codec, 107), (None, 120))
         ]
         data = b"".join(map(bytes, parts))
         table = record_format.scan(data, 0, len(data), check_crc=True)
@@ -224,29 +228,29 @@ class RecordFormatContract(RecordRewritingContract):
                         select = partial(
                             record_format.select, data, base_offset=100, offset=offset, indexed_offset=indexed
                         )
-                        found = select(max_bytes=max_bytes, bound=bound)
-                        assert select(max_bytes=max_bytes, bound=bound, check_crc=True) == found
-                        if found is not None:
+                        selection = select(max_bytes=max_bytes, bound=bound)
+                        assert select(max_bytes=max_bytes, bound=bound, check_crc=True) == selection
+                        if selection is not None:
                             assert indexed is None or indexed in lasts
-                            assert found == expected_range(table, offset, max_bytes, bound)
+                            assert selection == expected_range(table, offset, max_bytes, bound)
 
     def test_a_selection_by_time_begins_with_the_first_late_batch(self, record_format: RecordFormat) -> None:
         """``select`` with ``since_ms`` and ``indexed_ms`` returns the range of a scan, or None."""
         data = b"".join(bytes(self.written(record_format, None, count=2, base_offset=base)) for base in (100, 107, 120))
         table = record_format.scan(data, 0, len(data), check_crc=True)
         latest = list(table.max_timestamp_ms)
-        for since_ms in {found + step for found in latest for step in (-1, 0, 1)}:
+        for since_ms in {selection + step for selection in latest for step in (-1, 0, 1)}:
             for offset, row in product((100, 107, 121), range(len(table))):
                 select = partial(
                     record_format.select, data, base_offset=100, offset=offset, max_bytes=1 << 20, bound=1 << 40
                 )
                 indexed = partial(select, since_ms=since_ms, indexed_offset=table.last_offset[row])
-                found = indexed(indexed_ms=latest[row])
-                if found is not None:
+                selection = indexed(indexed_ms=latest[row])
+                if selection is not None:
                     late = [batch.last_offset >= offset and batch.max_timestamp_ms >= since_ms for batch in table]
                     assert any(late)
                     first = late.index(True)
-                    assert found == expected_range(table, table.base_offset[first], 1 << 20, 1 << 40)
+                    assert selection == expected_range(table, table.base_offset[first], 1 << 20, 1 << 40)
                 assert indexed(indexed_ms=latest[row] + 1) is None
 
     def test_a_batch_is_selected_by_its_header_where_the_rest_of_it_was_not_read(
@@ -260,13 +264,13 @@ class RecordFormatContract(RecordRewritingContract):
         table = record_format.scan(data, 0, len(data), check_crc=True)
         limits = dict.fromkeys((0, len(data) // 2, len(data)))
         for size in range(len(data) + 1):
-            whole = len(record_format.scan(data, 0, size, check_crc=False))
+            complete_count = len(record_format.scan(data, 0, size, check_crc=False))
             select = partial(record_format.select, data[:size], base_offset=100, indexed_offset=None)
             for offset, bound, max_bytes in product((100, 108, 122), (110, 1 << 40), limits):
-                found = select(offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size)
-                if found is not None:
-                    rows = (table.take(0, count) for count in range(max(whole, 1), len(table) + 1))
-                    assert found in [
+                selection = select(offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size)
+                if selection is not None:
+                    rows = (table.take(0, count) for count in range(max(complete_count, 1), len(table) + 1))
+                    assert selection in [
                         expected_range(row, offset, max_bytes, bound) for row in rows if row.last_offset[-1] >= offset
                     ]
                 checked = select(
@@ -285,11 +289,11 @@ class RecordFormatContract(RecordRewritingContract):
             damaged = bytearray(data)
             damaged[bit // 8] ^= 1 << bit % 8
             damages.append(bytes(damaged))
-        for bad, check_crc in product(damages, (False, True)):
-            table = record_format.scan(bad, 0, len(bad), check_crc=check_crc)
+        for damaged_bytes, check_crc in product(damages, (False, True)):
+            table = record_format.scan(damaged_bytes, 0, len(damaged_bytes), check_crc=check_crc)
             for offset in (100, 101, 102):
-                found = record_format.select(
-                    bad,
+                selection = record_format.select(
+                    damaged_bytes,
                     base_offset=100,
                     offset=offset,
                     max_bytes=1 << 20,
@@ -297,19 +301,19 @@ class RecordFormatContract(RecordRewritingContract):
                     indexed_offset=None,
                     check_crc=check_crc,
                 )
-                if found is not None:
-                    good = good_rows(table, 100)
-                    assert found == expected_range(table.take(0, good), offset, 1 << 20, 1 << 62)
+                if selection is not None:
+                    good_count = good_rows(table, 100)
+                    assert selection == expected_range(table.take(0, good_count), offset, 1 << 20, 1 << 62)
 
     # --- hostile bytes -----------------------------------------------------------------------------------------------
 
     def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
         """A scan of cut bytes raises no error, returns the whole batches, and reports the rest as a partial entry."""
         data = bytes(self.written(record_format, None, count=3) + self.written(record_format, None, base_offset=200))
-        whole = record_format.scan(data, 0, len(data), check_crc=True)
+        all_batches = record_format.scan(data, 0, len(data), check_crc=True)
         for size in range(len(data)):
             table = record_format.scan(data, 0, size, check_crc=True)
-            fitting = [batch for batch in whole if batch.position + batch.size_bytes <= size]
+            fitting = [batch for batch in all_batches if batch.position + batch.size_bytes <= size]
             assert list(table) == fitting
             end = fitting[-1].position + fitting[-1].size_bytes if fitting else 0
             assert table.stop is (ScanStop.END if end == size else ScanStop.PARTIAL)
@@ -317,8 +321,8 @@ class RecordFormatContract(RecordRewritingContract):
 
     def test_every_flipped_bit_is_found_or_harmless(self, record_format: RecordFormat, codec: Codec) -> None:
         """``scan`` and ``decode`` raise only typed errors, and never return changed keys, values or headers."""
-        for used in (None, codec):
-            data = bytes(self.written(record_format, used, count=3))
+        for batch_codec in (None, codec):
+            data = bytes(self.written(record_format, batch_codec, count=3))
             contents = [row[2:] for row in self.expected(self.records(3), 100)]
             for bit in range(len(data) * 8):
                 damaged = bytearray(data)
@@ -333,8 +337,8 @@ class RecordFormatContract(RecordRewritingContract):
 
     def test_every_bit_under_the_crc_is_found(self, record_format: RecordFormat, codec: Codec) -> None:
         """A scan stops at the start of a damaged entry, also if a bit of the CRC itself is flipped."""
-        for used in (None, codec):
-            data = bytes(self.written(record_format, used, count=1))
+        for batch_codec in (None, codec):
+            data = bytes(self.written(record_format, batch_codec, count=1))
             for bit in range(self.checked_from * 8, len(data) * 8):
                 damaged = bytearray(data)
                 damaged[bit // 8] ^= 1 << bit % 8
@@ -346,17 +350,17 @@ class RecordFormatContract(RecordRewritingContract):
         """The error about a damaged batch has the position of the batch and the file ""."""
         first = bytes(self.written(record_format, None))
         second = bytes(self.written(record_format, codec, base_offset=200))
-        found = set()
-        for at in range(len(second) // 2, len(second)):
+        error_places = set()
+        for position in range(len(second) // 2, len(second)):
             data = bytearray(first + second)
-            data[len(first) + at] ^= 0xFF
+            data[len(first) + position] ^= 0xFF
             table = record_format.scan(data, 0, len(data), check_crc=False)
             assert table.stop is ScanStop.END
             try:
                 self.read(record_format, data, table)
             except CorruptBatchError as error:
-                found.add((error.file, error.position))
-        assert found == {("", len(first))}
+                error_places.add((error.file, error.position))
+        assert error_places == {("", len(first))}
 
     def test_a_crc_is_only_checked_when_asked(self, record_format: RecordFormat) -> None:
         """``scan`` checks CRCs only with ``check_crc=True``: recovery checks them, a local read does not."""
@@ -379,9 +383,9 @@ class RecordFormatContract(RecordRewritingContract):
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
         """Encoding and decoding are deterministic and do not change their input."""
-        for used in (None, codec):
-            data = self.written(record_format, used)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec)
             before = bytes(data)
             table = record_format.scan(data, 0, len(data), check_crc=True)
             assert self.read(record_format, data, table) == self.read(record_format, data, table)
-            assert bytes(data) == before == bytes(self.written(record_format, used))
+            assert bytes(data) == before == bytes(self.written(record_format, batch_codec))

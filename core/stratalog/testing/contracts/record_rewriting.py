@@ -63,13 +63,13 @@ class RecordRewritingContract(RecordFormatBed):
     ) -> None:
         """For all subsets of a batch of four records, ``retain`` does not change the kept records."""
         expected = self.expected(self.records(4), 100)
-        for used in (None, codec):
-            data = self.written(record_format, used, count=4)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec, count=4)
             for words in product((KEEP, DROP), repeat=4):
-                rest = self.cleaned(record_format, data, words)
-                kept = [row for row, word in zip(expected, words, strict=True) if word is KEEP]
-                assert self.rows(record_format, rest) == kept
-                assert bool(rest) == bool(kept)
+                cleaned_data = self.cleaned(record_format, data, words)
+                kept_rows = [row for row, word in zip(expected, words, strict=True) if word is KEEP]
+                assert self.rows(record_format, cleaned_data) == kept_rows
+                assert bool(cleaned_data) == bool(kept_rows)
 
     def test_batches_that_lose_nothing_keep_their_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
         """A batch that loses no record keeps its bytes, even if other batches lose records, as in Kafka."""
@@ -82,8 +82,8 @@ class RecordRewritingContract(RecordFormatBed):
 
     def test_cleaning_twice_is_cleaning_once(self, record_format: RecordFormat, codec: Codec) -> None:
         """Two calls of ``retain`` have the same result as one call that drops the records of both."""
-        for used in (None, codec):
-            data = self.written(record_format, used)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec)
             once = self.cleaned(record_format, data, [DROP, KEEP, KEEP, DROP, KEEP, KEEP, KEEP])
             twice = self.cleaned(record_format, once, [DROP, KEEP, KEEP, KEEP, DROP])
             at_once = self.cleaned(record_format, data, [DROP, DROP, KEEP, DROP, KEEP, KEEP, DROP])
@@ -97,35 +97,39 @@ class RecordRewritingContract(RecordFormatBed):
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
-        for used in (None, codec):
-            data = record_format.encode(self.records(), header, used, None)
-            rest = self.cleaned(record_format, data, [DROP, *[KEEP] * 5, DROP])
-            table = record_format.scan(rest, 0, len(rest), check_crc=True)
+        for batch_codec in (None, codec):
+            data = record_format.encode(self.records(), header, batch_codec, None)
+            cleaned_data = self.cleaned(record_format, data, [DROP, *[KEEP] * 5, DROP])
+            table = record_format.scan(cleaned_data, 0, len(cleaned_data), check_crc=True)
             assert {batch.timestamp_type for batch in table} == {TimestampType.LOG_APPEND_TIME}
-            assert [row[:2] for row in self.rows(record_format, rest)] == [
+            assert [row[:2] for row in self.rows(record_format, cleaned_data)] == [
                 (offset, START_MS + 9) for offset in range(1, 6)
             ]
 
     def test_a_horizon_changes_no_record(self, record_format: RecordFormat, codec: Codec) -> None:
         """A delete horizon changes no record, also if the format does not store the horizon."""
-        for used in (None, codec):
-            data = self.written(record_format, used)
-            rest = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
-            assert self.rows(record_format, rest) == self.expected(self.records(), 100)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec)
+            cleaned_data = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
+            assert self.rows(record_format, cleaned_data) == self.expected(self.records(), 100)
 
     def test_verdicts_are_one_a_record(self, record_format: RecordFormat, codec: Codec) -> None:
         """``retain`` raises InvalidRecordError if there are more or fewer verdicts than records."""
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
-        for used in (None, codec):
-            data = self.written(record_format, used, count=3)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec, count=3)
             table = record_format.scan(data, 0, len(data), check_crc=True)
-            good = [bytes([KEEP])] * 3 if len(table) == 3 else [bytes([KEEP, DROP, KEEP])]
-            for wrong in ([*good[:-1], good[-1] + bytes([DROP])], good[:-1], [*good, b""]):
+            right_verdicts = [bytes([KEEP])] * 3 if len(table) == 3 else [bytes([KEEP, DROP, KEEP])]
+            for wrong_verdicts in (
+                [*right_verdicts[:-1], right_verdicts[-1] + bytes([DROP])],
+                right_verdicts[:-1],
+                [*right_verdicts, b""],
+            ):
                 with pytest.raises(InvalidRecordError):
-                    list(record_format.retain(data, table, wrong, None, limit_bytes=LIMIT_BYTES))
+                    list(record_format.retain(data, table, wrong_verdicts, None, limit_bytes=LIMIT_BYTES))
             with pytest.raises(InvalidRecordError):
-                list(record_format.retain(data, table, good, None, retain_empty=[], limit_bytes=LIMIT_BYTES))
+                list(record_format.retain(data, table, right_verdicts, None, retain_empty=[], limit_bytes=LIMIT_BYTES))
 
     def test_cleaning_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
         """``retain`` raises DecompressedSizeError for a batch of two megabytes of zeros if the limit is 1,000 bytes."""
@@ -140,14 +144,14 @@ class RecordRewritingContract(RecordFormatBed):
 
     def test_columns_are_written_as_their_records_are(self, record_format: RecordFormat, codec: Codec) -> None:
         """``encode`` of columns returns the bytes of ``encode`` of their records, and ignores the columns' offsets."""
-        for used in (None, codec):
-            columns = self.columns(record_format, self.written(record_format, used))
+        for batch_codec in (None, codec):
+            columns = self.columns(record_format, self.written(record_format, batch_codec))
             for base_offset in (0, 1 << 40):
                 header = BatchHeader(base_offset=base_offset, leader_epoch=3)
                 data = record_format.encode(columns, header, None, None)
                 assert data == record_format.encode(self.records(), header, None, None)
-                packed = record_format.encode(columns, header, codec, None)
-                assert self.rows(record_format, packed) == self.expected(self.records(), base_offset)
+                compressed = record_format.encode(columns, header, codec, None)
+                assert self.rows(record_format, compressed) == self.expected(self.records(), base_offset)
 
     def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
         """With ``keep_offsets``, ``encode`` keeps the gaps between offsets; without it, offsets ascend by one.
@@ -155,17 +159,17 @@ class RecordRewritingContract(RecordFormatBed):
         With ``keep_offsets``, a format that cannot store gaps raises InvalidRecordError.
         """
         parts = [self.columns(record_format, self.written(record_format, None)).take(row, row + 1) for row in (1, 3, 4)]
-        joined = self.joined(parts)
+        columns = self.joined(parts)
         expected = [self.expected(self.records(), 500)[row] for row in (1, 3, 4)]
-        for used in (None, codec):
+        for batch_codec in (None, codec):
             header = BatchHeader(base_offset=501)
             if not self.keeps_gaps:
                 with pytest.raises(InvalidRecordError):
-                    record_format.encode(joined, header, used, None, keep_offsets=True)
+                    record_format.encode(columns, header, batch_codec, None, keep_offsets=True)
                 continue
-            data = record_format.encode(joined, header, used, None, keep_offsets=True)
+            data = record_format.encode(columns, header, batch_codec, None, keep_offsets=True)
             assert self.rows(record_format, data) == expected
-            close = record_format.encode(joined, header, used, None)
+            close = record_format.encode(columns, header, batch_codec, None)
             assert [row[0] for row in self.rows(record_format, close)] == [501, 502, 503]
 
     @staticmethod
@@ -175,9 +179,13 @@ class RecordRewritingContract(RecordFormatBed):
         flat = {name for name in names if name.startswith("header_") and name not in {"header_first", "header_count"}}
         columns = {}
         for name in names:
-            listed = [getattr(part, name) for part in parts]
-            kind = listed[0].format
-            column = listed[0].tolist() if name in flat else [value for one in listed for value in one.tolist()]
+            part_columns = [getattr(part, name) for part in parts]
+            kind = part_columns[0].format
+            column = (
+                part_columns[0].tolist()
+                if name in flat
+                else [value for part_column in part_columns for value in part_column.tolist()]
+            )
             columns[name] = memoryview(array(kind, column))
         return RecordColumns(parts[0].arena, sum(part.count for part in parts), **columns)
 
@@ -185,19 +193,19 @@ class RecordRewritingContract(RecordFormatBed):
         """``encode`` with ``keep_offsets`` raises InvalidRecordError if the offsets do not ascend."""
         columns = self.columns(record_format, self.written(record_format, None))
         for rows in ((2, 1), (3, 3)):
-            joined = self.joined([columns.take(row, row + 1) for row in rows])
+            disordered = self.joined([columns.take(row, row + 1) for row in rows])
             with pytest.raises(InvalidRecordError):
-                record_format.encode(joined, BatchHeader(), None, None, keep_offsets=True)
+                record_format.encode(disordered, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
         """``encode`` raises InvalidRecordError for no records or a timestamp below -1, the latter with the index."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode(columns.take(0, 0), BatchHeader(), None, None)
-        wrong = array("q", columns.timestamp_ms.tolist())
-        wrong[3] = -2
+        timestamps = array("q", columns.timestamp_ms.tolist())
+        timestamps[3] = -2
         with pytest.raises(InvalidRecordError) as caught:
-            record_format.encode(replace(columns, timestamp_ms=memoryview(wrong)), BatchHeader(), None, None)
+            record_format.encode(replace(columns, timestamp_ms=memoryview(timestamps)), BatchHeader(), None, None)
         assert caught.value.record_errors[0][0] == 3
 
     # --- in place ----------------------------------------------------------------------------------------------------
@@ -218,20 +226,25 @@ class RecordRewritingContract(RecordFormatBed):
         """``assign`` without an append time writes the timestamp type and largest timestamp of each row."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
-        for used in (None, codec):
-            data = self.written(record_format, used, count=1)
+        for batch_codec in (None, codec):
+            data = self.written(record_format, batch_codec, count=1)
             batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
             record_format.assign(batches, 7, 3, START_MS)
             (batch,) = batches.table
             assert (batch.timestamp_type, batch.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS)
-            counted = replace(batch, attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms=START_MS + 8)
-            rows = BatchTable.from_rows(batch.magic, [astuple(counted)[1:]], ScanStop.END, len(data))
+            with_create_time = replace(
+                batch, attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms=START_MS + 8
+            )
+            rows = BatchTable.from_rows(batch.magic, [astuple(with_create_time)[1:]], ScanStop.END, len(data))
             changed = PreparedBatches(rows, data)
             record_format.assign(changed, 7, 3, None)
-            (found,) = again = record_format.scan(data, 0, len(data), check_crc=True)
-            assert again.stop is ScanStop.END
-            assert (found.base_offset, found.last_offset) == (7, 7)
-            assert (found.timestamp_type, found.max_timestamp_ms) == (TimestampType.CREATE_TIME, START_MS + 8)
+            (rescanned_batch,) = rescanned = record_format.scan(data, 0, len(data), check_crc=True)
+            assert rescanned.stop is ScanStop.END
+            assert (rescanned_batch.base_offset, rescanned_batch.last_offset) == (7, 7)
+            assert (rescanned_batch.timestamp_type, rescanned_batch.max_timestamp_ms) == (
+                TimestampType.CREATE_TIME,
+                START_MS + 8,
+            )
             unchanged = bytes(data)
             record_format.assign(changed, 7, 3, None)
             assert bytes(data) == unchanged

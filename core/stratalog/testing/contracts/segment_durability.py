@@ -43,7 +43,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
         self, provider: Provider[SegmentStore], tmp_path: Path
     ) -> None:
         """``acquire`` raises LogDirLockedError while a store of another process holds the directory."""
-        with _opened(provider, tmp_path / "logs") as store:
+        with _open(provider, tmp_path / "logs") as store:
             store.acquire()
             with _acquired_by_child(provider, tmp_path / "logs") as outcome:
                 assert outcome == LogDirLockedError.__name__
@@ -53,7 +53,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
 
     def test_a_killed_process_releases_the_directory(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """If a process that holds the lock is killed, another process can acquire the directory."""
-        with _opened(provider, tmp_path / "logs") as store:
+        with _open(provider, tmp_path / "logs") as store:
             with _acquired_by_child(provider, tmp_path / "logs") as outcome:
                 assert outcome == _DONE
                 assert store.is_acquired_elsewhere()
@@ -66,8 +66,8 @@ class SegmentDurabilityContract(SegmentFilesContract):
 
     def test_synced_bytes_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """``sync`` makes all bytes of a segment durable, also after ``truncate``. Later bytes can be lost or wrong."""
-        with _watched(provider, tmp_path / "logs") as (files, store):
-            log = _made_log(store)
+        with _watch(provider, tmp_path / "logs") as (files, store):
+            log = _make_log(store)
             segment = log.open_segment(SEGMENT, create=True, preallocate_bytes=4096)
             log.sync()
             segment.append(b"a" * 1000)
@@ -76,30 +76,30 @@ class SegmentDurabilityContract(SegmentFilesContract):
             segment.sync()
             for later in (b"", b"c" * 900):
                 segment.append(later)
-                for left in _left_logs(provider, files, tmp_path / f"after {len(later)}"):
-                    with contextlib.closing(left.open_segment(SEGMENT)) as found:
-                        assert bytes(found.read(0, 1300)) == b"a" * 600 + b"b" * 700
+                for log_left in _logs_left(provider, files, tmp_path / f"after {len(later)}"):
+                    with contextlib.closing(log_left.open_segment(SEGMENT)) as segment_left:
+                        assert bytes(segment_left.read(0, 1300)) == b"a" * 600 + b"b" * 700
             segment.close()
 
     def test_synced_index_entries_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """``sync`` makes all entries of an index durable; later entries can be missing or wrong."""
-        with _watched(provider, tmp_path / "logs") as (files, store):
-            log = _made_log(store)
+        with _watch(provider, tmp_path / "logs") as (files, store):
+            log = _make_log(store)
             index = log.open_index(INDEX, max_bytes=1 << 16, writable=True)
             log.sync()
             index.append(b"entry 1 " * 100)
             index.sync()
             index.append(b"entry 2 " * 100)
-            for left in _left_logs(provider, files, tmp_path / "left"):
-                with contextlib.closing(left.open_index(INDEX, max_bytes=1 << 16, writable=False)) as found:
-                    assert bytes(found.view()[:800]) == b"entry 1 " * 100
+            for log_left in _logs_left(provider, files, tmp_path / "left"):
+                with contextlib.closing(log_left.open_index(INDEX, max_bytes=1 << 16, writable=False)) as index_left:
+                    assert bytes(index_left.view()[:800]) == b"entry 1 " * 100
             index.close()
 
     def test_a_power_loss_leaves_small_files_old_or_new(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """A power loss during ``replace_small`` leaves the old or new content. After it, the new content is durable."""
         chance = random.Random(3)  # noqa: S311 - the same states in every run
-        with _watched(provider, tmp_path / "logs") as (files, store):
-            log = _made_log(store)
+        with _watch(provider, tmp_path / "logs") as (files, store):
+            log = _make_log(store)
             places: tuple[SegmentStore | LogFiles, ...] = (store, log)
             for place in places:
                 place.replace_small("small", b"old" * 400)
@@ -117,15 +117,15 @@ class SegmentDurabilityContract(SegmentFilesContract):
             after = list(_states(files, tmp_path / "after"))
             for allowed, states in (((b"old" * 400, b"new" * 500), during), ((b"new" * 500,), after)):
                 for state in states:
-                    with _opened(provider, state) as found:
-                        found.acquire()
-                        assert found.read_small("small") in allowed
-                        assert found.open_log(LOG).read_small("small") in allowed
+                    with _open(provider, state) as store_left:
+                        store_left.acquire()
+                        assert store_left.read_small("small") in allowed
+                        assert store_left.open_log(LOG).read_small("small") in allowed
 
     def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """``LogFiles.sync`` makes names durable. Changes of names by the store are durable on return."""
-        with _watched(provider, tmp_path / "logs") as (files, store):
-            log = _made_log(store)
+        with _watch(provider, tmp_path / "logs") as (files, store):
+            log = _make_log(store)
             for name in ("a.log", "b.log"):
                 log.open_segment(name, create=True).close()
             log.sync()
@@ -138,28 +138,28 @@ class SegmentDurabilityContract(SegmentFilesContract):
             store.replace_small("small", b"1")
             store.remove_small("small")
             for state in _states(files, tmp_path / "left"):
-                with _opened(provider, state) as found:
-                    found.acquire()
-                    assert sorted(found.logs()) == ["new-0", LOG]
-                    assert [entry.name for entry in found.open_log(LOG).list()] == ["c.log", "d.log"]
-                    assert found.read_small("small") is None
+                with _open(provider, state) as store_left:
+                    store_left.acquire()
+                    assert sorted(store_left.logs()) == ["new-0", LOG]
+                    assert [entry.name for entry in store_left.open_log(LOG).list()] == ["c.log", "d.log"]
+                    assert store_left.read_small("small") is None
 
 
-def _opened(provider: Provider[SegmentStore], place: Path, files: Vfs | None = None) -> SegmentStore:
+def _open(provider: Provider[SegmentStore], place: Path, files: Vfs | None = None) -> SegmentStore:
     return provider.open(open_context(location=str(place), env=None if files is None else Env(files=files)))
 
 
 @contextlib.contextmanager
-def _watched(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
+def _watch(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
     """Open and acquire a store in a new folder; yield its file system, which tracks what is durable, and the store."""
     place.mkdir()
     files = PowerLossVfs(place)
-    with _opened(provider, place, files) as store:
+    with _open(provider, place, files) as store:
         store.acquire()
         yield files, store
 
 
-def _made_log(store: SegmentStore) -> LogFiles:
+def _make_log(store: SegmentStore) -> LogFiles:
     """Create a log whose folder is durable, because a folder is durable when ``rename_log`` returns."""
     store.open_log("made-0", create=True)
     store.rename_log("made-0", LOG)
@@ -178,10 +178,10 @@ def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
         yield state
 
 
-def _left_logs(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Path) -> Iterator[LogFiles]:
+def _logs_left(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Path) -> Iterator[LogFiles]:
     """Yield the log in each state of the disk that a power loss at this point may leave."""
     for state in _states(files, folder):
-        with _opened(provider, state) as store:
+        with _open(provider, state) as store:
             store.acquire()
             yield store.open_log(LOG)
 
@@ -211,10 +211,10 @@ def _acquired_by_child(provider: Provider[SegmentStore], place: Path) -> Iterato
 
 def _hold(provider: Provider[SegmentStore], place: Path, answers: int) -> NoReturn:
     """Acquire a directory, write the name of the error or ``_DONE`` to a pipe, and wait until the process is killed."""
-    held = list[SegmentStore]()
+    stores = list[SegmentStore]()
     try:
-        held.append(_opened(provider, place))
-        held[0].acquire()
+        stores.append(_open(provider, place))
+        stores[0].acquire()
         outcome = _DONE
     except BaseException as error:  # noqa: BLE001 - the test compares its name
         outcome = type(error).__name__

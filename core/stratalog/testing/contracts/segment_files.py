@@ -176,8 +176,8 @@ class SegmentFilesContract:
             assert segment.modified_ms == OLD_MS
             segment.append(b"d")
             segment.close()
-            with closing(files.open_segment(SEGMENT)) as again:
-                assert again.modified_ms > OLD_MS
+            with closing(files.open_segment(SEGMENT)) as reopened:
+                assert reopened.modified_ms > OLD_MS
 
     def test_paths_distinguish_files(self, open_store: StoreOpener) -> None:
         """Paths are distinct and contain the file's name: error texts show them."""

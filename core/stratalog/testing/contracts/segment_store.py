@@ -54,8 +54,8 @@ class SegmentStoreContract(SegmentDurabilityContract):
             assert reader.logs() == [LOG]
             writer.close()
             assert not reader.is_acquired_elsewhere()
-            with open_store() as other:
-                other.acquire()
+            with open_store() as second_writer:
+                second_writer.acquire()
 
     def test_closing_twice_is_fine(self, open_store: StoreOpener) -> None:
         """A second ``close`` does nothing."""
@@ -89,7 +89,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
-            takers: tuple[Callable[[str], object], ...] = (
+            calls: tuple[Callable[[str], object], ...] = (
                 store.open_log,
                 lambda name: store.open_log(name, create=True),
                 store.remove_log,
@@ -105,10 +105,10 @@ class SegmentStoreContract(SegmentDurabilityContract):
                 files.read_small,
                 lambda name: files.replace_small(name, b""),
             )
-            for take in takers:
+            for call in calls:
                 for name in BAD_NAMES:
                     with pytest.raises(ConfigError):
-                        take(name)
+                        call(name)
 
     # --- small files -------------------------------------------------------------------------------------------------
 

@@ -68,15 +68,15 @@ class TierLayoutContract:
     def test_a_log_of_many_pieces_is_read_back(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """A large log is read back unchanged: the engine deletes local data after an upload."""
         data = random.Random(7).randbytes(LARGE)  # noqa: S311 - a test must be repeatable
-        stored = layout.write(a_segment(data=data), objects, None)
+        entry = layout.write(a_segment(data=data), objects, None)
         for start in (0, LARGE - 5):
-            assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
+            assert joined(layout.read(entry, start, LARGE, objects.fetch)) == data[start:]
 
     def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """``write`` reads the log to its end, and the entry has the hash of the bytes."""
         log = HashedLog.of(a_segment().log, "log")
-        stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
-        assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
+        entry = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
+        assert entry.sha256 == log.sha256 == sha256(DATA).hexdigest()
 
     @pytest.mark.parametrize(
         ("start", "end"), [(0, 1), (0, 0), (5, 5), (1, 300), (65_000, 70_000), (len(DATA) - 1, len(DATA))]
@@ -124,14 +124,14 @@ class TierLayoutContract:
 
     def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """``read_index`` returns None for a missing file. It raises no error and does not return empty bytes."""
-        stored = layout.write(a_segment(files={}), objects, None)
-        assert layout.read_index(stored, FileKind.SNAPSHOT, objects.fetch) is None
+        entry = layout.write(a_segment(files={}), objects, None)
+        assert layout.read_index(entry, FileKind.SNAPSHOT, objects.fetch) is None
 
     def test_a_segment_without_bytes_is_stored(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """The small files of a segment with an empty log are stored."""
-        stored = layout.write(a_segment(data=b""), objects, None)
-        assert joined(layout.read(stored, 0, 0, objects.fetch)) == b""
-        assert layout.read_index(stored, FileKind.TIME_INDEX, objects.fetch) == FILES[FileKind.TIME_INDEX]
+        entry = layout.write(a_segment(data=b""), objects, None)
+        assert joined(layout.read(entry, 0, 0, objects.fetch)) == b""
+        assert layout.read_index(entry, FileKind.TIME_INDEX, objects.fetch) == FILES[FileKind.TIME_INDEX]
 
     def test_the_entry_says_what_was_stored(self, stored: StoredSegment, objects: MemoryObjects) -> None:
         """The entry contains the given info, the hash of the log, and every object that was written."""
@@ -155,15 +155,15 @@ class TierLayoutContract:
     def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
         """If an upload is retried, the hash is correct: the bytes of failed attempts are not part of it."""
         objects = MemoryObjects(passes=3)
-        stored = layout.write(a_segment(), objects, None)
-        assert stored.sha256 == sha256(DATA).hexdigest()
-        assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+        entry = layout.write(a_segment(), objects, None)
+        assert entry.sha256 == sha256(DATA).hexdigest()
+        assert joined(layout.read(entry, 0, len(DATA), objects.fetch)) == DATA
 
     def test_pieces_of_any_size_are_taken(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """``write`` accepts a source whose pieces are smaller than requested."""
         source = dataclasses.replace(a_segment(), log=OddChunks(DATA))
-        stored = layout.write(source, objects, None)
-        assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+        entry = layout.write(source, objects, None)
+        assert joined(layout.read(entry, 0, len(DATA), objects.fetch)) == DATA
 
     def test_two_segments_share_nothing(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """A layout keeps no state of a segment: two segments written one after the other are both read back."""
@@ -189,9 +189,9 @@ class TierLayoutContract:
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
         """``discover`` rebuilds the entries that ``write`` returned, from the objects alone."""
-        found = found_or_skip(layout, objects)
-        assert [dataclasses.replace(one, layout="") for one in found] == [stored]
-        assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
+        segments = found_or_skip(layout, objects)
+        assert [dataclasses.replace(segment, layout="") for segment in segments] == [stored]
+        assert joined(layout.read(segments[0], 0, len(DATA), objects.fetch)) == DATA
 
     def test_a_check_finds_nothing_in_sound_objects(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
@@ -204,13 +204,13 @@ class TierLayoutContract:
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
         """``check`` raises a StorageError if a further object, which holds none of the files, is damaged or cut."""
-        further = stored.keys - {place.key for place in stored.slices.values()}
-        if not further:
+        other_keys = stored.keys - {place.key for place in stored.slices.values()}
+        if not other_keys:
             pytest.skip("the layout has no further objects")
-        for key in further:
+        for key in other_keys:
             middle = len(objects.objects[key]) // 2
-            cut = {**objects.objects, key: objects.objects[key][:middle]}
-            for damaged in (flipped(objects, key, middle), cut):
+            cut_objects = {**objects.objects, key: objects.objects[key][:middle]}
+            for damaged in (flipped(objects, key, middle), cut_objects):
                 with pytest.raises(StorageError):
                     layout.check(stored, cut_fetch(damaged))
 
@@ -226,16 +226,20 @@ class TierLayoutContract:
 
     def test_an_authenticator_distinguishes_roots_and_keys(self, layout: TierLayout) -> None:
         """An authenticator's MAC has 32 bytes and depends on the data; an unknown key id raises ConfigError."""
-        found = layout.authenticator()
-        if found is None:
+        authenticator = layout.authenticator()
+        if authenticator is None:
             pytest.skip("the layout authenticates no manifests")
-        key_id = found.key_id()
+        key_id = authenticator.key_id()
         assert 1 <= len(key_id) <= 256
-        assert len(found.mac(key_id, b"root")) == 32
-        assert found.mac(key_id, b"root") == found.mac(key_id, b"root") != found.mac(key_id, b"another root")
-        assert isinstance(found.is_required("contract@1"), bool)
+        assert len(authenticator.mac(key_id, b"root")) == 32
+        assert (
+            authenticator.mac(key_id, b"root")
+            == authenticator.mac(key_id, b"root")
+            != authenticator.mac(key_id, b"another root")
+        )
+        assert isinstance(authenticator.is_required("contract@1"), bool)
         with pytest.raises(ConfigError):
-            found.mac(f"{key_id}, which is no key", b"root")
+            authenticator.mac(f"{key_id}, which is no key", b"root")
 
     def test_wrapping_keys_again_changes_no_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
@@ -250,9 +254,9 @@ class TierLayoutContract:
     def test_objects_that_are_no_segment_are_ignored(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """``discover`` skips objects that are too short or that the layout did not write."""
         layout.write(a_segment(), objects, None)
-        found = found_or_skip(layout, objects)
+        segments = found_or_skip(layout, objects)
         objects.objects |= {f"{PREFIX}segments/empty": b"", f"{PREFIX}segments/text": b"no segment at all" * 10}
-        assert list(layout.discover(objects.infos(), objects.fetch)) == found
+        assert list(layout.discover(objects.infos(), objects.fetch)) == segments
 
     # --- damaged objects: changed by an attacker or by a broken disk ----------------------------------------------
 
@@ -276,13 +280,13 @@ class TierLayoutContract:
     def test_objects_that_changed_places_are_noticed(self, layout: TierLayout) -> None:
         """With the objects of another segment, a read returns the segment's own bytes or raises a StorageError."""
         first, second = MemoryObjects(), MemoryObjects()
-        stored = layout.write(a_segment(), first, None)
+        entry = layout.write(a_segment(), first, None)
         layout.write(a_segment(data=DATA[::-1]), second, None)
-        for mine, other in zip(first.objects, second.objects, strict=True):
-            check_right_or_refused(layout, stored, {**first.objects, mine: second.objects[other]})
+        for first_key, second_key in zip(first.objects, second.objects, strict=True):
+            check_right_or_refused(layout, entry, {**first.objects, first_key: second.objects[second_key]})
         swapped = dict(zip(first.objects, second.objects.values(), strict=True))
         with pytest.raises(CorruptObjectError):
-            joined(layout.read(stored, 0, len(DATA), cut_fetch(swapped)))
+            joined(layout.read(entry, 0, len(DATA), cut_fetch(swapped)))
 
     def test_a_layouts_notes_are_not_believed(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
@@ -321,27 +325,27 @@ class TierLayoutContract:
     def test_damaged_objects_do_not_stop_a_rebuild_untyped(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """For damage at the end of an object, ``discover`` finds or skips the segment, or raises a StorageError."""
         layout.write(a_segment(), objects, None)
-        found = found_or_skip(layout, objects)
+        segments = found_or_skip(layout, objects)
         for key, data in list(objects.objects.items()):
             for position in range(max(0, len(data) - 600), len(data), 7):
                 holding = flipped(objects, key, position)
-                infos = [ObjectInfo(name, len(held)) for name, held in sorted(holding.items())]
+                infos = [ObjectInfo(name, len(data_of_object)) for name, data_of_object in sorted(holding.items())]
                 with contextlib.suppress(StorageError):
-                    assert list(layout.discover(infos, cut_fetch(holding))) in ([], found)
+                    assert list(layout.discover(infos, cut_fetch(holding))) in ([], segments)
 
 
-def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: Mapping[str, bytes]) -> None:
-    """Read the log and the files of ``stored``. Raise AssertionError if a read returns wrong bytes.
+def check_right_or_refused(layout: TierLayout, entry: StoredSegment, objects: Mapping[str, bytes]) -> None:
+    """Read the log and the files of ``entry``. Raise AssertionError if a read returns wrong bytes.
 
     A read may raise a StorageError.
     """
     fetch = cut_fetch(objects)
     with contextlib.suppress(StorageError):
-        is_right = joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
+        is_right = joined(layout.read(entry, 0, len(DATA), fetch)) == DATA
         assert is_right, "read returned wrong bytes"  # a bool, because pytest takes minutes to compare the two values
     for kind, data in FILES.items():
         with contextlib.suppress(StorageError):
-            is_right = layout.read_index(stored, kind, fetch) == data
+            is_right = layout.read_index(entry, kind, fetch) == data
             assert is_right, f"read_index returned wrong bytes of {kind}"
 
 
@@ -371,7 +375,7 @@ def lies_about(notes: dict[str, object], lies: Iterable[object]) -> Iterator[dic
     for name, value in notes.items():
         for lie in lies:
             yield {**notes, name: lie}
-        yield {other: notes[other] for other in notes if other != name}
+        yield {other_name: notes[other_name] for other_name in notes if other_name != name}
         if isinstance(value, dict):
             for inner in lies_about(value, lies):
                 yield {**notes, name: inner}
@@ -392,7 +396,7 @@ def joined(pieces: Iterator[memoryview]) -> bytes:
 
 def found_or_skip(layout: TierLayout, objects: MemoryObjects) -> list[StoredSegment]:
     """Return the segments that ``discover`` finds; skip the test if it finds none."""
-    found = list(layout.discover(objects.infos(), objects.fetch))
-    if not found:
+    segments = list(layout.discover(objects.infos(), objects.fetch))
+    if not segments:
         pytest.skip("the layout finds no segments without a manifest")
-    return found
+    return segments
