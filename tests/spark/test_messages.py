@@ -97,7 +97,7 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     found = SPLIT.unpack(SPLIT.pack(Split((piece, cut), Isolation.READ_COMMITTED)))
     assert found.isolation is Isolation.READ_COMMITTED
     assert found.pieces[0] == piece
-    assert found.pieces[0].stored() == STORED
+    assert found.pieces[0].stored_segment() == STORED
     for text in ("", "{}", place.text[:-3], place.text + "\n{}"):
         wrong = piece._replace(place=PackedSegment(text))
         with pytest.raises(MessageError):

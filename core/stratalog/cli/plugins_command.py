@@ -48,7 +48,7 @@ def plugins(output: Output, config: str | None) -> int:
     The exit code is 1 if a plugin failed, or if something is quarantined.
     """
     with open_host(read_settings(config, os.environ)) as host:
-        infos, quarantined = host.registry.plugins(), host.opener.quarantined()
+        infos, quarantined = host.registry.plugins(), host.opener.find_quarantined()
     rows = [_core_row(), *(row for plugin in infos for row in _rows(plugin, quarantined))]
     output.table("plugins", _COLUMNS, rows)
     return 1 if quarantined or any(plugin.error is not None for plugin in infos) else 0

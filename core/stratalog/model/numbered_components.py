@@ -62,7 +62,7 @@ class NumberedComponents(Generic[C]):
         self._openers = dict(openers or {})
         self._opened: Opened[C] | None = None
 
-    def opened(self) -> Opened[C]:
+    def open_all(self) -> Opened[C]:
         """Return the components; open them at the first call. Errors of components are in ``Opened.failures``."""
         components = self._opened
         if components is None:

@@ -120,15 +120,15 @@ class ComponentOpener:
             read_only=read_only,
         )
 
-    def quarantined(self) -> dict[tuple[str, str], StorageError]:
+    def find_quarantined(self) -> dict[tuple[str, str], StorageError]:
         """Open all codecs, record formats and index formats; return the errors of those that cannot be opened.
 
         A key of the result is, for example, ``("codecs", "zstd")``. The result is empty if all can be opened.
         """
         indexes = self._registry.index_formats()
         errors = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
-        errors |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
-        errors |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
+        errors |= {("codecs", name): error for name, error in self._offered_codecs.open_all().failures.items()}
+        errors |= {("record_formats", name): error for name, error in self._offered_formats.open_all().failures.items()}
         return {key: error for key, error in errors.items() if error is not None}
 
     def _check_sections(self) -> None:

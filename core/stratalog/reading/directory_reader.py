@@ -170,8 +170,8 @@ class DirectoryReader(Reader):
                 raise
             if not loaded_log.segments and tiered.segments:
                 return StaticLog(tier_view(name, tiered, components), topic_id, components)
-        stopped_in_disorder = not state.clean and not state.live
-        high_watermark = loaded_log.log_end if stopped_in_disorder or watermark is None else watermark
+        is_unclean_stop = not state.clean and not state.live
+        high_watermark = loaded_log.log_end if is_unclean_stop or watermark is None else watermark
         damage = None if state.live else loaded_log.damage
         view = make_view(name, loaded_log, high_watermark=high_watermark, remote=tiered, damage=damage)
         return StaticLog(

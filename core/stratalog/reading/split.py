@@ -96,7 +96,7 @@ class Piece(NamedTuple):
         """Approximate number of bytes of the segment's ``.log`` file that will be read."""
         return self.end_position - self.position
 
-    def stored(self) -> StoredSegment | None:
+    def stored_segment(self) -> StoredSegment | None:
         """Return the entry of the segment in the tier's manifest; None if the segment is local, or if nothing is read.
 
         Raises:
@@ -196,7 +196,7 @@ def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]],
         damage=None if damage is None else _decode_damage(damage),
         **sizes,
     )
-    piece.stored()  # checks the entry
+    piece.stored_segment()  # checks the entry
     return piece
 
 

@@ -61,7 +61,7 @@ class SplitOpener(Closeable):
             ConfigError: the piece is in a tier, and the source has no tier.
             The errors of ``open_tier``.
         """
-        stored_segment = piece.stored()
+        stored_segment = piece.stored_segment()
         if stored_segment is not None:
             yield RemoteSegment(stored_segment, self._tier.log(piece.log, stored_segment.info.topic_id).fetcher)
             return

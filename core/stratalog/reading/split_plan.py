@@ -152,7 +152,7 @@ class _Part(NamedTuple):
         """Return the offset index of the segment; None if it is corrupt."""
         segment = self.segment
         if segment is None:
-            stored_segment = self.piece.stored()
+            stored_segment = self.piece.stored_segment()
             assert tier is not None  # a segment is either in a tier or local
             assert stored_segment is not None  # as above
             segment = RemoteSegment(stored_segment, tier.log(self.piece.log, stored_segment.info.topic_id).fetcher)

@@ -73,7 +73,7 @@ class FormatTable:
         if isinstance(version, int):
             record_format = self.get(version)
         else:
-            offered = self._offers.opened()
+            offered = self._offers.open_all()
             offered.check(version)
             record_format = offered.by_name.get(version)
         if record_format is None:
@@ -81,7 +81,7 @@ class FormatTable:
         return record_format
 
     def _look_up(self, magic: int) -> RecordFormat | None:
-        offered = self._offers.opened()
+        offered = self._offers.open_all()
         if not offered.by_number.keys() <= self.opened.keys():
             self.opened = {**offered.by_number, **self.opened}
         if magic in self.opened:

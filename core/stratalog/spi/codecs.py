@@ -130,7 +130,7 @@ class CodecTable:
         raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed{components.absence()}")
 
     def _open(self) -> Opened[Codec]:
-        components = self._offers.opened()
+        components = self._offers.open_all()
         if not components.by_name.keys() <= self._by_name.keys():
             self._by_name = {**components.by_name, **self._by_name}
             self._by_id = {**components.by_number, **self._by_id}

@@ -122,7 +122,7 @@ def test_an_unused_component_that_cannot_be_opened_does_not_stop_an_engine(
 
 def test_the_quarantine_names_what_cannot_be_opened() -> None:
     with contextlib.closing(open_host(read_settings({}, {}), [Failing(ValueError("bug"))], None)) as host:
-        found = host.opener.quarantined()
+        found = host.opener.find_quarantined()
     assert sorted(found) == [("codecs", "brotli"), ("index_formats", "tree"), ("record_formats", "v9")]
     assert all("open raised ValueError: bug" in str(error) for error in found.values())
 

@@ -43,7 +43,7 @@ SPLIT = Split(
 def test_a_split_arrives_as_it_was() -> None:
     found = Split.from_message(SPLIT.to_message())
     assert found == SPLIT
-    assert [piece.stored() for piece in found.pieces] == [STORED, None, None]
+    assert [piece.stored_segment() for piece in found.pieces] == [STORED, None, None]
 
 
 def test_the_damage_at_the_end_of_a_log_arrives() -> None:

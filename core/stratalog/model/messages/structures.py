@@ -71,13 +71,13 @@ def _encode_size(count: int, form: Form, layout: Struct) -> bytes:
 
 
 def _not_null(read: Callable[[SchemaReader, Form], T | None], kind: str) -> Callable[[SchemaReader, Form], T]:
-    def checked(reader: SchemaReader, form: Form) -> T:
+    def read_not_null(reader: SchemaReader, form: Form) -> T:
         value = read(reader, form)
         if value is None:
             raise InvalidRecordError(f"{reader.name}: {kind} is null")
         return value
 
-    return checked
+    return read_not_null
 
 
 def _read_string(reader: SchemaReader, form: Form) -> str | None:
@@ -195,19 +195,19 @@ class _Plan(Generic[T]):
 
     def __init__(self, declared: type[T], form: Form) -> None:
         self._declared, self._form = declared, form
-        self._plain: list[tuple[str, FieldKind[Any]]] = []
+        self._untagged: list[tuple[str, FieldKind[Any]]] = []
         self._tagged: dict[int, tuple[str, FieldKind[Any], object]] = {}
         for attribute in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
             declaration: _Stored = attribute.metadata[_KIND]
             if not declaration.since <= form.version <= declaration.until:
                 continue
             if declaration.tag is None:
-                self._plain.append((attribute.name, declaration.kind))
+                self._untagged.append((attribute.name, declaration.kind))
             elif form.flexible:
                 self._tagged[declaration.tag] = (attribute.name, declaration.kind, attribute.default)
 
     def read(self, reader: SchemaReader) -> T:
-        values = {name: kind.read(reader, self._form) for name, kind in self._plain}
+        values = {name: kind.read(reader, self._form) for name, kind in self._untagged}
         for tag, data in reader.tags().items() if self._form.flexible else ():
             if tag in self._tagged:
                 name, kind, _ = self._tagged[tag]
@@ -215,7 +215,7 @@ class _Plan(Generic[T]):
         return self._declared(**values)
 
     def write(self, value: T) -> bytes:
-        parts = [kind.write(getattr(value, name), self._form) for name, kind in self._plain]
+        parts = [kind.write(getattr(value, name), self._form) for name, kind in self._untagged]
         if self._form.flexible:
             parts.append(self._tags(value))
         return b"".join(parts)

@@ -32,7 +32,7 @@ from stratalog.spi import (
     Unauthenticated,
     key,
 )
-from stratalog_formats.layouts.heads import Head, Notes, StoredObject, encode_head, object_name, read_head, wrapped
+from stratalog_formats.layouts.heads import Head, Notes, StoredObject, encode_head, object_name, read_head, wrap_entry
 from stratalog_formats.layouts.keyring import KeyRing
 from stratalog_formats.layouts.sealed import (
     FIRST_VERSION,
@@ -124,7 +124,9 @@ class EncryptedLayout(TierLayout):
         cipher, envelope = new_cipher(identity, self._ring)
         sealed = _SealingSink(sink, cipher, identity, self._settings.chunk_bytes, envelope, label)
         inner = self._layouts.by_name(self._settings.over).write(source, sealed, section)
-        return wrapped(dataclasses.replace(inner, layout=label), sealed.objects, envelope, self._settings.chunk_bytes)
+        return wrap_entry(
+            dataclasses.replace(inner, layout=label), sealed.objects, envelope, self._settings.chunk_bytes
+        )
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file, decrypted and authenticated, through the inner layout.
@@ -191,7 +193,7 @@ class EncryptedLayout(TierLayout):
         if notes.envelope.key_id == self._ring.active()[0]:
             return segment
         envelope = wrap(unwrap(notes.envelope, identity, self._ring, notes.file), identity, self._ring)
-        renewed = wrapped(notes.inner, notes.objects, envelope, notes.chunk_bytes)
+        renewed = wrap_entry(notes.inner, notes.objects, envelope, notes.chunk_bytes)
         return dataclasses.replace(renewed, layout=segment.layout)
 
     def authenticator(self) -> ManifestAuthenticator | None:
@@ -207,7 +209,7 @@ class EncryptedLayout(TierLayout):
         notes, identity = Notes(segment), _identity(segment)
         cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
         read = _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
-        return self._layouts.by_label(notes.over), notes.inner, read
+        return self._layouts.by_label(notes.inner_label), notes.inner, read
 
     def _discover_group(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
@@ -219,7 +221,7 @@ class EncryptedLayout(TierLayout):
         infos = [ObjectInfo(head.key, head.size_bytes) for head in heads]
         names = {head.key: head.name for head in heads}
         read = _Decrypting(cipher, identity, first_head.chunk_bytes, objects, fetch, names)
-        for inner in self._layouts.by_label(first_head.over).discover(infos, read):
+        for inner in self._layouts.by_label(first_head.inner_label).discover(infos, read):
             inner_objects = {key: objects.get(key) or objects.get("") for key in inner.keys}
             if identity_of(inner.info, identity.version) != identity or None in inner_objects.values():
                 raise CorruptObjectError(
@@ -227,7 +229,8 @@ class EncryptedLayout(TierLayout):
                 )
             present_objects = {key: stored for key, stored in inner_objects.items() if stored is not None}
             yield dataclasses.replace(
-                wrapped(inner, present_objects, envelope, first_head.chunk_bytes), layout=f"{NAME}@{identity.version}"
+                wrap_entry(inner, present_objects, envelope, first_head.chunk_bytes),
+                layout=f"{NAME}@{identity.version}",
             )
 
 
@@ -259,7 +262,7 @@ class _SealingSink:
         self, sink: ObjectSink, cipher: Any, identity: Identity, chunk_bytes: int, envelope: Envelope, inner_label: str
     ) -> None:
         self._sink, self._cipher, self._identity = sink, cipher, identity
-        self._chunk_bytes, self._envelope, self._over = chunk_bytes, envelope, inner_label
+        self._chunk_bytes, self._envelope, self._inner_label = chunk_bytes, envelope, inner_label
         self.objects: dict[str, StoredObject] = {}
 
     def key(self, suffix: str = "seg") -> str:
@@ -275,7 +278,7 @@ class _SealingSink:
         key = self._sink.key(suffix)
         name = object_name(key)
         sealing = Sealing(self._cipher, self._identity.of_chunks(name), stored_object.number, self._chunk_bytes)
-        head = encode_head(self._over, self._identity, self._envelope, self._chunk_bytes, stored_object, name)
+        head = encode_head(self._inner_label, self._identity, self._envelope, self._chunk_bytes, stored_object, name)
         sealed = SealedSource(source, sealing, head)
         info = self._sink.put(sealed, suffix)
         if info.key != key:

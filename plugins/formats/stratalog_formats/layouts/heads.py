@@ -50,7 +50,7 @@ class StoredObject(NamedTuple):
 # --- the entry ---------------------------------------------------------------------------------------------------
 
 
-def wrapped(
+def wrap_entry(
     inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
 ) -> StoredSegment:
     """Return the manifest entry of an encrypted segment; its attribute ``layout`` is "".
@@ -85,8 +85,8 @@ class Notes:
 
     Attributes:
         inner: the segment's entry in the inner layout.
-        over: label of the inner layout.
-        envelope, chunk_bytes, objects: as the arguments of ``wrapped``.
+        inner_label: label of the inner layout.
+        envelope, chunk_bytes, objects: as the arguments of ``wrap_entry``.
         file: key of an object of the segment, for error messages.
 
     Raises:
@@ -100,7 +100,7 @@ class Notes:
         self.inner = StoredSegment.from_json({**segment.to_json(), **inner}, self.file)
         if set(self.inner.slices) != set(segment.slices):
             raise CorruptObjectError("the entry lists other files than the encrypted ones", self.file)
-        self.over = self.inner.layout
+        self.inner_label = self.inner.layout
         self.envelope = _envelope(notes["envelope"], self.file)
         self.chunk_bytes = _integer(notes["chunk_bytes"], self.file, at_least=1, at_most=MAX_CHUNK_BYTES)
         objects = notes["objects"]
@@ -123,12 +123,12 @@ class Head:
     """Head (metadata at the end) of an encrypted object.
 
     ``key`` is the key of the object; "" for an object outside of its tier, such as a copied file. ``name`` is the last
-    part of the key under which the object was stored. ``over`` is the label of the inner layout.
+    part of the key under which the object was stored. ``inner_label`` is the label of the inner layout.
     """
 
     key: str
     name: str
-    over: str
+    inner_label: str
     identity: Identity
     envelope: Envelope
     chunk_bytes: int
@@ -199,7 +199,7 @@ def _head(value: object, key: str, start: int) -> Head:
     head = Head(
         key=key,
         name=name,
-        over=inner_label,
+        inner_label=inner_label,
         identity=Identity(version, identity.encode()),
         envelope=_envelope(fields["envelope"], key),
         chunk_bytes=_integer(fields["chunk_bytes"], key, at_least=1, at_most=MAX_CHUNK_BYTES),
