@@ -298,12 +298,18 @@ class Tier(CheckedArguments, Closeable):
         return bool(self._store.list(segments, after=f"{segments}{start:020d}", limit=1))
 
     def _lacks_segments(self, name: TierLogName) -> bool:
-        """Return ``is_half_rebuilt`` of the root that was read last; False if the root cannot be parsed."""
+        """Return True if a rebuild made the root that was read last, and there are segments at or above its end.
+
+        Then the rebuild was interrupted, or objects were missing, for example in a copy of a bucket that was incomplete.
+        Return False if the root cannot be parsed.
+        """
         try:
             root = self.log(*name).root
         except (CorruptManifestError, UnknownComponentError):
             return False
-        return root is not None and self.is_half_rebuilt(root)
+        if root is None or root.change != ChangeKind.REBUILD:
+            return False
+        return self._has_segments(root.prefix, root.end_offset)
 
     def _list_logs(
         self, start: str = "", known_versions: Mapping[TierLogName, int] | None = None

@@ -173,6 +173,26 @@ def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_pat
     assert len(records(bucket)) == 4
 
 
+def test_a_rebuild_of_an_incomplete_copy_of_a_bucket_continues_when_the_copy_is_complete(
+    bucket: Path, tmp_path: Path
+) -> None:
+    """The first rebuild is complete: its root has the end offset as high watermark."""
+    before = records(bucket)
+    lose_manifests(bucket)
+    folder, late = next(bucket.glob("*/*/segments")), tmp_path / "late"
+    late.mkdir()
+    last = max(path.name.split("-")[0] for path in folder.iterdir())
+    for path in folder.glob(f"{last}-*"):
+        path.rename(late / path.name)
+    assert rebuilt(bucket, tmp_path).end_offset == 4
+    for path in late.iterdir():
+        path.rename(folder / path.name)
+    with pytest.raises(AttachError, match="is incomplete: run `stratalog rebuild"):
+        open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=True)
+    assert rebuilt(bucket, tmp_path).end_offset == 5
+    assert records(bucket) == before
+
+
 def test_a_log_with_a_manifest_is_not_rebuilt(bucket: Path, tmp_path: Path) -> None:
     with open_engine(tmp_path / "x", tier=bucket.as_uri()) as engine:
         assert isinstance(engine.tier, Tier)
