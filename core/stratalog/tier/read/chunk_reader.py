@@ -154,7 +154,7 @@ class ChunkReader:
 
     def peek(self, path: ReadPath, key: str, start: int, end: int) -> bytes | None:
         """Return bytes [start, end) of an object if all of them are cached in memory, otherwise None."""
-        if end > path.ends.get(key, 0):
+        if not start < end <= path.ends.get(key, 0):
             return None
         parts: list[memoryview] = []
         for span in path.spans(key, start, end):

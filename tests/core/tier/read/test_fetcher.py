@@ -224,6 +224,20 @@ def test_a_layout_may_give_pieces() -> None:
     assert segment.read(3, 100) == DATA[3:103]
 
 
+class Elsewhere(PairLayout):
+    """Layout that also reads an empty range of an object that the entry does not name."""
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        assert fetch(f"{segment.log_key}.more", 0, 0) == b""
+        return super().read_index(segment, kind, fetch)
+
+
+def test_an_empty_range_of_any_object_needs_no_request() -> None:
+    segment, store, _ = offloaded(TierBed(layout=Elsewhere()))
+    assert segment.index_entries(IndexRole.OFFSET) == b"offsets"
+    assert store.counts["read"] == 1
+
+
 def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
     """Two entries refer to slices of one object. The chunk at their border must be correct for both."""
     bed = TierBed(limits=small_limits())
