@@ -149,7 +149,7 @@ def export(
     ledger = Ledger(target)
     run = _Run(spark, read_source, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
     with read_source.open(peek=True) as reader:
-        names = partitions_of_topics(reader, topics)
+        partitions = partitions_of_topics(reader, topics)
         last, is_done = ledger.last()
         style: dict[str, object] = {
             "schema": schema,
@@ -158,7 +158,7 @@ def export(
             "isolation": isolation,
             "layout": "hive" if iceberg is None else "iceberg",
         }
-        ids = {name.topic: str(reader.log(*name).topic_id) for name in names}
+        ids = {partition.topic: str(reader.log(*partition).topic_id) for partition in partitions}
         resumed = 0
         if last is not None:
             ledger.check(last, style, ids)
@@ -167,8 +167,8 @@ def export(
                 run.carry_out(last, reader)
                 resumed = 1
         else:
-            style |= value_style(reader, names, schema, fields, avro_schemas)
-        plan = run.next_plan(last, style, ids, reader, names)
+            style |= value_style(reader, partitions, schema, fields, avro_schemas)
+        plan = run.next_plan(last, style, ids, reader, partitions)
     if plan is None:
         plan = last
     else:
@@ -204,7 +204,7 @@ class _Run:
         style: Mapping[str, object],
         ids: Mapping[str, str],
         reader: Reader,
-        names: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
     ) -> Plan | None:
         """Return the plan of the records after the plan ``last``; None if there are none.
 
@@ -213,17 +213,17 @@ class _Run:
         """
         exported_ends, isolation = {} if last is None else dict(last.ends), str(style["isolation"])
         ranges, ends = list[OffsetRange](), dict(exported_ends)
-        for name in names:
-            offsets = reader.log(*name).offsets()
-            first, end = exported_ends.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
+        for partition in partitions:
+            offsets = reader.log(*partition).offsets()
+            first, end = exported_ends.get(partition, offsets.log_start), offsets.bound(Isolation.of(isolation))
             if first < offsets.log_start:
                 if self._fail_on_loss:
-                    raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
+                    raise OffsetOutOfRangeError(str(partition), first, offsets.log_start, end)
                 self._lost_offsets += offsets.log_start - first
                 first = offsets.log_start
             if first < end:
-                ranges.append(OffsetRange(name, first, end))
-            ends[name] = max(first, end)  # also without records: an import creates all partitions
+                ranges.append(OffsetRange(partition, first, end))
+            ends[partition] = max(first, end)  # also without records: an import creates all partitions
         if not ranges:
             return None
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(self._spark))

@@ -60,14 +60,14 @@ class ExportRows:
 
 def value_style(
     reader: Reader,
-    names: Sequence[TopicPartition],
+    partitions: Sequence[TopicPartition],
     schema: str,
     fields: Any,
     avro_schemas: Mapping[int | None, object] | None,
 ) -> dict[str, object]:
     """Return the settings for parsing values, which the first plan stores. Raise ConfigError if they are wrong."""
     if schema == "json":
-        value_fields = fields if fields is not None else json_fields(list(_sample(reader, names)))
+        value_fields = fields if fields is not None else json_fields(list(_sample(reader, partitions)))
         return {"fields": base64.b64encode(value_fields.serialize()).decode()}
     if schema == "avro":
         if not avro_schemas:
@@ -77,8 +77,8 @@ def value_style(
     return {}
 
 
-def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
+def _sample(reader: Reader, partitions: Sequence[TopicPartition]) -> Iterator[bytes | None]:
     """Yield the first values of each partition, about 1,000 values in total."""
-    for name in names:
-        limit = -(-SAMPLE_ROWS // len(names))
-        yield from (record.value for record in islice(reader.log(*name).records(), limit))
+    for partition in partitions:
+        limit = -(-SAMPLE_ROWS // len(partitions))
+        yield from (record.value for record in islice(reader.log(*partition).records(), limit))

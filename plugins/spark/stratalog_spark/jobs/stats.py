@@ -171,10 +171,10 @@ def stats(
     """
     read_source = source_of(source)
     with read_source.open(peek=True) as reader:
-        names = partitions_of_topics(reader, topics)
-        ranges = [OffsetRange(name, _FIRST, _LAST) for name in names]
+        partitions = partitions_of_topics(reader, topics)
+        ranges = [OffsetRange(partition, _FIRST, _LAST) for partition in partitions]
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(spark))
-    stats_by_log = {name: PartitionStats(name) for name in names}
+    stats_by_log = {partition: PartitionStats(partition) for partition in partitions}
     for split in splits:
         for piece in split.pieces:
             stats_by_log[piece.log].log_bytes += piece.span_bytes
@@ -187,7 +187,7 @@ def stats(
         raise SparkJobError(DIFFERENT_KINDS)
     for part in (part for _, parts in results for part in parts):
         stats_by_log[part.log].merge(part)
-    return [stats_by_log[name] for name in names]
+    return [stats_by_log[partition] for partition in partitions]
 
 
 def _count(source: ReadSource, split: Split) -> list[PartitionStats]:

@@ -97,10 +97,10 @@ def sync(
     source_options |= {"path": path, "subscribe": topic}
     read_options = Options(source_options, streaming=True)
     with read_options.source.open(peek=True) as reader:
-        names = sorted(name for name in reader.partitions() if name.topic == topic)
-        if not names:
+        partitions = sorted(partition for partition in reader.partitions() if partition.topic == topic)
+        if not partitions:
             raise UnknownTopicError(f"topic {topic} does not exist in {reader.location}")
-        topic_id = topic_id_text(reader.log(*names[0]).topic_id)
+        topic_id = topic_id_text(reader.log(*partitions[0]).topic_id)
     partitioning, count = (BUCKETS, buckets) if upsert else (partition_by, 0)
     syncer = Syncer(
         read_options,
@@ -110,10 +110,10 @@ def sync(
         SchemaSet(schema, schemas),
         maintenance or Maintenance(),
     )
-    ends = syncer.prepare(name.partition for name in names)
+    ends = syncer.prepare(partition.partition for partition in partitions)
     if ends:
         source_options = {name: value for name, value in source_options.items() if name not in _STARTS}
-        source_options["startingoffsets"] = _starting_offsets(names, ends)
+        source_options["startingoffsets"] = _starting_offsets(partitions, ends)
     return _start_query(spark, source_options, syncer, checkpoint, trigger or {"availableNow": True})
 
 
@@ -135,6 +135,12 @@ def _start_query(
     )
 
 
-def _starting_offsets(names: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
+def _starting_offsets(partitions: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
     """Return the value of option ``startingOffsets``: the table's end offset, or earliest for a new partition."""
-    return json.dumps({names[0].topic: {str(name.partition): ends.get(name.partition, EARLIEST) for name in names}})
+    return json.dumps(
+        {
+            partitions[0].topic: {
+                str(partition.partition): ends.get(partition.partition, EARLIEST) for partition in partitions
+            }
+        }
+    )

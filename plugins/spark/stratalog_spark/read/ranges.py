@@ -29,10 +29,14 @@ def select_partitions(options: Options, reader: Reader) -> list[TopicPartition]:
     if strategy == "subscribePattern":
         pattern = re.compile(text)
         internal_topics = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-        return [name for name in existing if name.topic not in internal_topics and pattern.search(name.topic)]
+        return [
+            partition
+            for partition in existing
+            if partition.topic not in internal_topics and pattern.search(partition.topic)
+        ]
     if strategy == "assign":
         requested = sorted(set(parse_assignment(strategy, text)))
-        _check_missing([str(name) for name in requested if name not in existing], reader)
+        _check_missing([str(partition) for partition in requested if partition not in existing], reader)
         return requested
     return partitions_of_topics(reader, named_topics(options))
 
@@ -43,7 +47,7 @@ def named_topics(options: Options) -> frozenset[str] | None:
     if strategy == "subscribePattern":
         return None
     if strategy == "assign":
-        return frozenset(name.topic for name in parse_assignment(strategy, text))
+        return frozenset(partition.topic for partition in parse_assignment(strategy, text))
     return frozenset(name.strip() for name in text.split(",")) - {""}
 
 
@@ -57,8 +61,8 @@ def partitions_of_topics(reader: Reader, topics: Iterable[str] | None) -> list[T
     if topics is None:
         return list(existing)
     requested = set(topics)
-    _check_missing(sorted(requested - {name.topic for name in existing}), reader)
-    return [name for name in existing if name.topic in requested]
+    _check_missing(sorted(requested - {partition.topic for partition in existing}), reader)
+    return [partition for partition in existing if partition.topic in requested]
 
 
 def _check_missing(missing: list[str], reader: Reader) -> None:
@@ -82,35 +86,35 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
         OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """
-    names = select_partitions(options, reader)
+    partitions = select_partitions(options, reader)
     for bound in (options.start, options.end):
-        _check_all_named(bound, names)
-    for first in range(0, len(names), _OPENED_LOGS):
-        opened_names = names[first : first + _OPENED_LOGS]
-        reader.open_logs(opened_names)
-        for name in opened_names:
-            log = reader.log(*name)
+        _check_all_named(bound, partitions)
+    for first in range(0, len(partitions), _OPENED_LOGS):
+        group = partitions[first : first + _OPENED_LOGS]
+        reader.open_logs(group)
+        for partition in group:
+            log = reader.log(*partition)
             last = log.offsets().bound(options.isolation)
             start, end = _start(options, log, last), _end(options, log, last)
-            yield OffsetRange(name, start, max(start, end))
+            yield OffsetRange(partition, start, max(start, end))
 
 
-def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
+def start_offsets(options: Options, reader: Reader, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the start offset of each partition. Errors are those of ``resolve``."""
-    _check_all_named(options.start, names)
-    reader.open_logs(names)
+    _check_all_named(options.start, partitions)
+    reader.open_logs(partitions)
     offsets = {}
-    for name in names:
-        log = reader.log(*name)
-        offsets[name] = _start(options, log, log.offsets().bound(options.isolation))
+    for partition in partitions:
+        log = reader.log(*partition)
+        offsets[partition] = _start(options, log, log.offsets().bound(options.isolation))
     return offsets
 
 
-def _check_all_named(bound: Bound, names: list[TopicPartition]) -> None:
+def _check_all_named(bound: Bound, partitions: list[TopicPartition]) -> None:
     numbers = bound.offsets if bound.offsets is not None else bound.times_ms
     if numbers is None:
         return
-    missing, unexpected = sorted(set(names) - set(numbers)), sorted(set(numbers) - set(names))
+    missing, unexpected = sorted(set(partitions) - set(numbers)), sorted(set(numbers) - set(partitions))
     if missing or unexpected:
         problem = f"lacks {missing[0]}" if missing else f"names {unexpected[0]}, which is not read"
         raise ConfigError(f"option {bound.option} must name exactly the partitions that are read, but it {problem}")

@@ -49,9 +49,9 @@ def from_json(offsets: Json) -> Offsets:
     return Offsets(numbers, {topic: str(topic_id) for topic, topic_id in offsets.get(_IDS_KEY, {}).items()})
 
 
-def topic_ids(reader: Reader, names: Iterable[TopicPartition]) -> dict[str, str]:
+def topic_ids(reader: Reader, partitions: Iterable[TopicPartition]) -> dict[str, str]:
     """Return the ids of the topics of opened logs, by topic. A topic without a known id is left out."""
-    ids = {name.topic: reader.log(*name).topic_id for name in names}
+    ids = {partition.topic: reader.log(*partition).topic_id for partition in partitions}
     return {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
 
 

@@ -47,8 +47,8 @@ class Planner:
         """Return the start offsets of the query, which never change. Errors are those of ``start_offsets``."""
         if self._first is None:
             reader = self.reader()
-            names = self._select_partitions(reader)
-            self._first = Offsets(start_offsets(self.options, reader, names), topic_ids(reader, names))
+            partitions = self._select_partitions(reader)
+            self._first = Offsets(start_offsets(self.options, reader, partitions), topic_ids(reader, partitions))
         return self._first
 
     def stop_at_current_ends(self) -> None:
@@ -62,10 +62,12 @@ class Planner:
             UnknownTopicError: a named topic does not exist.
         """
         reader = self.reader()
-        names = self._select_partitions(reader)
-        self._log_offsets = {name: reader.log(*name).offsets() for name in names}
-        bounds = {name: log_offsets.bound(self.options.isolation) for name, log_offsets in self._log_offsets.items()}
-        self._ends = Offsets(bounds, topic_ids(reader, names))
+        partitions = self._select_partitions(reader)
+        self._log_offsets = {partition: reader.log(*partition).offsets() for partition in partitions}
+        bounds = {
+            partition: log_offsets.bound(self.options.isolation) for partition, log_offsets in self._log_offsets.items()
+        }
+        self._ends = Offsets(bounds, topic_ids(reader, partitions))
         return self._ends
 
     def rising_ends(self) -> Offsets:
@@ -77,10 +79,10 @@ class Planner:
         ends, returned = self.ends(), self._returned
         recreated = recreated_topics(returned, ends)
         rising = {
-            name: end
-            if name.topic in recreated
-            else max(end, min(returned.get(name, end), self._log_offsets[name].log_end))
-            for name, end in ends.items()
+            partition: end
+            if partition.topic in recreated
+            else max(end, min(returned.get(partition, end), self._log_offsets[partition].log_end))
+            for partition, end in ends.items()
         }
         self._returned = Offsets(rising, ends.ids)
         return self._returned
@@ -91,15 +93,15 @@ class Planner:
         Raise UnknownTopicError if an option names a deleted topic. A tier keeps the last state of a deleted topic for
         some time.
         """
-        names = select_partitions(self.options, reader)
-        reader.open_logs(names)
-        deleted = {name.topic for name in names if reader.log(*name).is_deleted}
+        partitions = select_partitions(self.options, reader)
+        reader.open_logs(partitions)
+        deleted = {partition.topic for partition in partitions if reader.log(*partition).is_deleted}
         named_deleted = sorted(deleted & (named_topics(self.options) or set()))
         if named_deleted:
             raise UnknownTopicError(f"{', '.join(named_deleted)} was deleted from {reader.location}").advised(
                 _GONE_ADVICE
             )
-        return [name for name in names if name.topic not in deleted]
+        return [partition for partition in partitions if partition.topic not in deleted]
 
     def next(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return the end offsets of the next micro-batch, or ``start`` if ``minOffsetsPerTrigger`` delays the batch.
@@ -116,7 +118,7 @@ class Planner:
         self._check_checkpoint(start)
         ends = self.ends() if self._target is None else self._target
         begins = self._begin_offsets(start, ends)
-        waiting = {name: max(end - begins[name], 0) for name, end in ends.items()}
+        waiting = {partition: max(end - begins[partition], 0) for partition, end in ends.items()}
         total = sum(waiting.values())
         end = start
         if max_rows is None or self._target is not None or not self._should_wait(total):
@@ -124,8 +126,8 @@ class Planner:
                 self._planned_ns = self._clock.monotonic_ns()
             limit = total if max_rows is None else max_rows
             shares = {
-                name: begins[name] + (count if total <= limit else _share(count, total, limit))
-                for name, count in waiting.items()
+                partition: begins[partition] + (count if total <= limit else _share(count, total, limit))
+                for partition, count in waiting.items()
             }
             end = Offsets(shares, ends.ids)
         self._batch = start, end
@@ -135,14 +137,14 @@ class Planner:
         strategy, text = self.options.topics
         topics = named_topics(self.options)
         other_topics = {
-            name.topic
-            for name in start
-            if not (re.search(text, name.topic) if topics is None else name.topic in topics)
+            partition.topic
+            for partition in start
+            if not (re.search(text, partition.topic) if topics is None else partition.topic in topics)
         }
-        if other_topics and len(other_topics) == len({name.topic for name in start}):
+        if other_topics and len(other_topics) == len({partition.topic for partition in start}):
             raise ConfigError(
-                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(other_topics))}, and this query reads "
-                f"{strategy}={text}"
+                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(other_topics))}, and "
+                f"this query reads {strategy}={text}"
             ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
 
     def _begin_offsets(self, start: Offsets, ends: Offsets) -> Numbers:
@@ -163,15 +165,15 @@ class Planner:
         for topic in sorted(recreated):
             self._report_loss(_recreated_error(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
         begins = dict[TopicPartition, int]()
-        for name in ends:
-            bounds = self._log_offsets[name]
-            begin = start.get(name, bounds.log_start)
-            begins[name] = begin = bounds.log_start if name.topic in recreated else begin
+        for partition in ends:
+            bounds = self._log_offsets[partition]
+            begin = start.get(partition, bounds.log_start)
+            begins[partition] = begin = bounds.log_start if partition.topic in recreated else begin
             if bounds.log_end < begin:
                 self._report_loss(
-                    OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
+                    OffsetOutOfRangeError(str(partition), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
                 )
-                begins[name] = bounds.log_end
+                begins[partition] = bounds.log_end
         return begins
 
     def report(self) -> dict[str, dict[str, Any]]:
@@ -189,7 +191,7 @@ class Planner:
         if end != start:
             splits = self._split(start, end)
             self._planned = start, end, splits
-        lags = [max(latest - end.get(name, latest), 0) for name, latest in self._ends.items()]
+        lags = [max(latest - end.get(partition, latest), 0) for partition, latest in self._ends.items()]
         pieces = [piece for split in splits for piece in split.pieces]
         progress[_describe(self.options)] = {
             "minOffsetsBehindLatest": min(lags, default=0),
@@ -219,35 +221,37 @@ class Planner:
         """Return the splits from ``start`` to ``end``, by the reader's last refresh. Errors are those of ``splits``."""
         reader = self._reader or self.reader()
         existing = set(reader.partitions())
-        names = [name for name in sorted(end) if name in existing]
-        reader.open_logs(names)
-        for name in sorted(set(end) - existing):
-            self._report_loss(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
-        now = Offsets({}, topic_ids(reader, names))
+        partitions = [partition for partition in sorted(end) if partition in existing]
+        reader.open_logs(partitions)
+        for partition in sorted(set(end) - existing):
+            self._report_loss(
+                UnknownTopicError(f"{partition} no longer exists in {reader.location}").advised(_GONE_ADVICE)
+            )
+        now = Offsets({}, topic_ids(reader, partitions))
         outdated, recreated = recreated_topics(end, now), recreated_topics(start, end)
         for topic in sorted(outdated):
             self._report_loss(_recreated_error(topic, end.ids[topic], now.ids[topic], reader.location))
         ranges = list[OffsetRange]()
-        for name in names:
-            bounds = reader.log(*name).offsets()
-            begin = bounds.log_start if name.topic in recreated else start.get(name, bounds.log_start)
-            if name.topic not in outdated:
-                ranges.append(self._range(name, begin, end[name], bounds))
+        for partition in partitions:
+            bounds = reader.log(*partition).offsets()
+            begin = bounds.log_start if partition.topic in recreated else start.get(partition, bounds.log_start)
+            if partition.topic not in outdated:
+                ranges.append(self._range(partition, begin, end[partition], bounds))
         return plan_splits(reader, ranges, **self.options.splitting)
 
-    def _range(self, name: TopicPartition, begin: int, end: int, bounds: LogOffsets) -> OffsetRange:
+    def _range(self, partition: TopicPartition, begin: int, end: int, bounds: LogOffsets) -> OffsetRange:
         first, last = bounds.log_start, bounds.bound(self.options.isolation)
         if begin > end and begin > bounds.log_end:  # before Spark 4.2, ``next`` is not called
-            self._report_loss(OffsetOutOfRangeError(str(name), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
+            self._report_loss(OffsetOutOfRangeError(str(partition), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
         if begin >= end:
-            return OffsetRange(name, end, end)
+            return OffsetRange(partition, end, end)
         if last < end <= bounds.log_end:
-            raise OffsetOutOfRangeError(str(name), end, first, last)
+            raise OffsetOutOfRangeError(str(partition), end, first, last)
         if begin < first or end > last:
             offset = begin if begin < first else end
-            self._report_loss(OffsetOutOfRangeError(str(name), offset, first, last).advised(_LOSS_ADVICE))
+            self._report_loss(OffsetOutOfRangeError(str(partition), offset, first, last).advised(_LOSS_ADVICE))
         begin = min(max(begin, first), last)
-        return OffsetRange(name, begin, min(max(end, begin), last))
+        return OffsetRange(partition, begin, min(max(end, begin), last))
 
     def close(self) -> None:
         """Release files and connections. Idempotent."""
