@@ -150,33 +150,33 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
         try:
             changed_settings = info.config.to_mapping(only_changed=True)
         except StorageError:  # the partition that has the settings shows the error
-            changed_settings, sheet.failed = {}, True
+            changed_settings, sheet.has_failed = {}, True
         if not output.as_json and changed_settings:
             output.table("settings", ("setting", "value"), changed_settings.items())
-    return 1 if sheet.failed else 0
+    return 1 if sheet.has_failed else 0
 
 
 @dataclass(slots=True)
 class PartitionSheet:
     """Output of ``describe``, collected partition by partition.
 
-    ``failed`` is True if a partition, or its part in the tier, cannot be read.
+    ``has_failed`` is True if a partition, or its part in the tier, cannot be read.
     """
 
     bounds: list[tuple[object, ...]] = field(default_factory=list)
     segments: list[tuple[object, ...]] = field(default_factory=list)
     epochs: list[tuple[object, ...]] = field(default_factory=list)
     producers: list[tuple[object, ...]] = field(default_factory=list)
-    failed: bool = False
+    has_failed: bool = False
 
     def add(self, partition: int, log: StaticLog) -> None:
-        """Add one partition. If the log's tier is unavailable, add only the local segments, and set ``failed``."""
+        """Add one partition. If the log's tier is unavailable, add only the local segments, and set ``has_failed``."""
         offsets, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:
             segment_summaries = log.segments()
         except TierUnavailableError as away:
-            segment_summaries, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
+            segment_summaries, error, self.has_failed = summaries(log.view()._replace(remote=None)), str(away), True
         segments = [
             (partition, summary.base_offset, summary.end_offset, summary.size_bytes, _where(summary))
             for summary in segment_summaries
@@ -195,8 +195,8 @@ class PartitionSheet:
             self.producers.append((partition, producer.producer_id, producer.producer_epoch, *producer_state))
 
     def fail(self, partition: int, error: StorageError) -> None:
-        """Add a partition that cannot be read, with its error, and set ``failed``."""
-        self.failed = True
+        """Add a partition that cannot be read, with its error, and set ``has_failed``."""
+        self.has_failed = True
         self.bounds.append((partition, None, None, None, None, None, None, str(error)))
 
     def print(self, output: Output, topic: str) -> None:

@@ -34,7 +34,7 @@ class StoreChecks:
         self._store, self._env = store, env
         self._small, self._large = self._key(), self._key()
         self._content = env.chance.getrandbits(8 * _OBJECT_BYTES).to_bytes(_OBJECT_BYTES, "little")
-        self._written: set[str] = set()
+        self._written_keys: set[str] = set()
         self._skew_ms: int | None = None
 
     def run(self) -> Iterator[tuple[str, Diagnosis]]:
@@ -57,8 +57,8 @@ class StoreChecks:
 
     def close(self) -> None:
         """Delete the objects that the checks wrote and that still exist."""
-        if self._written:
-            self._store.delete(sorted(self._written))
+        if self._written_keys:
+            self._store.delete(sorted(self._written_keys))
 
     def _key(self) -> str:
         return probe_key(random_uuid(self._env.chance))
@@ -70,7 +70,7 @@ class StoreChecks:
         return Diagnosis(Outcome.OK, f"{self._store.uri} can be listed")
 
     def _create(self) -> Diagnosis:
-        self._written.add(self._small)
+        self._written_keys.add(self._small)
         result = self._store.create(self._small, b"stratalog doctor")
         if result is Created.CREATED:
             return Diagnosis(Outcome.OK, "a small object was written")
@@ -88,7 +88,7 @@ class StoreChecks:
         )
 
     def _upload(self) -> Diagnosis:
-        self._written.add(self._large)
+        self._written_keys.add(self._large)
         before_ms = self._env.clock.now_ms()
         self._store.put(self._large, BytesSource(self._content))
         after_ms = self._env.clock.now_ms()
@@ -137,7 +137,7 @@ class StoreChecks:
         writes, reads = list[float](), list[float]()
         for _ in range(_TIMES):
             key = self._key()
-            self._written.add(key)
+            self._written_keys.add(key)
             writes.append(self._measure_ms(partial(self._store.create, key, b"stratalog doctor")))
             reads.append(self._measure_ms(partial(self._store.read, key)))
         text = (
@@ -153,9 +153,9 @@ class StoreChecks:
         return (self._env.clock.monotonic_ns() - began_ns) / 1e6
 
     def _delete(self) -> Diagnosis:
-        for error in self._store.delete(sorted(self._written)).values():
+        for error in self._store.delete(sorted(self._written_keys)).values():
             raise error
-        self._written.clear()
+        self._written_keys.clear()
         if self._store.list(self._small) or self._store.list(self._large):
             return Diagnosis(
                 Outcome.WRONG, "a deleted object is still listed", "use a store whose lists are consistent"

@@ -50,7 +50,7 @@ class Table:
         self._widths = [len(column) for column in columns]
         self._numeric = [True] * len(self._columns)
         self._page: list[tuple[list[str], str]] = []
-        self._shown: list[int] = []
+        self._printed_indexes: list[int] = []
         self.count = 0
 
     def add(self, values: Sequence[object], notes: str = "") -> None:
@@ -71,10 +71,10 @@ class Table:
             return
         line_width = width()
         column_indexes = self._fitting_columns(line_width)
-        if column_indexes and column_indexes != self._shown:
+        if column_indexes and column_indexes != self._printed_indexes:
             heads = self._line(column_indexes, [column.replace("_", " ") for column in self._columns])
             click.secho(heads.rstrip(), bold=True)
-        self._shown = column_indexes
+        self._printed_indexes = column_indexes
         for cells, notes in page:
             if column_indexes:
                 self._print(self._line(column_indexes, cells), notes, line_width)

@@ -80,7 +80,7 @@ def open_source(files: Vfs, path: Path) -> Iterator[Source]:
 
 @contextmanager
 def _naming_file(label: str) -> Iterator[None]:
-    """Convert an OSError of the block to a LogDirError that names the file. Use it only around reads."""
+    """Convert an OSError of the block to a LogDirError that names the file. Use it only around calls of the file."""
     try:
         yield
     except OSError as error:

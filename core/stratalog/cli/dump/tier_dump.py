@@ -99,7 +99,7 @@ def _fetch(source: Source) -> Callable[[str, int, int], bytes]:
 
 class _ObjectDump:
     def __init__(self, context: Context, source: Source, layout: TierLayout, segment: StoredSegment) -> None:
-        self._context, self._source, self._layout, self._stored = context, source, layout, segment
+        self._context, self._source, self._layout, self._segment = context, source, layout, segment
         self._fetch = _fetch(source)
         # True if the segment's files are objects of their own, which this object only lists
         self._elsewhere = FURTHER_OBJECTS in segment.extra
@@ -107,7 +107,7 @@ class _ObjectDump:
     def run(self) -> None:
         valid_by_kind = {}
         with self._context.sheet(self._source, "slice", _SLICE_COLUMNS) as sheet:
-            for kind, object_slice in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
+            for kind, object_slice in sorted(self._segment.slices.items(), key=lambda pair: pair[1].position):
                 if self._elsewhere:
                     sheet.row((str(kind), object_slice.position, object_slice.size_bytes, None))
                     continue
@@ -128,22 +128,22 @@ class _ObjectDump:
         """Return the error if the hash of a slice is wrong, otherwise None. A log is read in pieces."""
         try:
             if kind is FileKind.LOG:
-                for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):
+                for _ in self._layout.read(self._segment, 0, self._segment.info.size_bytes, self._fetch):
                     pass
             else:
-                self._layout.read_index(self._stored, kind, self._fetch)
+                self._layout.read_index(self._segment, kind, self._fetch)
         except CorruptionError as error:
             return error
         return None
 
     def _dump(self, kind: FileKind) -> None:
-        label, base_offset = f"{self._source.label}#{kind}", self._stored.info.base_offset
+        label, base_offset = f"{self._source.label}#{kind}", self._segment.info.base_offset
         if kind is FileKind.LOG:
-            source = Source(label, self._stored.info.size_bytes, self._log_bytes)
+            source = Source(label, self._segment.info.size_bytes, self._log_bytes)
             self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
-            dump_log(self._context, source, base_offset, self._stored.info.log.topic)
+            dump_log(self._context, source, base_offset, self._segment.info.log.topic)
             return
-        content = self._layout.read_index(self._stored, kind, self._fetch) or b""
+        content = self._layout.read_index(self._segment, kind, self._fetch) or b""
         data = Source(label, len(content), lambda start, end: content[start:end])
         if kind in _INDEXES:
             dump_index(self._context, data, _INDEXES[kind], base_offset)
@@ -163,7 +163,7 @@ class _ObjectDump:
         middle = (start + end) // 2
         ranges = ((start, middle), (middle, end))
         return b"".join(
-            piece for first, last in ranges for piece in self._layout.read(self._stored, first, last, self._fetch)
+            piece for first, last in ranges for piece in self._layout.read(self._segment, first, last, self._fetch)
         )
 
 

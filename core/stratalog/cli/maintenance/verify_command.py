@@ -151,7 +151,7 @@ class _Verification:
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._wrong = self._repaired = self._sizes = self._records = 0
+        self._problem_count = self._repair_count = self._size_bytes = self._record_count = 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
@@ -169,14 +169,14 @@ class _Verification:
                 except LogDirError as error:
                     read_errors.append(error)
         self._output.line(
-            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._sizes)}"
-            + (f", {self._records:,} records" if self._deep else "")
-            + f": {self._wrong or 'nothing'} wrong"
-            + (f", {self._repaired} repaired" if self._repaired else "")
+            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._size_bytes)}"
+            + (f", {self._record_count:,} records" if self._deep else "")
+            + f": {self._problem_count or 'nothing'} wrong"
+            + (f", {self._repair_count} repaired" if self._repair_count else "")
         )
         if read_errors:
             raise read_errors[0]
-        return 1 if self._wrong else 0
+        return 1 if self._problem_count else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
@@ -199,16 +199,16 @@ class _Verification:
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, is_repaired=True)
-                self._repaired += 1
+                self._repair_count += 1
             # A lost end of the log is reported once more: the repair does not bring its records back.
             report = check_log(
                 files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
             )
         for finding in report.findings:
             self._report(finding, is_repaired=False)
-        self._wrong += len(report.findings)
-        self._sizes += report.size_bytes
-        self._records += report.records or 0
+        self._problem_count += len(report.findings)
+        self._size_bytes += report.size_bytes
+        self._record_count += report.records or 0
         self._summary(name, report)
 
     def _summary(self, name: TopicPartition, report: LogReport) -> None:
@@ -244,5 +244,5 @@ class _Verification:
         except NotAFileError as error:
             finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
         self._report(finding, is_repaired=False)
-        self._wrong += 1
+        self._problem_count += 1
         return {}

@@ -55,14 +55,14 @@ class Budget:
 
 @dataclass(slots=True)
 class _State:
-    """Position of the next run: at ``offset`` of ``log``, or at the start. ``wrong`` counts the problems so far."""
+    """Position of the next run: at ``offset`` of ``log``, or at the start. ``problem_count`` counts the problems so far."""
 
     path: Path | None
     uri: str
     deep: bool
     log: str = ""
     offset: int = 0
-    wrong: int = 0
+    problem_count: int = 0
 
     def load(self) -> None:
         """Read the position if the file exists; raise ConfigError if the file is of another verification."""
@@ -71,7 +71,7 @@ class _State:
         try:
             body = json.loads(self.path.read_text(encoding="utf-8"))
             identity = (body["version"], body["uri"], body["deep"])
-            self.log, self.offset, self.wrong = str(body["log"]), int(body["offset"]), int(body["wrong"])
+            self.log, self.offset, self.problem_count = str(body["log"]), int(body["offset"]), int(body["wrong"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"--state {self.path} is not a state file of verify: delete it to start from the beginning"
@@ -86,7 +86,7 @@ class _State:
         """Write the position to the file, which is replaced atomically. Do nothing without a file."""
         if self.path is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
-            body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}
+            body |= {"log": self.log, "offset": self.offset, "wrong": self.problem_count}
             temporary = self.path.with_name(self.path.name + ".tmp")
             temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
             temporary.replace(self.path)
@@ -159,7 +159,7 @@ class _Run:
         self._output, self._request, self._tier, self._components = output, request, tier, components
         self._state, self._stores, self._history_ms = state, stores, history_ms
         self._start_metrics = tier.metrics().store
-        self._repaired = self._orphans = self._collected = 0
+        self._repair_count = self._orphan_count = self._collected_count = 0
 
     def run(self) -> int:
         labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
@@ -184,7 +184,7 @@ class _Run:
             self._state.store()
         else:
             self._state.forget()
-        return 1 if self._state.wrong else 0
+        return 1 if self._state.problem_count else 0
 
     def _log(self, label: str, name: TierLogName, start: int, progress: Progress) -> tuple[int, bool]:
         """Check one log from an offset on.
@@ -196,7 +196,7 @@ class _Run:
         if repair is not None and not start:
             for result in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
                 if result.done:
-                    self._repaired += 1
+                    self._repair_count += 1
                     self._report(result.finding, result.done)
         check = TierLogCheck(log, self._components, contents=self._request.deep)
         root_findings = list(check.roots())
@@ -224,7 +224,7 @@ class _Run:
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
         """Report findings. With ``repair``, restore segments from local copies, or write notes on the findings."""
-        self._state.wrong += len(findings)
+        self._state.problem_count += len(findings)
         if repair is None:
             for finding in findings:
                 self._report(finding, "")
@@ -233,17 +233,17 @@ class _Run:
             if result.failure:
                 self._output.note(f"the local copy cannot be used: {result.failure}")
             if result.done:
-                self._repaired += 1
-                self._state.wrong -= 1
+                self._repair_count += 1
+                self._state.problem_count -= 1
             self._report(result.finding, result.done or f"noted in {repair.note(result.finding)}")
 
     def _report_orphans(self, log: TierLog, orphans: Sequence[Finding]) -> None:
         """Report orphans. With ``--repair``, delete the orphans that the collector's rules allow."""
         for finding in orphans:
             self._report(finding, "")
-        self._orphans += len(orphans)
+        self._orphan_count += len(orphans)
         if self._request.repair and orphans:
-            self._collected += log.collect(history_ms=self._history_ms).orphans
+            self._collected_count += log.collect(history_ms=self._history_ms).orphans
 
     def _report(self, finding: Finding, outcome: str) -> None:
         if self._output.as_json:
@@ -277,19 +277,23 @@ class _Run:
             "segments": segments,
             "requests": traffic.requests,
             "bytes": traffic.reads.moved_bytes,
-            "wrong": self._state.wrong,
-            "repaired": self._repaired,
-            "orphans": self._orphans,
-            "collected": self._collected,
+            "wrong": self._state.problem_count,
+            "repaired": self._repair_count,
+            "orphans": self._orphan_count,
+            "collected": self._collected_count,
         }
         if self._output.as_json:
             self._output.item(counts)
             return
         traffic_text = f"{traffic.requests:,} requests, {size_text(traffic.reads.moved_bytes)} read"
         self._output.line(
-            f"{logs} logs, {segments} segments, {traffic_text}: {self._state.wrong or 'nothing'} wrong"
-            + (f", {self._repaired} repaired" if self._repaired else "")
-            + (f", {self._orphans} orphans, {self._collected} of them collected" if self._orphans else "")
+            f"{logs} logs, {segments} segments, {traffic_text}: {self._state.problem_count or 'nothing'} wrong"
+            + (f", {self._repair_count} repaired" if self._repair_count else "")
+            + (
+                f", {self._orphan_count} orphans, {self._collected_count} of them collected"
+                if self._orphan_count
+                else ""
+            )
         )
         if is_stopped:
             self._output.line("the budget is spent: run the command again to continue")
