@@ -174,7 +174,7 @@ class Progress:
 
     def __init__(self, step: str) -> None:
         self._step, self._detail, self._seconds = step, "", 0
-        self._begun = {step}
+        self._shown_steps = {step}
         self._is_terminal = sys.stderr.isatty()
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -205,8 +205,8 @@ class Progress:
 
     def begin(self, step: str, detail: str = "") -> None:
         """Show a step. If stderr is no terminal, show each step once: two installations may run at the same time."""
-        is_new = step not in self._begun
-        self._begun.add(step)
+        is_new = step not in self._shown_steps
+        self._shown_steps.add(step)
         self._step, self._detail = step, detail
         if is_new or self._is_terminal:
             self._show()

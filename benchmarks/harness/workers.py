@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._name = Path(command[0]).name
-        self._loaded: set[str] = set()
+        self._input_names: set[str] = set()
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
@@ -78,9 +78,9 @@ class Worker:
 
     def load(self, name: str, path: Path) -> None:
         """Make the worker prepare an input, unless an input with this name is already loaded."""
-        if name not in self._loaded:
+        if name not in self._input_names:
             self.ask("load", name, str(path))
-            self._loaded.add(name)
+            self._input_names.add(name)
 
     def close(self) -> None:
         """Close the worker's standard input, and wait for the end of the process. Kill the process after 10 seconds."""

@@ -38,7 +38,7 @@ class Objects:
         ] = {}  # parts of each object, by bucket and key; _lock guards all attributes
         self._uploads: dict[str, dict[int, bytearray]] = {}
         self._spare: dict[int, list[bytearray]] = {}  # unused buffers, by size
-        self._begun = 0
+        self._upload_count = 0
 
     def room(self, size_bytes: int) -> bytearray:
         """Return a buffer of this size for a body."""
@@ -80,9 +80,9 @@ class Objects:
     def begin_upload(self) -> str:
         """Return the id of a new multipart upload."""
         with self._lock:
-            self._begun += 1
-            self._uploads[str(self._begun)] = {}
-            return str(self._begun)
+            self._upload_count += 1
+            self._uploads[str(self._upload_count)] = {}
+            return str(self._upload_count)
 
     def put_part(self, upload: str, number: int, part: bytearray) -> None:
         """Store a part of an upload."""

@@ -153,7 +153,8 @@ class LogPlace:
                 settings,
                 tier=tier,
                 tier_options=self.tier_options,
-                allow_offline=allow_offline, other_paths=further_directories,
+                allow_offline=allow_offline,
+                other_paths=further_directories,
             )
         if tier is None:
             raise ConfigError("no logs are named: add --dir DIRECTORY, --tier URI, or both")
