@@ -90,9 +90,9 @@ def _segment_at(files: LogFiles, place: str) -> str:
 
 
 def _truncate(files: LogFiles, name: str, size_bytes: int) -> None:
-    file = files.open_segment(name)
+    log_file = files.open_segment(name)
     try:
-        file.truncate(size_bytes)
-        file.sync()
+        log_file.truncate(size_bytes)
+        log_file.sync()
     finally:
-        file.close()
+        log_file.close()

@@ -132,9 +132,9 @@ def close_state(state: LogState) -> bool:
     Raises:
         StorageError: a write or a sync failed.
     """
-    clean = state.health.is_good
+    is_clean = state.health.is_good
     try:
-        if clean:
+        if is_clean:
             commit_queued(state)
             state.writes.appender.finish()
             state.writes.segments[-1].file.trim()  # before the sync: a clean start does not remove reserved space
@@ -147,8 +147,8 @@ def close_state(state: LogState) -> bool:
     finally:
         state.health.close()
         close_segments(state.writes.segments)
-    state.health.close(cleanly=clean)
-    return clean
+    state.health.close(cleanly=is_clean)
+    return is_clean
 
 
 def close_segments(segments: Iterable[Segment]) -> None:

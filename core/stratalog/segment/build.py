@@ -231,7 +231,7 @@ class RollingBuilder:
 
     Args:
         begin: returns the builder of a segment with the given base offset.
-        done: receives each finished segment, and owns its files unless ``done`` raises an error.
+        on_finished: receives each finished segment, and owns its files unless it raises an error.
         clock: returns the modification time of a finished segment.
         base_offset: base offset of the first segment.
         limit_bytes: maximum size of a segment, unless a single write is larger.
@@ -243,12 +243,12 @@ class RollingBuilder:
     def __init__(
         self,
         begin: Callable[[int], SegmentBuilder],
-        done: Callable[[BuiltSegment], None],
+        on_finished: Callable[[BuiltSegment], None],
         clock: Clock,
         base_offset: int,
         limit_bytes: int,
     ) -> None:
-        self._begin, self._done, self._clock, self._limit_bytes = begin, done, clock, limit_bytes
+        self._begin, self._on_finished, self._clock, self._limit_bytes = begin, on_finished, clock, limit_bytes
         self._base = self.next_offset = base_offset
         self._builder: SegmentBuilder | None = None
         self._has_failed = False
@@ -259,7 +259,7 @@ class RollingBuilder:
         Raises:
             OffsetsOutOfOrderError: ``first`` is below ``next_offset``.
             StorageError: an earlier segment was not finished, so its records are missing; see ``discard``.
-            Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``done``.
+            Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``on_finished``.
         """
         self._check_complete()
         if first < self.next_offset:
@@ -306,7 +306,7 @@ class RollingBuilder:
         with builder:
             built_segment = builder.finish(end_offset, self._clock.now_ms())
         try:
-            self._done(built_segment)
+            self._on_finished(built_segment)
         except BaseException:
             built_segment.discard()
             raise

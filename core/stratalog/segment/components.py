@@ -73,23 +73,23 @@ class FormatTable:
         if isinstance(version, int):
             record_format = self.get(version)
         else:
-            offered = self._offers.open_all()
-            offered.check(version)
-            record_format = offered.by_name.get(version)
+            opened_formats = self._offers.open_all()
+            opened_formats.check(version)
+            record_format = opened_formats.by_name.get(version)
         if record_format is None:
             raise UnknownComponentError(f"no record format {version!r} is installed, which record.version names")
         return record_format
 
     def _look_up(self, magic: int) -> RecordFormat | None:
-        offered = self._offers.open_all()
-        if not offered.by_number.keys() <= self.opened.keys():
-            self.opened = {**offered.by_number, **self.opened}
+        opened_formats = self._offers.open_all()
+        if not opened_formats.by_number.keys() <= self.opened.keys():
+            self.opened = {**opened_formats.by_number, **self.opened}
         if magic in self.opened:
             return self.opened[magic]
-        if magic in offered.clashes:
-            raise offered.clashes[magic].with_traceback(None)
-        if offered.failures or magic in _KAFKA_MAGICS:
-            advice = offered.absence() or "; install a plugin that provides it, or remove it from plugins.block"
+        if magic in opened_formats.clashes:
+            raise opened_formats.clashes[magic].with_traceback(None)
+        if opened_formats.failures or magic in _KAFKA_MAGICS:
+            advice = opened_formats.absence() or "; install a plugin that provides it, or remove it from plugins.block"
             raise UnknownComponentError(f"no record format with magic {magic} is installed{advice}")
         return None
 

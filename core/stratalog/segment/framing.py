@@ -159,7 +159,7 @@ def walk(
         OffsetOverflowError: the entry is good, except that its offset exceeds ``relative_to`` by more than 2^31 - 1.
         Others as ``ReadableSegment.read``.
     """
-    end, after = segment.size_bytes, segment.base_offset - 1
+    end, last_offset = segment.size_bytes, segment.base_offset - 1
     effective_limit = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
     if offset_limit is not None:
         effective_limit = min(effective_limit, offset_limit)
@@ -174,13 +174,13 @@ def walk(
         requested_bytes = min(next_bytes, read_end - position)
         data = read(position, requested_bytes)
         scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray, bound = ascending(scanned.tables, after, effective_limit)
+        tables, stray, bound = ascending(scanned.tables, last_offset, effective_limit)
         if tables:
             yield Chunk(data, position, tables)
-            after, next_bytes = tables[-1].last_offset[-1], usual_bytes
+            last_offset, next_bytes = tables[-1].last_offset[-1], usual_bytes
         if stray is not None:
             limit = offset_limit if bound == effective_limit else bound
-            raise _misplaced_error(segment, stray, position + stray.position, (after, bound, limit))
+            raise _misplaced_error(segment, stray, position + stray.position, (last_offset, bound, limit))
         if tables:
             position += tables[-1].position[-1] + tables[-1].size_bytes[-1]
         if scanned.stop is ScanStop.CORRUPT:
@@ -196,35 +196,35 @@ def walk(
 def _misplaced_error(
     segment: ReadableSegment, batch: RecordBatch, position: int, bounds: tuple[int, int, int | None]
 ) -> CorruptBatchError:
-    after, bound, limit = bounds
-    is_far = after < batch.base_offset <= batch.last_offset and (limit is None or batch.last_offset < limit)
+    last_offset, bound, limit = bounds
+    is_far = last_offset < batch.base_offset <= batch.last_offset and (limit is None or batch.last_offset < limit)
     kind = OffsetOverflowError if is_far else CorruptBatchError
-    reason = f"offsets {batch.base_offset} to {batch.last_offset} are not between {after} and {bound}"
+    reason = f"offsets {batch.base_offset} to {batch.last_offset} are not between {last_offset} and {bound}"
     return kind(reason, segment.label, position)
 
 
 def ascending(
-    tables: tuple[BatchTable, ...], after: int, offset_limit: int
+    tables: tuple[BatchTable, ...], last_offset: int, offset_limit: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
     """Return the batches before the first misplaced batch, that batch or None, and the offset that it had to be below.
 
-    Offsets must be above ``after``, above those of earlier batches, and below ``offset_limit``. If a batch begins at or
-    below the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if the
-    later batch begins exactly where a correct earlier batch would have ended.
+    Offsets must be above ``last_offset``, above those of earlier batches, and below ``offset_limit``. If a batch begins
+    at or below the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if
+    the later batch begins exactly where a correct earlier batch would have ended.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
-        if after < firsts[0] and lasts[-1] < offset_limit and table.ascends:
-            after = lasts[-1]
+        if last_offset < firsts[0] and lasts[-1] < offset_limit and table.ascends:
+            last_offset = lasts[-1]
             continue
-        before = after  # end of the batch before the previous one
+        second_last_offset = last_offset  # end of the batch before the previous one
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
-            if not after < first <= last < offset_limit:
+            if not last_offset < first <= last < offset_limit:
                 bound = offset_limit
-                if row and first == before + 2 + after - firsts[row - 1] <= after:
+                if row and first == second_last_offset + 2 + last_offset - firsts[row - 1] <= last_offset:
                     row, bound = row - 1, first  # noqa: PLW2901 - the loop ends here
                 return (*tables[:number], *([table.take(0, row)] if row else [])), table[row], bound
-            before, after = after, last
+            second_last_offset, last_offset = last_offset, last
     return tables, None, offset_limit
 
 

@@ -136,12 +136,12 @@ def chunks_from(
     if entry is not None:
         chunks = walk_from(entry.position, components)
         try:
-            first = next(chunks, None)
+            first_chunk = next(chunks, None)
         except CorruptBatchError:
-            first = None
-        if first is not None and agrees(first.tables, entry.offset):
-            yield first
-            del first  # `read` may fill the same memory again
+            first_chunk = None
+        if first_chunk is not None and agrees(first_chunk.tables, entry.offset):
+            yield first_chunk
+            del first_chunk  # `read` may fill the same memory again
             yield from chunks
             return
     yield from walk_from(0, components)
@@ -177,10 +177,10 @@ def end_position(segment: ReadableSegment, offset: int, components: Components) 
 def start_position(segment: ReadableSegment, offset: int, components: Components) -> int:
     """Return the position (bytes) where a search for ``offset`` begins; 0 if the index is wrong or has no entry."""
     try:
-        first = next(chunks_from(segment, offset, components, read_bytes=_PEEK_BYTES), None)
+        first_chunk = next(chunks_from(segment, offset, components, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
         return 0
-    return 0 if first is None else first.position
+    return 0 if first_chunk is None else first_chunk.position
 
 
 def find_batch(

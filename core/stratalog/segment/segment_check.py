@@ -173,11 +173,11 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
                 or total > min(size - start, components.limits.batch_bytes)
             ):
                 continue
-            form = components.formats.get(magic)
-            if form is None:
+            record_format = components.formats.get(magic)
+            if record_format is None:
                 continue
             entry = segment.read(start, total)  # fewer bytes if the file is truncated meanwhile
-            table = form.scan(entry, 0, len(entry), check_crc=True)
+            table = record_format.scan(entry, 0, len(entry), check_crc=True)
             if len(table) == 1 and table.stop is ScanStop.END and low <= table.base_offset[0] <= table.last_offset[0]:
                 return start
         if len(data) <= _OVERLAP_BYTES:
@@ -207,10 +207,10 @@ def _check_records(chunk: Chunk, table: BatchTable, label: str, components: Comp
 
 def _check_batch(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Components) -> tuple[int, str]:
     """Return the number of records of a batch, and the problem with them; "" if they are good."""
-    form = components.formats.of(batch.magic, "", 0)
+    record_format = components.formats.of(batch.magic, "", 0)
     limit_bytes = components.limits.decompressed_bytes
     count = 0
-    for columns in form.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
+    for columns in record_format.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
         for problem in _find_offset_problems(columns, batch):
             return count, problem
         count += columns.count

@@ -42,8 +42,10 @@ def find_timestamp(
         if timestamp_offset is not None:
             return timestamp_offset
         chunks = chunks_from(segment, entry.offset, components, offset_limit=offset_limit, read_bytes=WINDOW_BYTES)
-        is_true, timestamp_offset = _find_first_late(chunks, segment, timestamp_ms, min_offset, components, entry)
-        if is_true:
+        is_entry_right, timestamp_offset = _find_first_late(
+            chunks, segment, timestamp_ms, min_offset, components, entry
+        )
+        if is_entry_right:
             return timestamp_offset
     first_offset = max(segment.base_offset, min_offset)
     chunks = chunks_from(segment, first_offset, components, offset_limit=offset_limit, read_bytes=WINDOW_BYTES)
@@ -146,23 +148,25 @@ def largest_timestamp(segment: ReadableSegment, components: Components) -> Times
     If no batch has a timestamp, the result is -1 and the segment's base offset. The batches after the last time index
     entry are read. Raises the same errors as ``walk``.
     """
-    best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
+    largest, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
         entries = segment.index_entries(IndexRole.TIME)
         reader = components.indexes[IndexRole.TIME].reader(entries, segment.base_offset)
-        last: TimestampOffset | None = reader[-1] if len(reader) else None
+        last_entry: TimestampOffset | None = reader[-1] if len(reader) else None
     except CorruptIndexError:
-        last = None
-    if last is not None and segment.base_offset <= last.offset < segment.end_offset:
-        position_and_batch = find_batch(segment, last.offset, components)
-        if position_and_batch is not None and position_and_batch[1].max_timestamp_ms == last.timestamp_ms:
-            best, from_offset = last, last.offset
+        last_entry = None
+    if last_entry is not None and segment.base_offset <= last_entry.offset < segment.end_offset:
+        position_and_batch = find_batch(segment, last_entry.offset, components)
+        if position_and_batch is not None and position_and_batch[1].max_timestamp_ms == last_entry.timestamp_ms:
+            largest, from_offset = last_entry, last_entry.offset
     for chunk in chunks_from(segment, from_offset, components, check_crc=False):
         for table in chunk.tables:
-            top = max(table.max_timestamp_ms)
-            if top > best.timestamp_ms:
-                best = TimestampOffset(top, table.last_offset[list(table.max_timestamp_ms).index(top)])
-    return best
+            table_largest_ms = max(table.max_timestamp_ms)
+            if table_largest_ms > largest.timestamp_ms:
+                largest = TimestampOffset(
+                    table_largest_ms, table.last_offset[list(table.max_timestamp_ms).index(table_largest_ms)]
+                )
+    return largest
 
 
 def largest_timestamp_from(segment: ReadableSegment, offset: int, components: Components) -> int:

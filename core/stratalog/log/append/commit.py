@@ -27,7 +27,7 @@ from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.segment.index_entries import NONE_ABORTED
 from stratalog.spi.formats import RecordFormat
 
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _CLIENT: Final = AppendOrigin.CLIENT
 _CREATE_TIME: Final = "CreateTime"
 _WRITTEN: Final = Watermark.WRITTEN
@@ -112,7 +112,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         _write(state, batches, base, epoch, *_admit_batches(state, batches, in_sequence=is_numbered))
     else:
         _write(state, batches, base, epoch)
-    return _of(AppendResult, (base, batches.last_offset, now_ms, False))
+    return _new_tuple(AppendResult, (base, batches.last_offset, now_ms, False))
 
 
 def _match_magic(

@@ -147,7 +147,7 @@ def _are_replaceable(state: LogState, old: Sequence[Segment]) -> bool:
 
 def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment]) -> None:
     first, names = state.writes.segments.index(old[0]), set(file_names(state.files))
-    reading = ExitStack()  # not closed after an error: readers keep the segment
+    reader_stack = ExitStack()  # not closed after an error: readers keep the segment
 
     def take_over(swaps: Sequence[BuiltSegment]) -> Iterator[str]:
         # Between the renames, readers use an open descriptor and index entries in memory: they look up no file name.
@@ -157,7 +157,7 @@ def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment])
             stack.enter_context(interim.file.slice(0, 0))
             new_end = batches_end(interim, state.settings.components)
             _show(state, first, len(old), interim)
-            reading.enter_context(stack.pop_all())
+            reader_stack.enter_context(stack.pop_all())
         for segment in old:
             segment.close()
             keep = segment.base_offset == new_segment.base_offset  # its snapshot is also valid for the new segment
@@ -169,7 +169,7 @@ def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment])
 
     state.delete_later(swap_in(state.files, [new_segment], take_over))
     _show(state, first, 1, _open_published(state, new_segment))
-    reading.close()
+    reader_stack.close()
 
 
 def _show(state: LogState, first: int, count: int, segment: Segment) -> None:
@@ -219,13 +219,13 @@ def _begin_round(state: LogState, pending: Pending) -> None:
 
 def _replace_active(state: LogState, new_segments: Sequence[BuiltSegment]) -> None:
     """Put the segments in the place of the empty active segment, and begin a new one after them."""
-    active, end = state.writes.segments[-1], new_segments[-1].end_offset
+    active_segment, end = state.writes.segments[-1], new_segments[-1].end_offset
 
     def take_over(swaps: Sequence[BuiltSegment]) -> list[str]:
         del swaps
-        active.close()
+        active_segment.close()
         # The snapshot of the active segment is also valid for the first new segment.
-        return set_aside(state.files, active, keep_snapshot=True)
+        return set_aside(state.files, active_segment, keep_snapshot=True)
 
     state.delete_later(swap_in(state.files, new_segments, take_over))
     opened_segments = list[Segment]()

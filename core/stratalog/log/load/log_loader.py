@@ -179,18 +179,18 @@ class _Loader:
     def _tail(self) -> None:
         """Find the log's end from the last index entry of the active segment."""
         loaded_log, request = self.loaded_log, self.request
-        loaded_log.log_end, valid = request.log_start or 0, 0
+        loaded_log.log_end, valid_bytes = request.log_start or 0, 0
         label = self.files.path(segment_file(loaded_log.log_end, LOG_SUFFIX))
         if loaded_log.segments:
             active = loaded_log.segments[-1]
-            label, valid = active.label, self._walk_tail(active)
+            label, valid_bytes = active.label, self._walk_tail(active)
         expected = request.high_watermark
         if loaded_log.damage is None and expected is not None and expected > loaded_log.log_end:
             end = loaded_log.log_end
             reason = f"the log ends at offset {end}, but its high watermark was {expected}: records are missing"
-            loaded_log.damage = CorruptBatchError(reason, label, valid)
+            loaded_log.damage = CorruptBatchError(reason, label, valid_bytes)
         if loaded_log.damage is not None and loaded_log.segments:
-            loaded_log.segments[-1] = loaded_log.segments[-1].limit_to(valid, {})
+            loaded_log.segments[-1] = loaded_log.segments[-1].limit_to(valid_bytes, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
             loaded_log.producers.end_offset = loaded_log.log_end
         else:
@@ -201,16 +201,16 @@ class _Loader:
 
     def _walk_tail(self, active: Segment) -> int:
         """Set the log end offset; return the size (bytes) of the good part of the active segment."""
-        end, valid = active.base_offset, 0
+        end_offset, valid_bytes = active.base_offset, 0
         try:
             for chunk in walk(active, last_indexed_position(active, self.components), self.components):
-                end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
+                end_offset, valid_bytes = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
             self._check_overflow(active, error)
             self.loaded_log.damage = error
-        active.end_offset = self.loaded_log.log_end = end
+        active.end_offset = self.loaded_log.log_end = end_offset
         active.forget_indexes()  # the log end was not known when the indexes were checked
-        return valid
+        return valid_bytes
 
     def _producers_up_to(self, end: int) -> None:
         try:

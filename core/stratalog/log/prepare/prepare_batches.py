@@ -164,16 +164,16 @@ def _prepare_set(batch_set: _BatchSet) -> list[PreparedBatches]:
         raise InvalidRecordError(f"{error.reason} position={batch_set.position + error.position}") from error
     is_wrapper = batch_set.first.magic < 2 and batch_set.first.codec_id != 0
     stored_offsets = [_check_inside(batch_set, columns) for columns in decoded] if is_wrapper else []
-    now = components.env.clock.now_ms()
+    now_ms = components.env.clock.now_ms()
     checked = 0
     for columns in decoded:
-        check_columns(columns, config, now, first_index=checked, position=batch_set.position)
+        check_columns(columns, config, now_ms, first_index=checked, position=batch_set.position)
         checked += columns.count
     base_offset = batch_set.first.base_offset
     offsets = stored_offsets[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
     if len(decoded) == 1 and _fits(batch_set, offsets):
         return [PreparedBatches(_restamp(batch_set, decoded[0]), batch_set.data)]
-    return [piece for columns in decoded for piece in _rebuild(batch_set, columns, now)]
+    return [piece for columns in decoded for piece in _rebuild(batch_set, columns, now_ms)]
 
 
 def _check_inside(batch_set: _BatchSet, columns: RecordColumns) -> list[int]:

@@ -159,10 +159,10 @@ def check_columns(
     append; errors name both. As in Kafka, records with the timestamp type LogAppendTime raise InvalidTimestampError,
     unless the topic uses CreateTime and the records have a timestamp.
     """
-    no_keys = (size < 0 for size in columns.key_size)
-    stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
+    keys_missing = (size < 0 for size in columns.key_size)
+    append_times = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
     if _columns_may_break_rules(columns, config, now_ms):
-        rows = zip(no_keys, columns.timestamp_ms, stamped, strict=True)
+        rows = zip(keys_missing, columns.timestamp_ms, append_times, strict=True)
         where = f" position={position}"
         _check(rows, config, now_ms, least_ms=_LEAST_MS, first_index=first_index, where=where)
 
@@ -174,10 +174,10 @@ def _columns_may_break_rules(columns: RecordColumns, config: TopicConfig, now_ms
     if COMPACT in config.cleanup_policy and min(columns.key_size) < 0:
         return True
     earliest, latest = _window(config, now_ms)
-    outside = (
+    is_outside = (
         is_create_time(config) and not earliest <= min(columns.timestamp_ms) <= max(columns.timestamp_ms) <= latest
     )
-    return outside or max(columns.timestamp_type) == TimestampType.LOG_APPEND_TIME
+    return is_outside or max(columns.timestamp_type) == TimestampType.LOG_APPEND_TIME
 
 
 def _check(
@@ -190,23 +190,23 @@ def _check(
     where: str = "",
 ) -> None:
     """Raise an error if a row breaks a rule. A row is (has no key, timestamp, its batch has LogAppendTime)."""
-    keyed, create_time = COMPACT in config.cleanup_policy, is_create_time(config)
+    needs_key, is_topic_create_time = COMPACT in config.cleanup_policy, is_create_time(config)
     earliest, latest = _window(config, now_ms)
     record_errors: list[tuple[int, str]] = []
-    late = False
-    for index, (has_no_key, stamp, stamped) in enumerate(rows, first_index):
-        if keyed and has_no_key:
+    has_wrong_time = False
+    for index, (has_no_key, stamp, has_append_time) in enumerate(rows, first_index):
+        if needs_key and has_no_key:
             record_errors.append((index, "a record of a compacted topic needs a key"))
         elif stamp < least_ms:
             record_errors.append((index, f"timestamp {stamp} is negative"))
-        elif create_time and stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
+        elif is_topic_create_time and stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
             record_errors.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
-            late = True
-        elif stamped and (not create_time or stamp == NO_TIMESTAMP):
+            has_wrong_time = True
+        elif has_append_time and (not is_topic_create_time or stamp == NO_TIMESTAMP):
             record_errors.append((index, "a client cannot set the timestamp type LogAppendTime"))
-            late = True
+            has_wrong_time = True
     if record_errors:
-        kind = InvalidTimestampError if late else InvalidRecordError
+        kind = InvalidTimestampError if has_wrong_time else InvalidRecordError
         raise kind(f"records were refused; no record of this append was written{where}", tuple(record_errors))
 
 

@@ -22,7 +22,7 @@ _FIRST_BYTES: Final = 4096  # read after the expected position of the first batc
 _APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
 _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
 _OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _Request: TypeAlias = tuple[int, int, int, bool, bool]
 """The arguments ``offset``, ``max_bytes``, ``bound``, ``needs_data`` and ``check_crc`` of ``find_batches``."""
 
@@ -121,10 +121,10 @@ def _search(segment: ReadableSegment, components: Components, request: _Request)
     If all bytes are read, the range also has the batches after it.
     """
     offset, max_bytes, bound, needs_data, _ = request
-    first = find_batch(segment, offset, components, read_bytes=0 if needs_data else NEAR_BYTES)
-    if first is None:
+    position_and_batch = find_batch(segment, offset, components, read_bytes=0 if needs_data else NEAR_BYTES)
+    if position_and_batch is None:
         return None
-    position, batch = first
+    position, batch = position_and_batch
     if needs_data:
         batch_range = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), components, request)
         if batch_range is None:
@@ -168,7 +168,7 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, re
     if start > lead_bytes or (is_guess and _BASE_OFFSET.unpack_from(data, start)[0] > offset):
         return None  # the batch at ``start`` is after the wanted one
     if needs_data:
-        return _of(BatchRange, (position + start, position + end, last_offset, data[start:end], True))
+        return _new_tuple(BatchRange, (position + start, position + end, last_offset, data[start:end], True))
     is_complete = start == end or end - start >= max_bytes or (not is_scanned and end + _HEAD_BYTES <= read_bytes)
     return BatchRange(position + start, position + end, last_offset, None, is_complete)
 
@@ -182,24 +182,24 @@ def _scan(
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     if indexed_offset is not None and not agrees(tables, indexed_offset):
         return None
-    for number, table in enumerate(tables):
+    for table_index, table in enumerate(tables):
         row = bisect_left(table.last_offset, offset)
         if row < len(table):
-            return _limit_batches(tables, number, row, max_bytes, bound)
+            return _limit_batches(tables, table_index, row, max_bytes, bound)
     return None
 
 
 def _limit_batches(
-    tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int
+    tables: Sequence[BatchTable], table_index: int, row: int, max_bytes: int, bound: int
 ) -> tuple[int, int, int]:
     """Return start and end (bytes) and last offset of the batches from ``row`` on that fit and end below ``bound``.
 
     Batches fit if they have at most ``max_bytes`` together; the first batch fits in any case. If it reaches the bound,
     the range is empty, and the last offset is -1.
     """
-    start = end = tables[number].position[row]
+    start = end = tables[table_index].position[row]
     last_offset = -1
-    for table in tables[number:]:
+    for table in tables[table_index:]:
         starts, sizes = table.position, table.size_bytes
         bound_row = bisect_left(table.last_offset, bound, row)
         end_row = bisect_right(starts, start + max_bytes, row, bound_row)
@@ -229,7 +229,7 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
     indexed_offset, position = (None, 0) if floor is None else floor
     if not 0 <= position < size_bytes:
         return (_NEAR_START,)
-    floor_place = _of(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
+    floor_place = _new_tuple(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
     if after is None or not position < after[1] < size_bytes:
         return (floor_place,)
     after_offset, after_position = after
@@ -243,7 +243,7 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
     both_bytes = lead_bytes + batch_bytes
     if floor is None and (offset - base_offset) * both_bytes < (after_offset - base_offset) * lead_bytes:
         return _Place(0, 0, min(lead_bytes, limit_bytes), None), floor_place  # no entry names the first batch
-    return _of(_Place, (after_position, 0, batch_bytes, after_offset, True)), floor_place
+    return _new_tuple(_Place, (after_position, 0, batch_bytes, after_offset, True)), floor_place
 
 
 # --- the end of a range, by headers ----------------------------------------------------------------------------------
@@ -309,11 +309,13 @@ def _find_entry_before(
         entries = segment.index_entries(IndexRole.OFFSET)
         entry_at_limit: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
         end = bound if entry_at_limit is None else min(bound, entry_at_limit.offset)
-        last: OffsetPosition | None = index.around(entries, base_offset, end - 1)[0]
-        before: OffsetPosition | None = None if last is None else index.around(entries, base_offset, last.offset - 1)[0]
+        last_entry: OffsetPosition | None = index.around(entries, base_offset, end - 1)[0]
+        earlier_entry: OffsetPosition | None = (
+            None if last_entry is None else index.around(entries, base_offset, last_entry.offset - 1)[0]
+        )
     except CorruptIndexError:
         return None
-    return before or last
+    return earlier_entry or last_entry
 
 
 def _walk_batches(

@@ -234,7 +234,7 @@ def _read_planned(
 
     If ``read_stored`` returns None for a segment, its pieces are those of ``decode_batches``.
     """
-    aborted_by_producer = _group_by_producer(plan.hidden)
+    aborted_by_producer = _group_by_producer(plan.aborted)
 
     def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
         segment, start, end, offset_limit = part

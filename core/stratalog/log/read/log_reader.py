@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow  # noqa: ICN001 - a type alone
 
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class LogReader(CheckedArguments, ABC):
@@ -192,7 +192,7 @@ class LogReader(CheckedArguments, ABC):
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
-        request = _of(
+        request = _new_tuple(
             FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         )
         components = self.components
@@ -219,7 +219,7 @@ class LogReader(CheckedArguments, ABC):
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
         """
-        request = _of(
+        request = _new_tuple(
             FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         )
         components = self.components
@@ -319,7 +319,7 @@ def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     result = []
-    for segment in view.stored():
+    for segment in view.all_segments():
         is_local = isinstance(segment, Segment)
         base, end, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
         if not is_local and end > local_start:  # local segments with other boundaries cover the rest

@@ -22,14 +22,14 @@ class ReadPlan(NamedTuple):
     Attributes:
         view: the view at the start of the read.
         span: range of offsets.
-        hidden: aborted transactions whose records are omitted.
+        aborted: aborted transactions whose records are omitted.
         meets_damage: True if the read requests offsets above ``span``. The read then ends with the view's ``damage``,
             if there is any.
     """
 
     view: LogView
     span: range
-    hidden: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTransaction, ...]
     meets_damage: bool
 
 
@@ -46,10 +46,10 @@ def plan_read(view: LogView, components: Components, start: int, end: int | None
     view.check_range(start)
     bound = view.bound(isolation)
     stop = bound if end is None else min(end, bound)
-    hidden: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:
-        hidden = hidden_transactions(view, components, start, stop)
-    return ReadPlan(view, range(start, stop), hidden, end is None or end > stop)
+        aborted = hidden_transactions(view, components, start, stop)
+    return ReadPlan(view, range(start, stop), aborted, end is None or end > stop)
 
 
 def hidden_transactions(view: LogView, components: Components, start: int, end: int) -> tuple[AbortedTransaction, ...]:

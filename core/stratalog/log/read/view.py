@@ -24,7 +24,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
 _end_offset: Final = attrgetter("end_offset")
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class ReadRange(NamedTuple):
@@ -69,8 +69,8 @@ class LogView(NamedTuple):
         """
         start, local_start, *_ = self.offsets
         synced = max(start, min(recovery_point, end))
-        offsets = _of(LogOffsets, (start, local_start, synced, end, end, end))
-        return _of(LogView, (self.name, self.segments, offsets, *self[3:]))
+        offsets = _new_tuple(LogOffsets, (start, local_start, synced, end, end, end))
+        return _new_tuple(LogView, (self.name, self.segments, offsets, *self[3:]))
 
     @property
     def remote_end(self) -> int:
@@ -97,7 +97,7 @@ class LogView(NamedTuple):
         if self.segments and self.segments[-1].end_offset <= self.offsets.log_start:
             yield self.segments[-1]
 
-    def stored(self) -> Iterator[ReadableSegment]:
+    def all_segments(self) -> Iterator[ReadableSegment]:
         """Yield all segments of both tiers, including those below the log start that retention has not removed yet."""
         yield from self.remote_from(0)
         yield from self.segments

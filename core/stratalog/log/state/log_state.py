@@ -20,7 +20,7 @@ from stratalog.model.events import Event
 from stratalog.model.names import TopicPartition
 from stratalog.spi.segment_store import LogFiles
 
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 @dataclass(slots=True)
@@ -81,4 +81,4 @@ class LogState:
         offsets = limit_bounds(segments, writes.producers, tiered, writes.log_start, recovery_point, high_watermark)
         damage = self.health.damage
         fields = (self.name, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
-        self.published.replace(_of(LogView, fields))
+        self.published.replace(_new_tuple(LogView, fields))

@@ -14,7 +14,7 @@ from stratalog.model.offsets import LogOffsets
 from stratalog.producers.state import ProducerState
 from stratalog.segment.segment import Segment
 
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class PublishedView:
@@ -120,7 +120,7 @@ def limit_bounds(
     if unstable is not None:
         stable = _limit(unstable, start, high_watermark)
     local, synced = _limit(first, start, end), _limit(recovery_point, start, end)
-    return _of(LogOffsets, (start, local, synced, high_watermark, stable, end))
+    return _new_tuple(LogOffsets, (start, local, synced, high_watermark, stable, end))
 
 
 def _limit(value: int, low: int, high: int) -> int:
