@@ -29,7 +29,7 @@ class Throttle:
         self._lock = threading.Lock()
         self._since_ns, self._bytes = clock.monotonic_ns(), 0
 
-    def took(self, size_bytes: int) -> None:
+    def count_and_wait(self, size_bytes: int) -> None:
         """Count bytes that were read or written, and wait until the rate is at most the limit.
 
         The rate is checked every 300 ms, and when the bytes of 300 ms at the limit were counted.
@@ -92,7 +92,7 @@ class CopyRate:
         return False
 
     def _wait_ns(self, size_bytes: int) -> int:
-        """Return 0 if an upload may begin now, and let the next one wait for this one; else the time to wait (ns)."""
+        """Return the time (ns) until an upload may begin. If it is 0, the next upload waits for this one."""
         if self._rate is None:
             return 0
         with self._lock:

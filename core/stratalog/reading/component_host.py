@@ -114,7 +114,10 @@ class ComponentHost(Closeable):
         return True
 
     def _replace_missing(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
-        """Return the formats with these names, with replacements for missing ones; raise ``error`` if none fits."""
+        """Return the formats with these names by role, with replacements for those that cannot be opened.
+
+        Raise ``error`` unless the result has exactly one format for each role.
+        """
         indexes, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
         missing = 0
         for name in names:

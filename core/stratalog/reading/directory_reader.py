@@ -179,7 +179,10 @@ class DirectoryReader(Reader):
         )
 
     def _read_tier(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
-        """Return the log's state in the tier up to its divergence from the local log; without a root, a broker's."""
+        """Return the log's state in the tier, up to its divergence from the local log.
+
+        If the log has no manifest root, return the state of the segments that a Kafka broker uploaded.
+        """
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         if name in self._logs:  # at a refresh; after the local files, because a running engine commits and then evicts

@@ -222,7 +222,7 @@ class _Round:
     def _prepare_rewrite(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> PartRewrite[S]:
         job = self.job
         work = PartRewrite.of_log(self.plan.log, part, publisher, job, self.filters, self.limits.read_bytes)
-        work.throttle, work.check, work.stats = self.throttle.took, self.check, self.stats
+        work.throttle, work.check, work.stats = self.throttle.count_and_wait, self.check, self.stats
         if self.progress is not None:
             planned_bytes = sum(segment.size_bytes for segment in work.segments(job.dirty_start, job.end))
             planned_bytes += sum(segment.size_bytes for segment in work.segments(job.start, job.end))

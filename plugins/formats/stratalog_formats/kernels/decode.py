@@ -208,7 +208,11 @@ def _decode_headers(raw: Bytes, position: int, end: int, builder: ColumnBuilder)
 
 
 def _time_adder(builder: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return a function that appends a timestamp to ``builder``, and wraps it if its delta has at most two bytes."""
+    """Return a function that appends a timestamp, which is ``base_ms`` plus a delta of any size, to ``builder``.
+
+    The function wraps the timestamp to 64 bits if a delta of two bytes could overflow. The caller has already wrapped
+    the sum if the delta is longer.
+    """
     append = builder.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
         return append

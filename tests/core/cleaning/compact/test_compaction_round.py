@@ -623,7 +623,7 @@ def test_the_throttle_waits_as_long_as_the_bytes_may_take(bed: LogBed) -> None:
     clock = bed.clock
     throttle, start_ms = Throttle(clock, 1000), clock.now_ms()
     for _ in range(10):
-        throttle.took(500)
+        throttle.count_and_wait(500)
     assert 4500 <= clock.now_ms() - start_ms <= 5000
 
 
