@@ -90,8 +90,8 @@ class CompactPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that drops a record if the dirty range has a later record with its key."""
-        random_secret = self._chance.randbytes(SECRET_BYTES)
-        return LatestWins(job, job.secret or random_secret)
+        new_secret = self._chance.randbytes(SECRET_BYTES)
+        return LatestWins(job, job.secret or new_secret)
 
 
 class LatestWins(RecordFilter):
@@ -223,9 +223,9 @@ def find_dirty_range(
     dirty = [segment for segment in closed_segments if segment.end_offset > dirty_start]
     bounds = [closed, Limit(log.offsets.last_stable, f"above the last stable offset {log.offsets.last_stable}")]
     lag_ms = config.min_compaction_lag_ms
-    young = next((segment for segment in dirty if lag_ms > 0 and segment.age_from_ms > now_ms - lag_ms), None)
-    if young is not None:
-        bounds.append(Limit(young.base_offset, f"younger than min.compaction.lag.ms={lag_ms}"))
+    young_segment = next((segment for segment in dirty if lag_ms > 0 and segment.age_from_ms > now_ms - lag_ms), None)
+    if young_segment is not None:
+        bounds.append(Limit(young_segment.base_offset, f"younger than min.compaction.lag.ms={lag_ms}"))
     first = min(bounds, key=lambda bound: bound.offset)
     limit = max(first.offset, dirty_start)
     end = next((segment.base_offset for segment in closed_segments if segment.end_offset > limit), closed.offset)

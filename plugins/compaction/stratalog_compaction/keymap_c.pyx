@@ -61,14 +61,14 @@ cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept n
 
     If offsets do not ascend, discard all marks.
     """
-    cdef uint64_t at = <uint64_t>before - <uint64_t>marks.first
+    cdef uint64_t bit = <uint64_t>before - <uint64_t>marks.first
     if offset <= marks.newest:
         marks.bits = NULL
         return
     marks.newest = offset
-    if before != NONE and at < <uint64_t>marks.count:
-        FETCH_SOON(marks.bits + (at >> 3))
-        marks.noted[marks.notes] = at
+    if before != NONE and bit < <uint64_t>marks.count:
+        FETCH_SOON(marks.bits + (bit >> 3))
+        marks.noted[marks.notes] = bit
         marks.notes += 1
 
 
@@ -82,8 +82,8 @@ cdef inline void mark(Marks* marks) noexcept nogil:
 
 
 cdef inline bint is_marked(const Marks* marks, int64_t offset) noexcept nogil:
-    cdef uint64_t at = <uint64_t>offset - <uint64_t>marks.first
-    return marks.bits != NULL and at < <uint64_t>marks.count and marks.bits[at >> 3] >> (at & 7) & 1
+    cdef uint64_t bit = <uint64_t>offset - <uint64_t>marks.first
+    return marks.bits != NULL and bit < <uint64_t>marks.count and marks.bits[bit >> 3] >> (bit & 7) & 1
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ cdef bint holds_any(
     const Table* table, const uint32_t* starts, const uint32_t* rests, int bits, uint32_t count
 ) noexcept nogil:
     """Return True if the section may hold a key of the table, or if its starts are not in order."""
-    cdef uint64_t at, bucket
+    cdef uint64_t index, bucket
     cdef uint32_t i, rest, end
     cdef const uint64_t* slot
-    for at in range(table.size):
-        slot = slot_at(table, WORDS, at)
+    for index in range(table.size):
+        slot = slot_at(table, WORDS, index)
         if is_free(slot):
             continue
         bucket, rest = bucket_of(slot[0], bits), rest_of(slot[0], bits)
@@ -270,19 +270,19 @@ cdef class CompiledKeyMap:
 
     def observe(self, records):
         cdef Keys keys
-        cdef int64_t count = records.count, taken
-        held = open_keys(&keys, records)
+        cdef int64_t count = records.count, processed
+        buffers = open_keys(&keys, records)
         with nogil:
-            taken = observe_all(&self.table, &self.marks, &keys, count)
-        if taken == OUTSIDE:
+            processed = observe_all(&self.table, &self.marks, &keys, count)
+        if processed == OUTSIDE:
             raise outside()
-        return taken
+        return processed
 
     def judge(self, records, bytearray verdicts):
         cdef Keys keys
-        cdef int64_t count = records.count, done = 0
-        cdef uint8_t* into = verdicts
-        held = open_keys(&keys, records)
+        cdef int64_t count = records.count, next_row = 0
+        cdef uint8_t* verdict_bytes = verdicts
+        buffers = open_keys(&keys, records)
         sizes = column(records.value_size, "i", count)
         cdef const int32_t* value_size = <const int32_t*>start_of(sizes)
         if len(verdicts) < count:
@@ -290,39 +290,41 @@ cdef class CompiledKeyMap:
         view = memoryview(verdicts)  # prevents a resize meanwhile
         while True:
             with nogil:
-                done = judge_all(&self.table, &self.marks, &keys, value_size, done, count, into, &self.kept)
-            if done == OUTSIDE:
+                next_row = judge_all(
+                    &self.table, &self.marks, &keys, value_size, next_row, count, verdict_bytes, &self.kept
+                )
+            if next_row == OUTSIDE:
                 raise outside()
-            if done == count:
+            if next_row == count:
                 return
             self.close_section()
 
     cdef close_section(self):
         cdef int bits = bucket_bits(self.kept.count)
         cdef int64_t words = (<int64_t>1 << bits) + 1
-        cdef bytes made = PyBytes_FromStringAndSize(NULL, HEAD.size + 4 * (words + self.kept.count))
-        cdef uint32_t* into = <uint32_t*>PyBytes_AS_STRING(made)
-        into[0], into[1] = <uint32_t>self.kept.count, <uint32_t>bits
-        memset(into + 2, 0, 4 * words)
+        cdef bytes section = PyBytes_FromStringAndSize(NULL, HEAD.size + 4 * (words + self.kept.count))
+        cdef uint32_t* section_words = <uint32_t*>PyBytes_AS_STRING(section)
+        section_words[0], section_words[1] = <uint32_t>self.kept.count, <uint32_t>bits
+        memset(section_words + 2, 0, 4 * words)
         with nogil:
-            sum_up(self.kept.hashes, self.kept.count, bits, into + 2, into + 2 + words)
+            sum_up(self.kept.hashes, self.kept.count, bits, section_words + 2, section_words + 2 + words)
         self.kept.count = 0
-        self.sections.append(made)
+        self.sections.append(section)
 
     def digest(self, *, end):
         if self.kept.hashes == NULL:
             return []
         if end and (self.kept.count or not self.sections):
             self.close_section()
-        taken, self.sections = self.sections, []
-        return taken
+        sections, self.sections = self.sections, []
+        return sections
 
     def holds_any_of(self, section):
         cdef const uint32_t* words
         cdef int64_t first
         cdef int bits
         cdef uint32_t count
-        cdef bint found
+        cdef bint may_hold
         data = bytes(section)
         if len(data) < HEAD.size:
             return True
@@ -335,8 +337,8 @@ cdef class CompiledKeyMap:
         if len(data) != 4 * (first + count):
             return True
         with nogil:
-            found = holds_any(&self.table, words + 2, words + first, bits, count)
-        return found
+            may_hold = holds_any(&self.table, words + 2, words + first, bits, count)
+        return may_hold
 
 
 def choose_lanes(int allowed):

@@ -145,29 +145,29 @@ cdef class CompiledVersionMap:
 
     def observe(self, records, numbers):
         cdef Keys keys
-        cdef int64_t count = records.count, taken
-        held = open_keys(&keys, records)
-        given = column(numbers, "q", count)
-        cdef const int64_t* number = <const int64_t*>start_of(given)
+        cdef int64_t count = records.count, processed
+        buffers = open_keys(&keys, records)
+        number_column = column(numbers, "q", count)
+        cdef const int64_t* number = <const int64_t*>start_of(number_column)
         with nogil:
-            taken = observe_all(&self.table, &keys, number, count)
-        if taken == OUTSIDE:
+            processed = observe_all(&self.table, &keys, number, count)
+        if processed == OUTSIDE:
             raise outside()
-        return taken
+        return processed
 
     def judge(self, records, numbers, bytearray verdicts):
         cdef Keys keys
         cdef int64_t count = records.count
-        cdef uint8_t* into = verdicts
-        cdef bint fits
-        held = open_keys(&keys, records)
-        given, sizes = column(numbers, "q", count), column(records.value_size, "i", count)
-        cdef const int64_t* number = <const int64_t*>start_of(given)
+        cdef uint8_t* verdict_bytes = verdicts
+        cdef bint is_inside
+        buffers = open_keys(&keys, records)
+        number_column, sizes = column(numbers, "q", count), column(records.value_size, "i", count)
+        cdef const int64_t* number = <const int64_t*>start_of(number_column)
         cdef const int32_t* value_size = <const int32_t*>start_of(sizes)
         if len(verdicts) < count:
             raise ValueError(f"there is room for {len(verdicts)} verdicts, {count} are needed")
         view = memoryview(verdicts)  # prevents a resize meanwhile
         with nogil:
-            fits = judge_all(&self.table, &keys, number, value_size, count, into)
-        if not fits:
+            is_inside = judge_all(&self.table, &keys, number, value_size, count, verdict_bytes)
+        if not is_inside:
             raise outside()

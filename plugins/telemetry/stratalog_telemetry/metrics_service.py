@@ -20,7 +20,7 @@ from stratalog_telemetry.settings import MetricsSection
 _LOGGER: Final = logging.getLogger(__name__)
 _RETRY_S: Final = 10.0
 _POLL_S: Final = 0.05
-_UNWELL: Final = frozenset({
+_PROBLEM_METRICS: Final = frozenset({
     "stratalog_failed_logs", "stratalog_log_dir_offline", "stratalog_log_failed", "stratalog_log_tier_failing",
 })  # fmt: skip
 
@@ -122,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
                 return
             problems = [
-                sample for sample in self.server.engine.metrics() if sample.metric.name in _UNWELL and sample.value
+                sample
+                for sample in self.server.engine.metrics()
+                if sample.metric.name in _PROBLEM_METRICS and sample.value
             ]
         except StorageError as error:  # the engine is closed
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
