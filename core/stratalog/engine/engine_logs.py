@@ -75,8 +75,8 @@ class EngineLogs:
         attach: Attach | None,
     ) -> None:
         self._host, self._tier, settings = host, tier, host.settings
-        self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
-        self._closed = False  # under _changing
+        self._change_lock = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
+        self._closed = False  # under _change_lock
         self.changes = 0
         with contextlib.ExitStack() as stack:  # closed by close(), or here after an error
             self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
@@ -214,14 +214,14 @@ class EngineLogs:
     def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
         """Change settings of a topic and of its open logs, or only check them; see ``Engine.alter_topic``."""
         if only_check:
-            with self._changing:
+            with self._change_lock:
                 self.check_open()
                 return self._changes.alter(name, config, only_check=True)
         return self._run_change(name, lambda: self._changes.alter(name, config, only_check=False))
 
     def _run_change(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
         """Call ``change`` under the lock, then store the inventory, and create new logs of the topic in the tier."""
-        with self._changing:
+        with self._change_lock:
             self.check_open()
             with self._count_change():
                 info = change()
@@ -239,7 +239,7 @@ class EngineLogs:
 
     def delete(self, name: str) -> None:
         """Delete a topic with its logs and committed offsets; see ``Engine.delete_topic``."""
-        with self._changing:
+        with self._change_lock:
             self.check_open()
             with self._count_change():
                 self._changes.delete(name)
@@ -247,14 +247,14 @@ class EngineLogs:
 
     def move(self, name: TopicPartition, path: str) -> Log:
         """Move a log to the log directory ``path``, and return its new ``Log``; see ``Engine.move_partition``."""
-        with self._changing:
+        with self._change_lock:
             self.check_open()
             with self._count_change():
                 return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
         """Wait for a running change of a topic. After ``end``, ``check_open`` and all changes raise ClosedError."""
-        with self._changing:  # released before ``close``, which waits for listeners that may call the engine
+        with self._change_lock:  # released before ``close``, which waits for listeners that may call the engine
             self._closed = True
 
     def close(self) -> None:
@@ -391,7 +391,7 @@ class EngineLogs:
 
     def _reopen(self, name: TopicPartition) -> None:
         """Open a log whose earlier open failed because the process had too many open files."""
-        with self._changing:
+        with self._change_lock:
             self.check_open()
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first

@@ -29,16 +29,16 @@ def for_each(
             after all logs, with notes about the other failures.
         Exception: the first exception of ``work`` that is not a StorageError. Raised after all logs.
     """
-    failing = threading.Event()
+    store_failed = threading.Event()
 
     def call_work(log: Log) -> tuple[R, ...]:
-        if failing.is_set() and needs_store(log):
+        if store_failed.is_set() and needs_store(log):
             return ()
         try:
             return (work(log),)
         except StorageError as error:
             if is_of_store(error):
-                failing.set()
+                store_failed.set()
             raise
 
     results, failed = list[R](), list[StorageError]()

@@ -348,8 +348,8 @@ class _Folder:
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return the builder of a staged file, which has no indexes."""
-        unique = random_uuid(self.encoder.components.env.chance)
-        names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
+        random_id = random_uuid(self.encoder.components.env.chance)
+        names = {LOG_SUFFIX: f"{STAGED_PREFIX}{random_id.hex}"}
         components = replace(self.encoder.components, indexes={})
         return SegmentBuilder(self.files, base_offset, components, self.encoder.config, names=names)
 

@@ -158,14 +158,14 @@ class TierTopics:
             for name in listing.versions:
                 if name.log.topic == topic:
                     by_id.setdefault(name.topic_id, []).append(name.log)
-            firsts = list[Root | None]()
+            first_roots = list[Root | None]()
             for topic_id, logs in by_id.items():
                 remote = self._tier.log(min(logs), topic_id)
                 remote.refresh_listed(listing.versions[TierLogName(min(logs), topic_id)], listing.began)
-                firsts.append(remote.root)
-            live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
-            roots = {root.topic_id: root for root in live}
-            newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live else None
+                first_roots.append(remote.root)
+            live_roots = [root for root in first_roots if root is not None and root.change != ChangeKind.DELETE]
+            roots = {root.topic_id: root for root in live_roots}
+            newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live_roots else None
             last = max(by_id[newest]).partition if newest else 0
             self._topics[topic] = None if newest is None else self._describe(roots[newest], last)
         return self._topics[topic]

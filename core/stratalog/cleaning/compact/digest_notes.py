@@ -41,8 +41,8 @@ class DigestNotes:
         self._digests, self._filters = digests, filters
         self._state, self._unchanged = state, UnchangedState()
         self._due_ms = NEVER_MS
-        is_wanted = bool(filters) and all(record_filter.digest_kind for record_filter in filters)
-        self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
+        has_digests = bool(filters) and all(record_filter.digest_kind for record_filter in filters)
+        self._writer = digests.begin(base_offset) if digests is not None and has_digests and is_whole else None
 
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
         """Record the batches of a table in the digest. Call this method once for each table of the group.
@@ -55,8 +55,8 @@ class DigestNotes:
             self.abandon()
         if self._writer is None:
             return
-        for row, words in enumerate(facts.verdicts):
-            if AT_HORIZON in bytes(words):
+        for row, batch_verdicts in enumerate(facts.verdicts):
+            if AT_HORIZON in bytes(batch_verdicts):
                 has_one = table.attributes[row] & DELETE_HORIZON_BIT
                 self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else facts.horizon_ms)
 

@@ -134,13 +134,15 @@ class GroupRewrite(Generic[S]):
     def _copy(self, segment: S) -> None:
         """Read a segment, and write its batches without the dropped records."""
         work, components = self.work, self.work.part.components
-        after = segment.end_offset
-        self.transactions.kept.clear()
+        end_offset = segment.end_offset
+        self.transactions.kept_entries.clear()
         self._is_index_loaded = False
         # Pass 1 has checked the CRCs in the file. A second download may return other bytes than the first one.
-        was_checked = isinstance(segment, Segment) and work.job.dirty_start <= segment.base_offset and after <= self.end
+        was_checked = (
+            isinstance(segment, Segment) and work.job.dirty_start <= segment.base_offset and end_offset <= self.end
+        )
         for chunk in walk(
-            segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, offset_limit=after
+            segment, 0, components, check_crc=not was_checked, read_bytes=work.read_bytes, offset_limit=end_offset
         ):
             work.step(chunk.data.nbytes)
             work.stats.bytes_read += chunk.data.nbytes
@@ -190,11 +192,11 @@ class GroupRewrite(Generic[S]):
                 self._flush()
 
     def _flush(self) -> None:
-        """Write the buffered data, with the index entries in ``transactions.kept``, to the new segment."""
+        """Write the buffered data, with the index entries in ``transactions.kept_entries``, to the new segment."""
         if not self._buffered or self._builder is None:
             return
         data = self._buffered[0] if len(self._buffered) == 1 else b"".join(self._buffered)
-        self._builder.append(data, self.transactions.kept)
+        self._builder.append(data, self.transactions.kept_entries)
         self.work.throttle(len(data))
         self.work.stats.bytes_written += len(data)
         self._buffered, self._buffered_bytes = [], 0
@@ -206,14 +208,14 @@ class GroupRewrite(Generic[S]):
             table.magic, segment.label, chunk.position + table.position[0]
         )
         verdicts = self._verdicts(segment, chunk, table)
-        words = b"".join(verdicts)
-        self.work.stats.records_read += len(words)
-        self.work.stats.records_kept += len(words) - words.count(DROP)
+        all_verdicts = b"".join(verdicts)
+        self.work.stats.records_read += len(all_verdicts)
+        self.work.stats.records_kept += len(all_verdicts) - all_verdicts.count(DROP)
         horizon_ms = self.work.job.now_ms + self.work.part.config.delete_retention_ms
         ends_round = table.last_offset[-1] + 1 == self.work.job.end
         stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
         facts = BatchVerdicts(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
-        self.notes.note(table, facts, is_plain=stay is None and AT_HORIZON not in words)
+        self.notes.note(table, facts, is_plain=stay is None and AT_HORIZON not in all_verdicts)
         try:
             retained = record_format.retain(
                 chunk.data,
@@ -241,14 +243,14 @@ class GroupRewrite(Generic[S]):
             ends_round = table.last_offset[-1] + 1 == self.work.job.end
             old = old_format_verdicts(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
             self.notes.note_old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
-            return old.words
+            return old.verdicts
         if self.work.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
             return verdicts
         for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
             if attributes & DELETE_HORIZON_BIT and base_ms <= self.work.job.now_ms:
-                words = bytes(verdicts[row])
-                below_end = self._count_below_end(segment, chunk, table.take(row, row + 1), len(words))
-                verdicts[row] = words[:below_end].translate(AT_HORIZON_IS_OVER) + words[below_end:]
+                batch_verdicts = bytes(verdicts[row])
+                below_end = self._count_below_end(segment, chunk, table.take(row, row + 1), len(batch_verdicts))
+                verdicts[row] = batch_verdicts[:below_end].translate(AT_HORIZON_IS_OVER) + batch_verdicts[below_end:]
         return verdicts
 
     def _count_below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:

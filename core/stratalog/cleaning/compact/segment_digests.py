@@ -86,8 +86,8 @@ class SegmentDigests:
             elif writable:  # left by a crash, or its segment was deleted
                 self._files.remove(name)
         any_digest = next(iter(self._digests.values()), None)
-        drawn = log.components.env.chance.randbytes(_SECRET_BYTES)
-        self.secret = drawn if any_digest is None else any_digest.secret
+        new_secret = log.components.env.chance.randbytes(_SECRET_BYTES)
+        self.secret = new_secret if any_digest is None else any_digest.secret
 
     def find_sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
         """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.

@@ -145,8 +145,8 @@ class TierRange:
 
     def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
         """Return the size (bytes) of a segment's index in the tier, 0 if the tier does not store the index."""
-        place = entry_of(segment).slices.get(INDEX_KINDS[role])
-        return 0 if place is None else place.size_bytes
+        index_slice = entry_of(segment).slices.get(INDEX_KINDS[role])
+        return 0 if index_slice is None else index_slice.size_bytes
 
     def forget(self, label: str) -> None:
         """Call ``TierSource.forget`` for the segment with this label."""

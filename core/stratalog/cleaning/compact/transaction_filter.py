@@ -77,12 +77,12 @@ class TransactionPass:
             may contain data of their transactions.
         committed: ids of producers whose current transaction is committed later; the pass has read data of that
             transaction, but not yet its marker.
-        kept: index entries of the aborted transactions whose markers stay, by the marker's offset.
+        kept_entries: index entries of the aborted transactions whose markers stay, by the marker's offset.
     """
 
     components: Components
     keeps_markers: bool = False
-    kept: dict[int, AbortedTransaction] = field(default_factory=dict)
+    kept_entries: dict[int, AbortedTransaction] = field(default_factory=dict)
     _upcoming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
     _aborted: dict[int, _Aborted] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
@@ -129,5 +129,5 @@ class TransactionPass:
         transaction = self._aborted.pop(batch.producer_id, None)
         if transaction is None or not (transaction.has_batch or self.keeps_markers):
             return not self.keeps_markers
-        self.kept[batch.last_offset] = transaction.entry
+        self.kept_entries[batch.last_offset] = transaction.entry
         return False

@@ -158,8 +158,10 @@ def rewrite(work: PartRewrite[S], end: int) -> None:
     """
     part, job = work.part, work.job
     compacted = work.segments(max(job.dirty_start - 1, job.start), job.dirty_start)
-    clean = next(compacted, None)  # the last compacted segment
-    legacy_horizon_ms = 0 if clean is None else part.modified_ms(clean) - part.config.delete_retention_ms
+    last_compacted = next(compacted, None)
+    legacy_horizon_ms = (
+        0 if last_compacted is None else part.modified_ms(last_compacted) - part.config.delete_retention_ms
+    )
     last_records = {
         producer.producer_id: (producer.last_offset, producer.producer_epoch) for producer in part.producers()
     }

@@ -39,18 +39,18 @@ class UnchangedState:
             segment must have data of that transaction, False if no earlier segment may have such data.
         leaves: for each producer with transactional batches in the segment: True if its last transaction has data but
             its marker is in a later segment.
-        empties: producer id, last offset, producer epoch and attributes of each batch that stays without records.
+        empty_batches: producer id, last offset, producer epoch and attributes of each batch that stays without records.
         has_old_tombstones: True if the segment has tombstones of V0 or V1, which expire by the segment's modification
             time.
     """
 
     needs: dict[int, bool] = field(default_factory=dict)
     leaves: dict[int, bool] = field(default_factory=dict)
-    empties: list[tuple[int, int, int, int]] = field(default_factory=list)
+    empty_batches: list[tuple[int, int, int, int]] = field(default_factory=list)
     has_old_tombstones: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.leaves or self.empties or self.has_old_tombstones)
+        return bool(self.leaves or self.empty_batches or self.has_old_tombstones)
 
     def holds(
         self, open_commits: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool
@@ -67,7 +67,7 @@ class UnchangedState:
             return False
         if any((producer in open_commits) is not needed for producer, needed in self.needs.items()):
             return False
-        return all(is_last(last_records.get(producer), *batch) for producer, *batch in self.empties)
+        return all(is_last(last_records.get(producer), *batch) for producer, *batch in self.empty_batches)
 
     def pass_over(self, open_commits: set[int]) -> None:
         """Update ``open_commits``, which is as for ``holds``, as if the round had read the segment."""
@@ -80,12 +80,12 @@ class UnchangedState:
             if producer not in self.leaves:
                 self.needs[producer] = needed
         self.leaves |= following.leaves
-        self.empties += following.empties
+        self.empty_batches += following.empty_batches
         self.has_old_tombstones |= following.has_old_tombstones
 
     def encode(self) -> bytes:
         """Return the state as the bytes of a digest section; see docs/formats/digest.md."""
-        head = _COUNTS.pack(self.has_old_tombstones, len(self.leaves), len(self.empties))
+        head = _COUNTS.pack(self.has_old_tombstones, len(self.leaves), len(self.empty_batches))
         producers = (
             _PRODUCER.pack(
                 producer,
@@ -93,20 +93,20 @@ class UnchangedState:
             )
             for producer, is_open in self.leaves.items()
         )
-        return head + b"".join(producers) + b"".join(_EMPTY.pack(*batch) for batch in self.empties)
+        return head + b"".join(producers) + b"".join(_EMPTY.pack(*batch) for batch in self.empty_batches)
 
     @classmethod
     def decode(cls, data: Buffer) -> UnchangedState:
         """Return the state from the bytes of a digest section, whose CRC the caller has checked."""
         view = memoryview(data)
-        old, producers, empties = _COUNTS.unpack_from(view)
-        split = _COUNTS.size + producers * _PRODUCER.size
-        state = cls(has_old_tombstones=bool(old))
-        for producer, flags in _PRODUCER.iter_unpack(view[_COUNTS.size : split]):
+        has_old, producer_count, empty_count = _COUNTS.unpack_from(view)
+        empties_start = _COUNTS.size + producer_count * _PRODUCER.size
+        state = cls(has_old_tombstones=bool(has_old))
+        for producer, flags in _PRODUCER.iter_unpack(view[_COUNTS.size : empties_start]):
             state.leaves[producer] = bool(flags & _LEAVES)
             if flags & _NEEDS:
                 state.needs[producer] = bool(flags & _NEEDED)
-        state.empties = list(_EMPTY.iter_unpack(view[split : split + empties * _EMPTY.size]))
+        state.empty_batches = list(_EMPTY.iter_unpack(view[empties_start : empties_start + empty_count * _EMPTY.size]))
         return state
 
 
@@ -150,8 +150,8 @@ class UnchangedTracker:
         Return False if the next round will drop or change a batch.
         """
         is_unchanged = True
-        for row, words in enumerate(facts.verdicts):
-            batch_verdicts = bytes(words)
+        for row, verdicts in enumerate(facts.verdicts):
+            batch_verdicts = bytes(verdicts)
             is_empty = batch_verdicts.count(DROP) == len(batch_verdicts)
             if is_empty and (facts.stay_empty is None or not facts.stay_empty[row]):
                 continue
@@ -169,12 +169,12 @@ class UnchangedTracker:
         empty_batch = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *empty_batch[1:]):
             return False  # it stays only because it was the last batch of the round
-        state.empties.append(empty_batch)
+        state.empty_batches.append(empty_batch)
         if batch.is_transactional and not batch.is_control:
             self._set_open(batch.producer_id, state, is_open=True)
         return True
 
-    def _note_kept(self, batch: RecordBatch, data: Buffer, words: bytes, state: UnchangedState) -> bool:
+    def _note_kept(self, batch: RecordBatch, data: Buffer, verdicts: bytes, state: UnchangedState) -> bool:
         if batch.producer_id == NO_PRODUCER or not (batch.is_control or batch.is_transactional):
             return True
         if not batch.is_control:
@@ -184,12 +184,12 @@ class UnchangedTracker:
         if not isinstance(control, EndMarker):
             return True
         if control.kind is ControlType.ABORT:
-            return KEEP not in words  # the next round finds the transaction empty, because the aborted data is gone
+            return KEEP not in verdicts  # the next round finds the transaction empty, because the aborted data is gone
         producer, was_open = batch.producer_id, batch.producer_id in self.open_commits
         if producer not in state.leaves:
             state.needs[producer] = was_open
         self._set_open(producer, state, is_open=False)
-        return was_open is (KEEP in words)
+        return was_open is (KEEP in verdicts)
 
     def _set_open(self, producer: int, state: UnchangedState, *, is_open: bool) -> None:
         state.leaves[producer] = is_open

@@ -89,12 +89,12 @@ class OldVerdicts(NamedTuple):
     """Verdicts on a table of V0 or V1.
 
     Attributes:
-        words: verdicts on each batch, one byte for each record.
+        verdicts: verdicts on each batch, one byte for each record.
         have_tombstones: True if tombstones in the table stay for now.
         is_last_kept: True if the last record stays only because the compaction round ends there.
     """
 
-    words: list[Buffer]
+    verdicts: list[Buffer]
     have_tombstones: bool
     is_last_kept: bool
 

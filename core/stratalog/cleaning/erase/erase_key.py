@@ -68,8 +68,8 @@ def erase(
     with log.maintenance.cleaning.tier.busy:
         try:
             erasure.run()
-        except StorageError as wrong:
-            error = wrong
+        except StorageError as storage_error:
+            error = storage_error
         except RewriteStoppedError as stopped:
             error = StorageError(f"{stopped}: erase again")
             error.__cause__ = stopped
@@ -141,23 +141,23 @@ class _Erasure:
             try:
                 if count := self._count_records(segment):
                     self.segments.append(self._erase_segment(segment, count))
-            except CorruptionError as wrong:
-                self._note_damage(segment, wrong)
+            except CorruptionError as damage:
+                self._note_damage(segment, damage)
             self.on_bytes(segment.size_bytes)
 
     def _erase_segment(self, segment: Segment, count: int) -> ErasedSegment:
         """Rewrite a local segment without its ``count`` records of the key, unless this is a dry run."""
-        size_bytes, before = segment.size_bytes, _sha256(segment)
-        result = ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, before, "")
+        size_bytes, old_sha256 = segment.size_bytes, _sha256(segment)
+        result = ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, old_sha256, "")
         if self.dry_run:
             return result
         publisher = self.log.maintenance.publisher()
-        new_segment, after = self._build_without_key(segment, publisher, segment.modified_ms)
+        new_segment, new_sha256 = self._build_without_key(segment, publisher, segment.modified_ms)
         if not publisher.replace(new_segment, [segment]):
             raise SegmentGoneError("the log changed while the key was erased", segment.label).advised(
                 "erase the key again"
             )
-        return replace(result, bytes_after=new_segment.size_bytes, sha256_after=after)
+        return replace(result, bytes_after=new_segment.size_bytes, sha256_after=new_sha256)
 
     # --- in the tier ---------------------------------------------------------------------------------------------
 
@@ -182,8 +182,10 @@ class _Erasure:
         erased = dict[int, ErasedSegment]()
         try:
             for segment, count in self._holding_key(part):
-                new_segment, after = self._build_without_key(segment, publisher, part.modified_ms(segment))
-                result = replace(_tier_result(segment, count), bytes_after=new_segment.size_bytes, sha256_after=after)
+                new_segment, new_sha256 = self._build_without_key(segment, publisher, part.modified_ms(segment))
+                result = replace(
+                    _tier_result(segment, count), bytes_after=new_segment.size_bytes, sha256_after=new_sha256
+                )
                 erased[segment.base_offset] = result
                 publisher.replace(new_segment, [segment])
             publisher.commit(always=True)
@@ -208,8 +210,8 @@ class _Erasure:
                 continue
             try:
                 count = self._count_records(segment)
-            except CorruptionError as wrong:
-                self._note_damage(segment, wrong)
+            except CorruptionError as damage:
+                self._note_damage(segment, damage)
                 continue
             finally:
                 self.on_bytes(segment.size_bytes)
@@ -227,8 +229,8 @@ class _Erasure:
             try:
                 if not self._count_records(segment):
                     continue
-            except CorruptionError as wrong:
-                self._note_damage(segment, wrong)
+            except CorruptionError as damage:
+                self._note_damage(segment, damage)
                 continue
             self.remnants.append(Remnant("tier", segment.label, reason="the leader of the log erases it"))
             for local in view.segments:

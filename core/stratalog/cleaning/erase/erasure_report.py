@@ -94,5 +94,5 @@ class EraseResult:
 
         The time is -1 if the erasure is incomplete, or if a remnant stays for an unknown time.
         """
-        untils = [remnant.until_ms for remnant in self.remnants]
-        return -1 if not self.is_complete or -1 in untils else max(untils, default=self.made_ms)
+        until_times = [remnant.until_ms for remnant in self.remnants]
+        return -1 if not self.is_complete or -1 in until_times else max(until_times, default=self.made_ms)

@@ -72,10 +72,10 @@ def _retain_others(
 
     Transaction markers stay, and batches of magic 2 that lose all records stay as headers.
     """
-    words = split_by_batch(drop_markers(table), (flags.translate(_TO_VERDICT) for flags in key_flags))
+    data_verdicts = split_by_batch(drop_markers(table), (flags.translate(_TO_VERDICT) for flags in key_flags))
     control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
     verdicts: list[Buffer] = [
-        KEEP * count if attributes & control_bit else next(words)
+        KEEP * count if attributes & control_bit else next(data_verdicts)
         for attributes, count in zip(table.attributes, table.record_count, strict=True)
     ]
     record_format = log.components.formats.of(table.magic, segment.label, chunk.position)

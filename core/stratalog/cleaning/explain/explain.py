@@ -104,8 +104,8 @@ def explain(
     retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, now_ms=now_ms)
     rounds = [_round(plan, policies, limits, now_ms, sorted(newer_by_offset)) for plan in plans]
-    whens = deletion_times(retention.summary, policies, log.config, now_ms)
-    ranges = tuple(_ranges(retention, rounds, whens, now_ms))
+    times_by_base = deletion_times(retention.summary, policies, log.config, now_ms)
+    ranges = tuple(_ranges(retention, rounds, times_by_base, now_ms))
     records = tuple(_records(newer_by_offset, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
@@ -151,7 +151,7 @@ def _round(
 
 
 def _ranges(
-    retention: RetentionPlan, rounds: Sequence[RoundEffect], whens: Mapping[int, int], now_ms: int
+    retention: RetentionPlan, rounds: Sequence[RoundEffect], times_by_base: Mapping[int, int], now_ms: int
 ) -> list[RangeFate]:
     fates = list[RangeFate]()
     for segment in retention.summary.segments:
@@ -161,7 +161,7 @@ def _ranges(
         effect = next((item for item in rounds if item.plan.part == part), None)
         rewrite = None if effect is None else effect.plan.rewrite
         planned = None if effect is None else effect.planned_segment_of(segment)
-        removed = removed_fate(segment, retention.removal, whens, now_ms)
+        removed = removal_fate(segment, retention.removal, times_by_base, now_ms)
         if removed is not None:
             fates.append(removed)
         elif planned is not None and rewrite is not None:
@@ -171,7 +171,7 @@ def _ranges(
                 )
                 fates.append(replace(fate, end=planned.end, size_bytes=planned.bytes_before))
             if planned.end == segment.end_offset:
-                fates[-1] = replace(fates[-1], when_ms=whens.get(segment.base_offset))
+                fates[-1] = replace(fates[-1], when_ms=times_by_base.get(segment.base_offset))
         else:
             reasons = retention.reasons_to_keep(segment)
             if effect is not None and rewrite is None:
@@ -179,16 +179,18 @@ def _ranges(
             if rewrite is not None and segment.end_offset <= rewrite.end:
                 reasons.append("compacted, and nothing in it is outdated")
             reason = "; ".join(dict.fromkeys(reasons))
-            fates.append(range_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
+            fates.append(range_fate(segment, Fate.KEEP, times_by_base.get(segment.base_offset), reason, 0))
     return fates
 
 
-def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, int], now_ms: int) -> RangeFate | None:
+def removal_fate(
+    segment: SegmentSummary, removal: Removal, times_by_base: Mapping[int, int], now_ms: int
+) -> RangeFate | None:
     """Return the fate of a segment that the next retention pass deletes or evicts; None for other segments."""
     if segment in removal.deleted:
-        return range_fate(segment, Fate.DELETE, now_ms, "; ".join(removal.whole.reasons), segment.size_bytes)
+        return range_fate(segment, Fate.DELETE, now_ms, "; ".join(removal.deletion.reasons), segment.size_bytes)
     if segment in removal.evicted:
-        when_ms, reason = whens.get(segment.base_offset), "; ".join(removal.local.reasons)
+        when_ms, reason = times_by_base.get(segment.base_offset), "; ".join(removal.eviction.reasons)
         return range_fate(segment, Fate.EVICT, when_ms, reason, segment.size_bytes)
     return None
 
@@ -215,7 +217,7 @@ def deletion_times(
         ends = (action.end for plan in plans for action in plan if isinstance(action, DeletePrefix))
         return min(max(ends, default=0), summary.offsets.high_watermark)
 
-    times, low = dict[int, int](), now_ms
+    times_by_base, low = dict[int, int](), now_ms
     last_end = end(now_ms + HORIZON_MS)
     for segment in summary.segments[:_MAX_SEGMENTS]:
         if segment.end_offset > last_end:
@@ -226,8 +228,8 @@ def deletion_times(
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if end(middle) >= segment.end_offset else (middle + 1, high)
-        times[segment.base_offset] = high
-    return times
+        times_by_base[segment.base_offset] = high
+    return times_by_base
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

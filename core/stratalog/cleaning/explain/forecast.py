@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate, removed_fate
+from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate, removal_fate
 from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.cleaning.plan.retention import plan_retention
 from stratalog.config.topic import TopicConfig
@@ -59,12 +59,12 @@ def forecast(
     plan = plan_retention(log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=dirty_start)
     summary = plan.summary
     rewrites = [action for action in plan.total if isinstance(action, Rewrite)] if rewriters(policies) else []
-    whens = deletion_times(summary, policies, config, now_ms)
+    times_by_base = deletion_times(summary, policies, config, now_ms)
     ranges = list[RangeFate]()
     for segment in summary.segments:
-        when_ms = whens.get(segment.base_offset)
+        when_ms = times_by_base.get(segment.base_offset)
         rewrite = next((action for action in rewrites if action.start <= segment.base_offset < action.end), None)
-        removed = removed_fate(segment, plan.removal, whens, now_ms)
+        removed = removal_fate(segment, plan.removal, times_by_base, now_ms)
         if removed is not None:
             fate = removed
         elif rewrite is not None:

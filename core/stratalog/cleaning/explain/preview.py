@@ -93,16 +93,16 @@ def preview(
     except RewriteStoppedError as stopped:
         raise SegmentGoneError(str(stopped), str(log.name)) from stopped
     reason = reason_of(rewrite, end, limits)
-    return RoundPreview(end, tuple(counting.planned), frozenset(counting.kept), reason)
+    return RoundPreview(end, tuple(counting.planned), frozenset(counting.kept_offsets), reason)
 
 
 @dataclass(slots=True)
 class _CountingBuilder:
-    """Builder that writes no file: counts bytes, and adds watched offsets of the appended records to ``kept``."""
+    """Builder that writes no file: counts bytes, and adds watched offsets of records to ``kept_offsets``."""
 
     components: Components
     watched: Sequence[int]
-    kept: list[int]
+    kept_offsets: list[int]
     size_bytes: int = 0
 
     def append(self, data: Buffer, aborted: object = None) -> None:
@@ -118,7 +118,7 @@ class _CountingBuilder:
                 offsets = set(records.offset)
                 first = bisect_left(self.watched, records.offset[0]) if records.count else len(self.watched)
                 last = records.offset[-1] if records.count else -1
-                self.kept += [
+                self.kept_offsets += [
                     offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in offsets
                 ]
 
@@ -136,18 +136,18 @@ class _CountingPublisher:
 
     Attributes:
         planned: the segments that a round would publish.
-        kept: the watched offsets in these segments.
+        kept_offsets: the watched offsets in these segments.
     """
 
     def __init__(self, components: Components, watched: Sequence[int]) -> None:
         self._components, self._watched = components, watched
         self.planned: list[PlannedSegment] = []
-        self.kept: list[int] = []
+        self.kept_offsets: list[int] = []
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return a builder that counts bytes instead of writing them."""
         del base_offset
-        return cast(SegmentBuilder, _CountingBuilder(self._components, self._watched, self.kept))
+        return cast(SegmentBuilder, _CountingBuilder(self._components, self._watched, self.kept_offsets))
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Add the segment to ``planned`` instead of publishing it. Always return True."""

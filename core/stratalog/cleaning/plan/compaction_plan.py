@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from stratalog.cleaning.plan.log_summary import summarise, summarise_for_rewrite
 from stratalog.cleaning.plan.policy_actions import actions_of, check_filter, check_rewrite, check_values, rewriters
-from stratalog.cleaning.plan.retention import deleted_to
+from stratalog.cleaning.plan.retention import find_deletion_end
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.load.tier_producers import stable_end
 from stratalog.log.log import Log
@@ -46,7 +46,7 @@ class CompactionPlan:
         return "local" if self.tier is None else "tier"
 
 
-def compacted_to(plan: CompactionPlan) -> int:
+def first_dirty_offset_of(plan: CompactionPlan) -> int:
     """Return the first dirty offset of the part of the log that a plan is for; -1 if unknown."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
@@ -93,7 +93,7 @@ def plan_parts(
         actions = _actions(log, policies, summary, now_ms)
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in cleanable_parts)]
-    deleted_end = deleted_to(log, policies, summary, actions)
+    deleted_end = find_deletion_end(log, policies, summary, actions)
     part_actions = [action for name in rewriting for action in actions[name] if isinstance(action, Keep | Rewrite)]
     for part in cleanable_parts:
         plan = _merge_actions(log, summary, part_actions, part, deleted_end)

@@ -63,21 +63,21 @@ class Removal:
     """Segments that one retention pass removes.
 
     Attributes:
-        whole: end of the deletion in the whole log.
-        local: end of the eviction from local disk.
+        deletion: end of the deletion in the whole log.
+        eviction: end of the eviction from local disk.
         deleted: segments that are deleted from the log: from local disk, and from the tier if it has them.
         evicted: segments that are deleted from local disk and stay in the tier.
     """
 
-    whole: Cut
-    local: Cut
+    deletion: Cut
+    eviction: Cut
     deleted: frozenset[SegmentSummary]
     evicted: frozenset[SegmentSummary]
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons of the policies for the deletion, if there is one, and then for the eviction."""
-        return (self.whole.reasons if self.deleted else ()) + (self.local.reasons if self.evicted else ())
+        return (self.deletion.reasons if self.deleted else ()) + (self.eviction.reasons if self.evicted else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _removal(
     )
 
 
-def deleted_to(
+def find_deletion_end(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, actions: Mapping[str, Sequence[Action]]
 ) -> int:
     """Return the exclusive end of the segments that the next retention pass deletes; 0 if it deletes none or fails.
@@ -227,7 +227,7 @@ def plan_pass(
     removal = plan.removal
     result = RetentionResult(
         log=log.name,
-        log_start=max(plan.summary.offsets.log_start, removal.whole.end),
+        log_start=max(plan.summary.offsets.log_start, removal.deletion.end),
         deleted_segments=len(removal.deleted),
         deleted_bytes=sum(segment.size_bytes for segment in removal.deleted),
         evicted_segments=len(removal.evicted),
@@ -258,7 +258,7 @@ def _rolls(log: Log, plan: RetentionPlan) -> bool:
 
     Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
     """
-    offsets, segments, end = plan.summary.offsets, plan.summary.segments, plan.removal.whole.end
+    offsets, segments, end = plan.summary.offsets, plan.summary.segments, plan.removal.deletion.end
     active = segments[-1] if segments else None
     if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
         return False
@@ -299,8 +299,8 @@ def _merge_cuts(first: Cut, second: Cut) -> Cut:
 
 
 def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: RetentionResult) -> None:
-    removal, deletion = plan.removal, plan.removal.whole
-    local_end = max(removal.local.end if removal.evicted else 0, deletion.end)
+    removal, deletion = plan.removal, plan.removal.deletion
+    local_end = max(removal.eviction.end if removal.evicted else 0, deletion.end)
     if deletion.end > plan.summary.offsets.log_start:
         log.maintenance.raise_log_start(deletion.end)
     view = log.view()

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
-from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, dirtiest, plan_parts
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, dirtiest, first_dirty_offset_of, plan_parts
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
@@ -144,10 +144,10 @@ class Cleaner:
         """
         results: list[CompactionResult] = []
         progress_sum = None if progress is None else ProgressSum(progress)
-        parts = self._plannable(logs, results, asks_all=asks_all)
+        parts = self._plannable_parts(logs, results, asks_all=asks_all)
 
         def work(_: int) -> None:
-            while (result := self._next(parts, progress_sum)) is not None:
+            while (result := self._run_next(parts, progress_sum)) is not None:
                 results.append(result)
 
         failures: list[BaseException] = [
@@ -160,7 +160,7 @@ class Cleaner:
             raise failures[0]
         return results
 
-    def _plannable(
+    def _plannable_parts(
         self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
     ) -> dict[_Part, _CleanedPart]:
         """Return the parts of logs that can be planned. Add the error of each other part to ``results``.
@@ -176,10 +176,10 @@ class Cleaner:
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
             else:
-                parts[_part(plan)] = _CleanedPart(plan.log, compacted_to(plan))
+                parts[_part(plan)] = _CleanedPart(plan.log, first_dirty_offset_of(plan))
         return parts
 
-    def _next(self, parts: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
+    def _run_next(self, parts: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
         """Compact the dirtiest part that no other thread compacts, and return the result; None if no round is due.
 
         If the plan repeats a round that made no progress, mark the part as uncleanable instead.

@@ -104,20 +104,22 @@ class Duties:
             # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
             # not delay syncs. A compaction round in a tier may take hours, and must not delay retention.
             "stratalog-retention": (
-                Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
+                Duty(
+                    "retention", settings.retention_interval_ms, lambda: self.apply_retention(self._logs_in_service())
+                ),
             ),
             "stratalog-cleaning": (
                 [Duty("cleaner", settings.cleaner_backoff_ms, self._clean_due)] if settings.cleaner_enable else ()
             ),
             "stratalog-tier": () if self._tiering is None else self._tier_duties(self._tiering),
             "stratalog-extras": (
-                Duty("EXTRA indexes", settings.extra_interval_ms, lambda: self.make_extras(self._serving())),
+                Duty("EXTRA indexes", settings.extra_interval_ms, lambda: self.make_extras(self._logs_in_service())),
             ),
         }
 
     def _clean_due(self) -> None:
         """Compact the logs in service. Raise the first error that does not make its part of a log uncleanable."""
-        for result in self.cleaner.run(self._serving()):
+        for result in self.cleaner.run(self._logs_in_service()):
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error
 
@@ -125,30 +127,30 @@ class Duties:
         def offload() -> None:
             """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
             with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
-                self.offload([log for log in self._serving() if tiering.is_due(log)])
+                self.offload([log for log in self._logs_in_service() if tiering.is_due(log)])
 
         return (
             Duty("offload", self._settings.offload_interval_ms, offload),
             Duty("collect", self._settings.collect_interval_ms, self.collect),
         )
 
-    def _serving(self) -> list[Log]:
+    def _logs_in_service(self) -> list[Log]:
         """Return the open logs that are in service."""
         return [log for log in self.select_logs(None) if log.healthy]
 
     def _sync_due(self) -> None:
         interval_ms = self._settings.sync_interval_ms // 2
-        for_each(self._serving(), lambda log: log.maintenance.sync_if_due(interval_ms))
+        for_each(self._logs_in_service(), lambda log: log.maintenance.sync_if_due(interval_ms))
 
     def _forget_producers(self) -> None:
         silent_ms = self._settings.producer_expiration_ms
-        for_each(self._serving(), lambda log: log.maintenance.forget_producers(silent_ms))
+        for_each(self._logs_in_service(), lambda log: log.maintenance.forget_producers(silent_ms))
 
     def _roll_due(self) -> None:
-        for_each(self._serving(), lambda log: log.maintenance.roll_if_due())
+        for_each(self._logs_in_service(), lambda log: log.maintenance.roll_if_due())
 
     def _delete_due(self) -> None:
-        for_each(self._serving(), lambda log: log.maintenance.delete_expired())
+        for_each(self._logs_in_service(), lambda log: log.maintenance.delete_expired())
         for directory in self._open_logs.dirs:
             directory.delete_expired()
 

@@ -81,7 +81,7 @@ class Scheduler:
         self._clock, self._watch = clock, watch or Watch()
         now = clock.monotonic_ns()
         self._entries = [_Entry(duty, now + duty.interval_ms * _NS, DutyStatus(duty.name)) for duty in duties]
-        self._running = threading.RLock()  # a duty may close the engine, which waits for the duties
+        self._run_lock = threading.RLock()  # a duty may close the engine, which waits for the duties
         self._closed = False
         self._loop = Loop(name, self._step)
 
@@ -91,7 +91,7 @@ class Scheduler:
 
     def run_due(self) -> int:
         """Run the duties that are due now, on this thread. Return the time (ms) until the next duty is due."""
-        with self._running:
+        with self._run_lock:
             for entry in self._entries:
                 if not self._closed and entry.due_ns <= self._clock.monotonic_ns():
                     self._run(entry)
@@ -106,7 +106,7 @@ class Scheduler:
         """Start no further duty, and wait for the running duty, unless that duty called ``close``. Idempotent."""
         self._closed = True
         self._loop.close()
-        with self._running:
+        with self._run_lock:
             pass
 
     def _step(self) -> float:
@@ -118,10 +118,10 @@ class Scheduler:
         try:
             with self._watch.observe(f"duty {duty.name}", {"stratalog.duty": duty.name}):
                 duty.work()
-        except BaseException as found:  # on the scheduler's own thread, the other duties run even after SystemExit
-            if not isinstance(found, Exception) and not is_own_thread():
+        except BaseException as failure:  # on the scheduler's own thread, the other duties run even after SystemExit
+            if not isinstance(failure, Exception) and not is_own_thread():
                 raise
-            failing, error = before.failing + 1, f"{type(found).__name__}: {found}"
+            failing, error = before.failing + 1, f"{type(failure).__name__}: {failure}"
             pause_ms = min(_FIRST_PAUSE_MS << min(before.failing, 20), _LONGEST_PAUSE_MS)
             wait_ms = max(wait_ms, pause_ms)
             _LOGGER.warning("duty %s failed and will be retried in %d ms: %s", duty.name, wait_ms, error)

@@ -77,7 +77,7 @@ class LogDir:
     def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
         self.store, self._env, self._notify = store, env, notify
         self.failure: StorageError | None = None  # set once
-        self._failing = threading.Lock()
+        self._failure_lock = threading.Lock()
         try:
             check_may_become_log_directory(store)
             store.acquire()
@@ -100,8 +100,8 @@ class LogDir:
         for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self._stored: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
-        self._writing = threading.Lock()  # without the lock, older checkpoints could replace newer ones
+        self._written_contents: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
+        self._write_lock = threading.Lock()  # without the lock, older checkpoints could replace newer ones
 
     def _find_linked_logs(self) -> frozenset[TopicPartition]:
         """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
@@ -125,7 +125,7 @@ class LogDir:
 
         Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service.
         """
-        with self._failing:
+        with self._failure_lock:
             if self.failure is not None:
                 return
             self.failure = error
@@ -149,7 +149,7 @@ class LogDir:
 
     def keep_offsets(self, log: TopicPartition, high_watermark: int, dirty_start: int | None) -> None:
         """Set the results of ``high_watermark`` and ``dirty_start`` for a log that is opened again, or was moved here."""
-        with self._writing:
+        with self._write_lock:
             self._state.high_watermarks[log] = high_watermark
             if dirty_start is None:
                 self._state.dirty_starts.pop(log, None)
@@ -166,7 +166,7 @@ class LogDir:
         Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir, LogLoader.
         """
         log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
-        with self._writing:
+        with self._write_lock:
             self._tiered_starts.pop(log.name, None)
             if stored_start is not None and stored_start < log_start == first_base:
                 self._tiered_starts[log.name] = stored_start, log_start
@@ -195,14 +195,14 @@ class LogDir:
         state = self._state
         checkpoints = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
         line = f"\n{log.topic} {log.partition} ".encode()
-        with self._writing:
+        with self._write_lock:
             is_stored = any(log in offsets for offsets in checkpoints) or any(
-                line in data for data in self._stored.values()
+                line in data for data in self._written_contents.values()
             )
         if not is_stored:
             return
         self.write_checkpoints()
-        with self._writing:  # the files have no other absent log either: its creation need not write them again
+        with self._write_lock:  # the files have no other absent log either: its creation need not write them again
             for offsets in checkpoints:
                 for name in offsets.keys() - self.folders.keys() - self.linked_logs:
                     del offsets[name]
@@ -293,14 +293,14 @@ class LogDir:
             LogDirOfflineError: an I/O error; the directory is out of service from now on.
             DiskFullError: a file cannot be written.
         """
-        with self._writing:
+        with self._write_lock:
             bounds = self._bounds()
-            recovery = {name: offsets.recovery_point for name, offsets in bounds.items()}
-            starts = {
+            recovery_points = {name: offsets.recovery_point for name, offsets in bounds.items()}
+            log_starts = {
                 name: offsets.log_start for name, offsets in bounds.items() if self._needs_log_start(name, offsets)
             }
-            self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
-            self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
+            self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery_points)
+            self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, log_starts)
             self._store_high_watermarks(bounds)
         self.write_cleaner_checkpoint()
 
@@ -310,15 +310,15 @@ class LogDir:
         If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
         directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
         """
-        with self._writing:
+        with self._write_lock:
             dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
             known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
-            if known_starts or self._state.dirty_starts or CLEANER_FILE in self._stored:
+            if known_starts or self._state.dirty_starts or CLEANER_FILE in self._written_contents:
                 self._store(CLEANER_FILE, self._state.dirty_starts, dirty_starts, known_starts)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs, durable on return. Errors are those of ``write_checkpoints``."""
-        with self._writing:
+        with self._write_lock:
             self._store_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
@@ -332,22 +332,22 @@ class LogDir:
     def _store(
         self,
         file: str,
-        before: Mapping[TopicPartition, int],
+        old_offsets: Mapping[TopicPartition, int],
         open_names: Container[TopicPartition],
-        now: Mapping[TopicPartition, int],
+        new_offsets: Mapping[TopicPartition, int],
     ) -> None:
         existing = [*self.folders, *self.linked_logs]
-        unopened = {name: before[name] for name in existing if name not in open_names and name in before}
-        data = format_offsets({**unopened, **now})
-        if self.failure is not None or self._stored.get(file) == data:
+        unopened = {name: old_offsets[name] for name in existing if name not in open_names and name in old_offsets}
+        data = format_offsets({**unopened, **new_offsets})
+        if self.failure is not None or self._written_contents.get(file) == data:
             return
         try:
-            check_offsets(data, self._stored.get(file, b""), self.store.path(file))
+            check_offsets(data, self._written_contents.get(file, b""), self.store.path(file))
             self.store.replace_small(file, data)
         except LogDirOfflineError as error:
             self.take_offline(error)
             raise
-        self._stored[file] = data
+        self._written_contents[file] = data
 
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
         """Return True unless the log starts at offset 0, and no tier has its first records.

@@ -61,13 +61,13 @@ def load_all(
         Exception: the first error that is not a StorageError. All loaded logs were closed.
     """
     results = _load_measured(loadings, threads, progress, clock)
-    strange = [
+    unexpected = [
         result for result in results if isinstance(result, BaseException) and not isinstance(result, StorageError)
     ]
     yielded_count = 0
     try:
-        if strange:
-            raise strange[0]
+        if unexpected:
+            raise unexpected[0]
         for loading, result in zip(loadings, results, strict=True):
             yielded_count += 1
             if isinstance(result, LoadedLog | StorageError):

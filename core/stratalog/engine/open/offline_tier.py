@@ -43,7 +43,7 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
     if outage is None:
         for directory in directories:
             _note(tier, directory)
-    elif all(_noted_uri(directory) != tier.uri for directory in directories):
+    elif all(_read_noted_uri(directory) != tier.uri for directory in directories):
         reason = (
             f"{directories[0].path()} was never opened with {tier.uri}, so the segments of the tier are not known here"
         )
@@ -71,7 +71,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
         log.maintenance.refresh_remote()
 
 
-def _noted_uri(directory: SegmentStore) -> str:
+def _read_noted_uri(directory: SegmentStore) -> str:
     """Return the URI of the tier in a directory's note, or "" if there is no note or the note cannot be parsed."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         body = json.loads(directory.read_small(TIER_NOTE_FILE) or b"{}")
@@ -82,7 +82,7 @@ def _noted_uri(directory: SegmentStore) -> str:
 
 def _note(tier: Tier, directory: SegmentStore) -> None:
     try:
-        if _noted_uri(directory) != tier.uri:
+        if _read_noted_uri(directory) != tier.uri:
             directory.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())
     except StorageError as error:  # the engine opens without the note; the next open writes it
         _LOGGER.warning("the note about the tier was not stored: %s", error)

@@ -238,7 +238,7 @@ class _Restore:
             path = directory.store.path(RESTORE_NOTE_FILE)
             directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), parse_note, path))
         self._make_folders(directory, plans)
-        copied = self._copy(directory, plans)
+        copied_counts = self._copy(directory, plans)
         results = [self._cut(directory, plan) for plan in plans]
         for name in (plan.target for plan in plans):
             directory.logs[name].flush()
@@ -248,7 +248,7 @@ class _Restore:
             files.remove(RESTORING_FILE)
             files.sync()
         directory.store.remove_small(RESTORE_NOTE_FILE)
-        return tuple(replace(log, copied=count) for log, count in zip(results, copied, strict=True))
+        return tuple(replace(log, copied=count) for log, count in zip(results, copied_counts, strict=True))
 
     def _check_room(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
         is_brokers = directory.store.read_small(META_PROPERTIES_FILE) is not None

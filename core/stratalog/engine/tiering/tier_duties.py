@@ -201,14 +201,14 @@ class TierDuties:
         self._tier.availability.reach()
         logs = list(logs)
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
-        led = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
+        remotes_and_epochs = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
         log_by_id = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
         emptied_logs = self._find_emptied({TierLogName(remote.name, remote.topic_id) for remote, _ in remotes})
         for emptied_log in emptied_logs:
             log = log_by_id.get((emptied_log.name, emptied_log.topic_id))
-            led.append((emptied_log, None if log is None else _epoch_if_leader(log)))
+            remotes_and_epochs.append((emptied_log, None if log is None else _epoch_if_leader(log)))
         try:
-            return self._collection.collect_all(led)
+            return self._collection.collect_all(remotes_and_epochs)
         finally:
             for emptied_log in emptied_logs:
                 if self._collection.forget_deleted(emptied_log):
@@ -251,9 +251,9 @@ class TierDuties:
 
         def may_begin(segment_bytes: int) -> bool:
             nonlocal has_waited, refused_bytes
-            may, has_waited = has_waited or self._rate.begin(segment_bytes), False
-            refused_bytes = 0 if may else segment_bytes
-            return may and not self._closed
+            is_allowed, has_waited = has_waited or self._rate.begin(segment_bytes), False
+            refused_bytes = 0 if is_allowed else segment_bytes
+            return is_allowed and not self._closed
 
         while True:
             refused_bytes = 0

@@ -90,10 +90,10 @@ class TopicChanges:
         if any(log_name.topic == name for log_name in self._open_logs.names()):
             raise TopicExistsError(f"topic {name} exists already")
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain topic {name}")
-        checked = self._topics.check_settings(config, f"create_topic({name!r})")
-        self._host.check_topic_config(checked)
-        self._check_tier(config, checked)
-        topic_id, values = TopicId.random(self._host.env.chance), checked.to_mapping()
+        new_config = self._topics.check_settings(config, f"create_topic({name!r})")
+        self._host.check_topic_config(new_config)
+        self._check_tier(config, new_config)
+        topic_id, values = TopicId.random(self._host.env.chance), new_config.to_mapping()
         entry = TopicEntry(topic_id, {setting: values[setting] for setting in config})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         before = self._topics.entry(name)  # left over if the folders were removed by hand, or a crash ended a deletion
@@ -106,7 +106,7 @@ class TopicChanges:
             with contextlib.suppress(StorageError):
                 self._topics.put(name, before)
             raise
-        self._report_tiny_segments(name, checked)
+        self._report_tiny_segments(name, new_config)
         return self.info(name, names)
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
@@ -142,9 +142,9 @@ class TopicChanges:
         if reason:
             self._opener.notify(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
-    def _check_tier(self, config: Mapping[str, object], checked: TopicConfig) -> None:
+    def _check_tier(self, config: Mapping[str, object], new_config: TopicConfig) -> None:
         """Raise ConfigError if ``config`` enables ``remote.storage.enable`` and the engine has no tier."""
-        if "remote.storage.enable" in config and checked.remote_storage_enable and not self._opener.has_tier:
+        if "remote.storage.enable" in config and new_config.remote_storage_enable and not self._opener.has_tier:
             raise ConfigError(NO_TIER)
 
     def _discard(self, created: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
@@ -168,44 +168,46 @@ class TopicChanges:
             f"the settings of topic {name} can change only if all log directories are available"
         )
         names = self._names_of(name)
-        now = self._topics.config(name)
-        entry, checked = _alter_entry(self._topics, name, config, self.info(name, names).topic_id)
-        self._host.check_topic_config(checked, config)
-        self._check_tier(config, checked)
-        leaves = now.remote_storage_enable and not checked.remote_storage_enable
-        if leaves and not checked.remote_log_delete_on_disable:
+        old_config = self._topics.config(name)
+        entry, new_config = _alter_entry(self._topics, name, config, self.info(name, names).topic_id)
+        self._host.check_topic_config(new_config, config)
+        self._check_tier(config, new_config)
+        leaves = old_config.remote_storage_enable and not new_config.remote_storage_enable
+        if leaves and not new_config.remote_log_delete_on_disable:
             raise ConfigError(LEAVES_TIER)
         if only_check:
             return self.info(name, names)
         logs = [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]
-        has_new_filter = self._has_new_filter(now, checked)
+        has_new_filter = self._has_new_filter(old_config, new_config)
         with contextlib.ExitStack() as undoing:
             if leaves:
                 self._leave_tier(logs, undoing)
-            if checked.remote_storage_enable and not now.remote_storage_enable:
-                self._enter_tier(logs, entry.topic_id, checked)
+            if new_config.remote_storage_enable and not old_config.remote_storage_enable:
+                self._enter_tier(logs, entry.topic_id, new_config)
             if has_new_filter:
                 self._recompact_tier(logs)
             self._topics.put(name, entry)
             undoing.pop_all()
         if leaves:
             self._warn_of_failed(names)
-        components, missing = self._host.available_components(checked)
+        components, missing = self._host.available_components(new_config)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             log_components = log.components if missing is not None or missing_roles(log.components) else components
-            log.maintenance.configure(checked, log_components, self._opener.remote(log.name, entry.topic_id, checked))
+            log.maintenance.configure(
+                new_config, log_components, self._opener.remote(log.name, entry.topic_id, new_config)
+            )
             if has_new_filter:
                 log.maintenance.recompact()
-        if tiny_segments(checked) != tiny_segments(now):
-            self._report_tiny_segments(name, checked)
+        if tiny_segments(new_config) != tiny_segments(old_config):
+            self._report_tiny_segments(name, new_config)
         return self.info(name, names)
 
-    def _has_new_filter(self, now: TopicConfig, changed: TopicConfig) -> bool:
-        """Return True if ``changed`` names a cleanup policy with a record filter that ``now`` does not name.
+    def _has_new_filter(self, old_config: TopicConfig, new_config: TopicConfig) -> bool:
+        """Return True if ``new_config`` names a cleanup policy with a record filter that ``old_config`` does not name.
 
         Rounds of the other policies have kept records that the new policy drops, such as older records of a key.
         """
-        new_policies = [name for name in changed.cleanup_policy if name not in now.cleanup_policy]
+        new_policies = [name for name in new_config.cleanup_policy if name not in old_config.cleanup_policy]
         return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
 
     def _recompact_tier(self, logs: Iterable[Log]) -> None:
@@ -346,13 +348,13 @@ def _alter_entry(
     unknown = topics.unknown(topic)
     before = {name: value for name, value in topics.own_settings(topic).items() if name not in unknown}
     settings = {name: value for name, value in {**before, **changes}.items() if value is not None}
-    checked = topics.check_settings(settings, source)
-    values = checked.to_mapping()
+    new_config = topics.check_settings(settings, source)
+    values = new_config.to_mapping()
     known_id = topics.topic_id(topic) or topic_id
     if known_id is None:
         raise ConfigError(f"the id of topic {topic} is not known, because none of its partitions can be opened")
     kept_unknown = {name: value for name, value in unknown.items() if name not in changes}
-    return TopicEntry(known_id, {**kept_unknown, **{name: values[name] for name in settings}}), checked
+    return TopicEntry(known_id, {**kept_unknown, **{name: values[name] for name in settings}}), new_config
 
 
 def _as_storage_error(error: BaseException, name: TopicPartition) -> StorageError:
