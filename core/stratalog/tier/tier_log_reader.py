@@ -213,12 +213,12 @@ class TierLogReader(CheckedArguments):
         """True if the store is available and the log is not in the assumed state."""
         return self._assumed is None and self.availability.error is None
 
-    def when_wanted(self, rejoin: Callable[[], None]) -> None:
-        """Set the function that ``wanted`` calls to make the log rejoin its tier."""
+    def set_rejoin(self, rejoin: Callable[[], None]) -> None:
+        """Set the function that ``unavailable_error`` calls to make the log rejoin its tier."""
         self._rejoin = rejoin
 
     def unavailable_error(self) -> StoreError:
-        """Try to rejoin the tier by the function of ``when_wanted``; return the error that a read must raise.
+        """Try to rejoin the tier by the function of ``set_rejoin``; return the error that a read must raise.
 
         The error is also returned if the log has rejoined the tier, because the read must be repeated. The function is
         not called while another thread tests the store.

@@ -140,7 +140,7 @@ class LogOpener:
             ),
         )
         if loading.remote is not None and loading.remote.is_assumed:
-            loading.remote.when_wanted(partial(rejoin, log, loading.remote))
+            loading.remote.set_rejoin(partial(rejoin, log, loading.remote))
         log.maintenance.resume_cleaning(directory.dirty_start(loading.name))
         directory.keep_tiered_start(log, loading.request.log_start)
         if loaded.recovered_segments:

@@ -93,7 +93,7 @@ class OpenDirectory:
 
     Attributes:
         directory: the directory.
-        between: position of the page indexes in the slice.
+        page_indexes_start: position of the page indexes in the slice.
         metadata: Parquet's metadata, parsed.
 
     Raises:
