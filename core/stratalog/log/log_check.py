@@ -159,10 +159,12 @@ class _SegmentsCheck:
             with ExitStack() as stack:
                 pieces = pieces_of(segment, spans, stack) if spans else [segment]
                 for piece in pieces:
-                    self._check(piece, segment.label, is_last=is_last and piece is pieces[-1], is_piece=bool(spans))
+                    self._check_piece(
+                        piece, segment.label, is_last=is_last and piece is pieces[-1], is_piece=bool(spans)
+                    )
         report.findings += self._bad_records
 
-    def _check(self, segment: Segment, label: str, *, is_last: bool, is_piece: bool) -> None:
+    def _check_piece(self, segment: Segment, label: str, *, is_last: bool, is_piece: bool) -> None:
         report = self._report
         segment_report = check_segment(
             segment,

@@ -162,13 +162,13 @@ class LogMaintenance:
         the tier is unavailable. A segment with records above the log start that the tier does not have stays. If
         ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """
-        removed = drop_segments(self._state, end) if end else []
-        evicted = [segment for segment in removed if segment.end_offset > above]
-        for segment in evicted:
+        removed_segments = drop_segments(self._state, end) if end else []
+        evicted_segments = [segment for segment in removed_segments if segment.end_offset > above]
+        for segment in evicted_segments:
             self.notify(
                 SegmentEvicted(log=self._state.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
             )
-        return len(evicted)
+        return len(evicted_segments)
 
     @property
     def cleaning(self) -> CleaningState:
@@ -292,8 +292,8 @@ class LogMaintenance:
         state = self._state
         with state.lock:  # an eviction in between would remove the only copy of records that stay
             start = raise_log_start(state, state.view.offsets.local_log_start)
-            untiered = replace(state.settings.config, remote_storage_enable=False)
-            state.configure(LogSettings(untiered, state.settings.components))
+            local_config = replace(state.settings.config, remote_storage_enable=False)
+            state.configure(LogSettings(local_config, state.settings.components))
             if state.role.is_leader:  # without a tier, loading drops an epoch without records, but the tier knows it
                 write_next_epoch(state.files, state.role.leader_epoch, state.log_end)
         state.tier.forget_note()

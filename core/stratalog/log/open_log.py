@@ -88,12 +88,12 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
     name, files, loaded_log, refusal = request.name, request.files, request.loaded, request.refusal
     config, components, remote = settings.config, settings.components, settings.remote
     watermark = environment.watermark
-    tiered = None if remote is None else tier_at_opening(remote, files, loaded_log)
-    own_part = None if tiered is None else tiered.within(loaded_log.epochs.entries)
-    if tiered is not None and remote is not None and not remote.is_assumed:
-        report_losses(name, tiered, files, loaded_log)
-    if tiered is not None and watermark is not Watermark.EXTERNAL:
-        check_not_taken(name, tiered, loaded_log.epochs.entries, loaded_log.log_end)
+    tier_view = None if remote is None else tier_at_opening(remote, files, loaded_log)
+    own_part = None if tier_view is None else tier_view.within(loaded_log.epochs.entries)
+    if tier_view is not None and remote is not None and not remote.is_assumed:
+        report_losses(name, tier_view, files, loaded_log)
+    if tier_view is not None and watermark is not Watermark.EXTERNAL:
+        check_not_taken(name, tier_view, loaded_log.epochs.entries, loaded_log.log_end)
     appender = new_appender(loaded_log.segments[-1], components, config, is_idle=refusal is not None)
     health, lock = Health(name, loaded_log.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(

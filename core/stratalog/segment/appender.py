@@ -118,7 +118,7 @@ class Appender:
             return
         builders = []
         for role, index_format in self._components.indexes.items():
-            entries = self._entries(role, index_format)
+            entries = self._read_entries(role, index_format)
             builder, due = self._begin_builder(role, index_format, entries)
             builders.append(builder)
             entries += due
@@ -270,7 +270,7 @@ class Appender:
     def _iter_builders(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
         return zip(self._components.indexes, self._builders, strict=True)
 
-    def _entries(self, role: IndexRole, index_format: IndexFormat[Any]) -> bytes:
+    def _read_entries(self, role: IndexRole, index_format: IndexFormat[Any]) -> bytes:
         """Return the stored entries of an index; rebuild them if the last entry of a time index contradicts the log."""
         segment, largest = self.segment, self.segment.largest
         entries = bytes(segment.index_entries(role))

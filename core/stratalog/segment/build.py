@@ -363,14 +363,14 @@ def copy_batches(
         LogDirError: as ``SegmentBuilder.append``.
         Others as ``ReadableSegment.read``.
     """
-    ended = {entry.last_offset: entry for entry in transaction_index(segment, components)}
+    aborted = {entry.last_offset: entry for entry in transaction_index(segment, components)}
     bytes_read = records = 0
     for chunk in walk(segment, 0, components, offset_limit=segment.end_offset):
         bytes_read += chunk.data.nbytes
         for table in chunk.tables:
             records += _count_of(chunk, table, segment, components)
             for data in transform(chunk, table):
-                builder.append(data, ended)
+                builder.append(data, aborted)
     return CopyCounts(bytes_read, records)
 
 

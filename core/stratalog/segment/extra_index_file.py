@@ -184,9 +184,9 @@ def _check_keys(index: ExtraIndex, data: Buffer, keys: Collection[bytes], guard:
     except CorruptIndexError as error:
         guard.refuse("reader", f"refuses the bytes that finish made: {error}")
     guard.check_type("reader", reader, ExtraIndexReader)
-    excluded = guard.call("may_hold_key", lambda: [key for key in keys if reader.may_hold_key(key) is False])
-    if excluded:
-        guard.refuse("may_hold_key", f"excludes {len(excluded)} of {len(keys)} keys that the segment has")
+    excluded_keys = guard.call("may_hold_key", lambda: [key for key in keys if reader.may_hold_key(key) is False])
+    if excluded_keys:
+        guard.refuse("may_hold_key", f"excludes {len(excluded_keys)} of {len(keys)} keys that the segment has")
 
 
 def _finish(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:

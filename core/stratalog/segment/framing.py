@@ -97,9 +97,9 @@ class EpochSetter:
             if magic >= _FIRST_WITH_EPOCH:
                 data[position + OVERHEAD_BYTES : position + OVERHEAD_BYTES + len(self._epoch)] = self._epoch
             position += OVERHEAD_BYTES + size
-        decided = min(position, len(data))
-        self._rest, self._ahead = data[decided:], position - decided
-        return data[:decided]
+        converted_bytes = min(position, len(data))
+        self._rest, self._ahead = data[converted_bytes:], position - converted_bytes
+        return data[:converted_bytes]
 
     def rest(self) -> bytearray:
         """Return the incomplete header that ``feed`` has kept. Call it after the last piece of the file."""
@@ -174,13 +174,13 @@ def walk(
         requested_bytes = min(next_bytes, read_end - position)
         data = read(position, requested_bytes)
         scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray, bound = ascending(scanned.tables, last_offset, effective_limit)
+        tables, misplaced, bound = ascending(scanned.tables, last_offset, effective_limit)
         if tables:
             yield Chunk(data, position, tables)
             last_offset, next_bytes = tables[-1].last_offset[-1], usual_bytes
-        if stray is not None:
+        if misplaced is not None:
             limit = offset_limit if bound == effective_limit else bound
-            raise _misplaced_error(segment, stray, position + stray.position, (last_offset, bound, limit))
+            raise _misplaced_error(segment, misplaced, position + misplaced.position, (last_offset, bound, limit))
         if tables:
             position += tables[-1].position[-1] + tables[-1].size_bytes[-1]
         if scanned.stop is ScanStop.CORRUPT:

@@ -107,7 +107,7 @@ class _Builder(IndexBuilder):
 class _TransactionBuilder(_Builder):
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
         del position
-        ended = [aborted[offset] for offset in batches.table.last_offset if offset in aborted] if aborted else []
+        transactions = [aborted[offset] for offset in batches.table.last_offset if offset in aborted] if aborted else []
         return b"".join(
             _ENTRY.pack(
                 _TAG,
@@ -116,7 +116,7 @@ class _TransactionBuilder(_Builder):
                 transaction.last_offset,
                 transaction.last_stable_offset,
             )
-            for transaction in ended
+            for transaction in transactions
         )
 
 

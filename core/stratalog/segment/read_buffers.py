@@ -49,8 +49,8 @@ class ReusedReads:
             return segment.read(position, size_bytes)
         # On AMD processors, `pread` takes up to three times as long if the memory is 1 to 31 bytes after the page
         # cache, modulo 4 KiB.
-        skipped = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
-        return read_over(position, memoryview(buffer)[skipped : skipped + size_bytes])
+        padding_bytes = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
+        return read_over(position, memoryview(buffer)[padding_bytes : padding_bytes + size_bytes])
 
     def _find_free(self) -> bytearray | None:
         """Return a buffer without views; None if too many are in use, for example if the caller keeps all columns."""

@@ -63,8 +63,8 @@ class SectionForm:
 
     def entry(self, name: str, data: Buffer) -> bytes:
         """Return the entry of the directory for a section with this name and content."""
-        encoded = name.encode("ascii")
-        return self.section.pack(memoryview(data).nbytes, crc32c(data), len(encoded)) + encoded
+        encoded_name = name.encode("ascii")
+        return self.section.pack(memoryview(data).nbytes, crc32c(data), len(encoded_name)) + encoded_name
 
     def trailer(self, directory: Buffer, count: int, identity: Identity, fields: bytes = b"") -> bytes:
         """Return the trailer of a file. ``directory`` has the entries of ``count`` sections, in their order."""

@@ -154,8 +154,8 @@ class Segment(KeepsReadPosition):
 
     def read_over(self, position: int, buffer: memoryview) -> memoryview:
         """Read from ``position`` into ``buffer``, at most ``len(buffer)`` bytes; return the filled part."""
-        requested = buffer[: max(0, min(len(buffer), self.size_bytes - position))]
-        return buffer[: self.file.read_into(self.start + position, requested)]
+        target = buffer[: max(0, min(len(buffer), self.size_bytes - position))]
+        return buffer[: self.file.read_into(self.start + position, target)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``. Its bytes are valid until the slice is released."""

@@ -129,9 +129,9 @@ class MappedIndex(PooledFile, IndexFile):
             LogDirError: the file cannot grow or be mapped, or an earlier write or sync failed; nothing is written.
         """
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
-        start, mapped = self._size_bytes, self._map
+        start, memory_map = self._size_bytes, self._map
         end = start + len(data)
-        if mapped is None or end > self._allocated_bytes or self._failure is not None or self._disk.closed:
+        if memory_map is None or end > self._allocated_bytes or self._failure is not None or self._disk.closed:
             self.check_writable()  # a mapped file is open, and open for writing
             if not data:
                 return
@@ -139,8 +139,8 @@ class MappedIndex(PooledFile, IndexFile):
             with self._change_lock:
                 if end > self._allocated_bytes:
                     self._grow(end)
-                mapped = self._map_file()
-        mapped[start:end] = data
+                memory_map = self._map_file()
+        memory_map[start:end] = data
         self._size_bytes = end
 
     def view(self) -> memoryview:
@@ -150,16 +150,16 @@ class MappedIndex(PooledFile, IndexFile):
             LogDirError: the file cannot be mapped.
         """
         # in this order: a map that is read after the size is never shorter than the size
-        mapped, size = self._map, self._size_bytes
-        if mapped is None or len(mapped) < size:
+        memory_map, size = self._map, self._size_bytes
+        if memory_map is None or len(memory_map) < size:
             with self._change_lock:
                 size = self._size_bytes
                 if not size:
                     return memoryview(b"")
                 if self._copy is not None:
                     return memoryview(self._copy)
-                mapped = self._map_file()
-        return memoryview(mapped)[:size].toreadonly()
+                memory_map = self._map_file()
+        return memoryview(memory_map)[:size].toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
         """Keep the first ``size_bytes`` bytes of the entries, also on disk.
@@ -196,7 +196,7 @@ class MappedIndex(PooledFile, IndexFile):
             self._copy = b""
             try:
                 with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to trim
-                    self._copy = self._entries()
+                    self._copy = self._read_entries()
                     if self.in_service:
                         self._cut(views_see_more=False)
             finally:
@@ -219,25 +219,27 @@ class MappedIndex(PooledFile, IndexFile):
         self._map = None
 
     def _map_file(self) -> mmap.mmap:
-        mapped = self._map
-        if mapped is not None and len(mapped) == self._capacity:
-            return mapped
+        memory_map = self._map
+        if memory_map is not None and len(memory_map) == self._capacity:
+            return memory_map
         descriptor = self.pin_for_change()
         try:
             # a read beyond the file's end would kill the process
             if self._disk.files.size_bytes(descriptor) < self._capacity:
                 raise FileReplacedError("another process truncated the index file", self.path)
-            mapped = self._disk.handles.with_room(lambda: self._disk.files.map(descriptor, self._capacity, write=True))
+            memory_map = self._disk.handles.with_room(
+                lambda: self._disk.files.map(descriptor, self._capacity, write=True)
+            )
         except OSError as error:
             raise log_dir_error(error, self.path) from error
         finally:
             self.unpin(descriptor)
-        self._maps = (*(reference for reference in self._maps if reference() is not None), weakref.ref(mapped))
-        self._map = mapped
+        self._maps = (*(reference for reference in self._maps if reference() is not None), weakref.ref(memory_map))
+        self._map = memory_map
         self._disk.handles.keep((self, "map"), self._release_map)
-        return mapped
+        return memory_map
 
-    def _entries(self) -> bytes:
+    def _read_entries(self) -> bytes:
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
     def _release_map(self) -> None:
@@ -262,7 +264,7 @@ class MappedIndex(PooledFile, IndexFile):
         self._disk.handles.drop((self, "map"))
         self._map = None
         if views_see_more and self._has_views():
-            replace_file(self._disk, self.path, self._entries(), sync=False)
+            replace_file(self._disk, self.path, self._read_entries(), sync=False)
             self._disk.handles.drop(self)
         elif self._capacity > self._size_bytes:
             self.cut(self._size_bytes)

@@ -131,9 +131,9 @@ def _admit_batches(
     draft = state.writes.producers.draft()
     aborted: dict[int, AbortedTransaction] = {}
     for batch in batches.table:
-        ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
-        if ended is not None:
-            aborted[batch.last_offset] = ended
+        transaction = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
+        if transaction is not None:
+            aborted[batch.last_offset] = transaction
     return draft, aborted
 
 
@@ -146,8 +146,8 @@ def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
     aborted: dict[int, AbortedTransaction] = {}
     if batches.has_producer:
         draft = state.writes.producers.draft()
-        ended = replay_table(draft, batches.data, batches.table, state.settings.components)
-        aborted = {batches.table.last_offset[row]: transaction for row, transaction in ended.items()}
+        aborted_by_row = replay_table(draft, batches.data, batches.table, state.settings.components)
+        aborted = {batches.table.last_offset[row]: transaction for row, transaction in aborted_by_row.items()}
     # A compressed message of magic 0 or 1 stores only its last offset.
     base = first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
     _write(state, batches, base, None, draft, aborted)

@@ -53,27 +53,27 @@ def commit_queued(state: LogState) -> None:
 
     The caller holds the log's lock.
     """
-    while queued := state.durability.turns.take_queued():
+    while waiters := state.durability.turns.take_queued():
         try:
-            _commit_all(state, cast(list[QueuedAppend], queued))
+            _commit_all(state, cast(list[QueuedAppend], waiters))
         except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
             state.health.handle_error("an append", error)
             raise
 
 
-def _commit_all(state: LogState, queued: Sequence[QueuedAppend]) -> None:
-    if len(queued) > 1 and _commit_together(state, queued):
+def _commit_all(state: LogState, waiters: Sequence[QueuedAppend]) -> None:
+    if len(waiters) > 1 and _commit_together(state, waiters):
         return
-    for waiter in queued:
+    for waiter in waiters:
         try:
             waiter.note_written(commit(state, waiter.batches))
         except Exception as error:  # noqa: BLE001 - the waiting thread raises it
             waiter.note_refused(error)
 
 
-def _commit_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool:
+def _commit_together(state: LogState, waiters: Sequence[QueuedAppend]) -> bool:
     """Write the batches of several appends with one commit, or return False and write nothing."""
-    pieces = [waiter.batches for waiter in queued]
+    pieces = [waiter.batches for waiter in waiters]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
     end, largest_ms = base + sum(piece.span for piece in pieces), max(piece.largest_ms for piece in pieces)
     if not state.takes_appends or settings.remote is not None or end > MAX_OFFSET or size > _TOGETHER_BYTES:
@@ -87,7 +87,7 @@ def _commit_together(state: LogState, queued: Sequence[QueuedAppend]) -> bool:
         result = commit(state, PreparedBatches.joined(pieces))
     except StorageError:  # nothing was written: a single write of each append gives that append its own result
         return False
-    for waiter in queued:
+    for waiter in waiters:
         waiter.note_written(AppendResult(base, base + waiter.batches.span - 1, result.append_time_ms))
         base += waiter.batches.span
     return True

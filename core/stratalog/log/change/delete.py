@@ -94,19 +94,19 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         if state.log_end <= end and state.writes.segments[-1].size_bytes:
             with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
-        removed = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
-        if not removed:
+        removed_segments = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
+        if not removed_segments:
             return []
         names = file_names(state.files)  # before any change: without a descriptor for the folder, nothing is removed
         has_tombstones = state.settings.config.cleanup_policy != ("delete",)
         try:
-            state.writes.replace_segments(0, len(removed), ())
+            state.writes.replace_segments(0, len(removed_segments), ())
             state.publish()
-            for segment in removed:
+            for segment in removed_segments:
                 retire_segment(state, segment, names)
                 # Sync each removal: a power loss may restore this segment but not the next one. Such a gap hides the
                 # tier, and the next segment may have the tombstones of records in this segment.
-                if state.settings.remote is not None or has_tombstones or segment is removed[-1]:
+                if state.settings.remote is not None or has_tombstones or segment is removed_segments[-1]:
                     state.files.sync()
         except (
             BaseException
@@ -115,14 +115,14 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
             raise
         state.tier.room.notify_all()
     delete_expired(state)
-    return removed
+    return removed_segments
 
 
 def removable_end(state: LogState) -> int:
     """Return the offset up to which no record exists only in local segments. The caller holds the log's lock."""
     remote, log_start = state.settings.remote, state.view.offsets.log_start
-    tiered = None if remote is None else state.tier.select_own_part(remote, state.writes.epochs)
-    return log_start if tiered is None else max(log_start, tiered.end_offset)
+    tier_view = None if remote is None else state.tier.select_own_part(remote, state.writes.epochs)
+    return log_start if tier_view is None else max(log_start, tier_view.end_offset)
 
 
 def retire_segment(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:

@@ -57,9 +57,9 @@ def make_extras(state: LogState) -> ExtrasResult:
     """
     components, config = state.settings.components, state.settings.config
     labels = frozenset(components.extras.labels)
-    removed = segments = size_bytes = 0
+    removed_files = segments = size_bytes = 0
     if state.writes.extra_labels != labels:
-        removed = _remove_unwanted(state, labels)
+        removed_files = _remove_unwanted(state, labels)
     for segment in state.view.segments[:-1] if labels else ():
         if segment.known_extras != labels:
             try:
@@ -67,7 +67,7 @@ def make_extras(state: LogState) -> ExtrasResult:
             except SegmentGoneError:  # retention or compaction removed it in the meantime
                 continue
             segments, size_bytes = segments + bool(made_bytes), size_bytes + made_bytes
-    return ExtrasResult(state.name, segments, size_bytes, removed)
+    return ExtrasResult(state.name, segments, size_bytes, removed_files)
 
 
 def pack_segment_extras(
@@ -160,14 +160,14 @@ def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
     with state.lock:
         state.health.check_writable()
         base_offsets = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()
-        unwanted = [
+        unwanted_names = [
             name
             for name in file_names(state.files)
             if (parsed := parse_segment_file(name))
             and parsed.suffix == EXTRA_SUFFIX
             and parsed.base_offset not in base_offsets
         ]
-        for name in unwanted:
+        for name in unwanted_names:
             state.files.remove(name)
         state.writes.note_extras_compared(labels)
-        return len(unwanted)
+        return len(unwanted_names)

@@ -172,13 +172,13 @@ def _cut_back(state: LogState, offset: int) -> None:
         if snapshot_offset > offset:
             state.files.remove(segment_file(snapshot_offset, SNAPSHOT_SUFFIX))
             names.discard(segment_file(snapshot_offset, SNAPSHOT_SUFFIX))
-    dropped = [segment for segment in state.writes.segments if segment.base_offset > offset]
-    last = len(state.writes.segments) - len(dropped) - 1
+    dropped_segments = [segment for segment in state.writes.segments if segment.base_offset > offset]
+    last = len(state.writes.segments) - len(dropped_segments) - 1
     truncation = _SegmentTruncation(state.writes.segments[last], offset)
-    state.writes.replace_segments(last, 1 + len(dropped), [truncation.interim])
+    state.writes.replace_segments(last, 1 + len(dropped_segments), [truncation.interim])
     _lower_bounds(state, offset)
     state.publish()  # readers see the remaining segments before the others are removed
-    for segment in reversed(dropped):
+    for segment in reversed(dropped_segments):
         retire_segment(state, segment, names)
         state.files.sync()
     segment = truncation.finish(state.settings.config.segment_index_bytes)
@@ -225,7 +225,7 @@ class _SegmentTruncation:
             for entries in [old.index_entries(role)]
         }
         self._log = old.files.open_segment(old.file_name(".log"))
-        self.interim = self._segment(self._size)
+        self.interim = self._new_segment(self._size)
 
     def finish(self, max_index_bytes: int) -> Segment:
         """Truncate the file durably, and return the remaining segment."""
@@ -235,13 +235,13 @@ class _SegmentTruncation:
             old.files.remove(old.file_name(suffix))
         self._log.truncate(self._size)
         self._log.sync()
-        remaining = self._segment(None)
+        remaining = self._new_segment(None)
         for role, entries in self._entries.items():
             write_index(remaining, role, entries, max_index_bytes)
         self.interim.forget_indexes()
         return remaining
 
-    def _segment(self, size_bytes: int | None) -> Segment:
+    def _new_segment(self, size_bytes: int | None) -> Segment:
         old = self._old
         return Segment(
             old.files,

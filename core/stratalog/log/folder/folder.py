@@ -170,18 +170,18 @@ def set_aside(
     suffixes = [LOG_SUFFIX, *(index.suffix for index in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
     existing = set(file_names(files)) if names is None else names
-    renamed = []
+    new_names = []
     for suffix in suffixes:
         name = segment.file_name(suffix)
         # rename it even if unlisted: a remaining log would hide tier segments
         if name in existing or suffix == LOG_SUFFIX:
             files.rename(name, name + DELETED_SUFFIX)
-            renamed.append(name + DELETED_SUFFIX)
+            new_names.append(name + DELETED_SUFFIX)
     for suffix in DESCRIBING_SUFFIXES:
         describing_file = segment_file(segment.base_offset, suffix)
         if describing_file in existing:
             files.remove(describing_file)
-    return renamed
+    return new_names
 
 
 def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:

@@ -64,33 +64,44 @@ def plan_swap(
             removes a segment that was split, even if the first new segment begins above the base offset of the split
             one. Kafka would keep both. None: such a segment is kept.
     """
-    parsed = {name: file_name for name in names if (file_name := parse_segment_file(name)) is not None}
-    deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
-    cleaned = [name for name, file_name in parsed.items() if file_name.state == CLEANED_SUFFIX]
-    first_cleaned = min((parsed[name].base_offset for name in cleaned), default=None)
-    swaps = [name for name, file_name in parsed.items() if file_name.state == SWAP_SUFFIX]
-    undone = [name for name in swaps if first_cleaned is not None and parsed[name].base_offset >= first_cleaned]
-    committed = sorted(set(swaps).difference(undone), key=lambda name: (parsed[name].suffix != LOG_SUFFIX, name))
-    new_logs = [name for name in committed if parsed[name].suffix == LOG_SUFFIX]
-    low = min((parsed[name].base_offset for name in new_logs), default=0)
+    parsed_names = {name: file_name for name in names if (file_name := parse_segment_file(name)) is not None}
+    deleted_names = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
+    cleaned_names = [name for name, file_name in parsed_names.items() if file_name.state == CLEANED_SUFFIX]
+    first_cleaned = min((parsed_names[name].base_offset for name in cleaned_names), default=None)
+    swap_names = [name for name, file_name in parsed_names.items() if file_name.state == SWAP_SUFFIX]
+    undone = [
+        name for name in swap_names if first_cleaned is not None and parsed_names[name].base_offset >= first_cleaned
+    ]
+    committed = sorted(
+        set(swap_names).difference(undone), key=lambda name: (parsed_names[name].suffix != LOG_SUFFIX, name)
+    )
+    new_logs = [name for name in committed if parsed_names[name].suffix == LOG_SUFFIX]
+    low = min((parsed_names[name].base_offset for name in new_logs), default=0)
     high = max((next_offset(name) for name in new_logs), default=0)
-    lower = [name for name, file_name in parsed.items() if _is_live_log(file_name) and file_name.base_offset < low]
-    split = max(lower, key=lambda name: parsed[name].base_offset, default=None)
+    lower_names = [
+        name for name, file_name in parsed_names.items() if _is_live_log(file_name) and file_name.base_offset < low
+    ]
+    split = max(lower_names, key=lambda name: parsed_names[name].base_offset, default=None)
     if split is not None and first_end is not None and first_end(split) > low:
-        low = parsed[split].base_offset
-    live, replaced = {}, []
-    for name, file_name in parsed.items():
+        low = parsed_names[split].base_offset
+    live, replaced_names = {}, []
+    for name, file_name in parsed_names.items():
         if not file_name.state:
             if low <= file_name.base_offset < high:
-                replaced.append(name)
+                replaced_names.append(name)
             else:
                 live[name] = name
-    renames = [(name, segment_file(parsed[name].base_offset, parsed[name].suffix)) for name in committed]
+    renames = [(name, segment_file(parsed_names[name].base_offset, parsed_names[name].suffix)) for name in committed]
     live.update({final: name for name, final in renames})
     orphans = [final for final in live if _lacks_log(final, live)]
     return SwapPlan(
         tuple(sorted(undone)),
-        (*sorted(deleted), *sorted(cleaned), *sorted(replaced), *sorted(live.pop(final) for final in orphans)),
+        (
+            *sorted(deleted_names),
+            *sorted(cleaned_names),
+            *sorted(replaced_names),
+            *sorted(live.pop(final) for final in orphans),
+        ),
         tuple(pair for pair in renames if pair[1] in live),
         live,
     )

@@ -157,14 +157,14 @@ class _Loader:
         # know that epoch although nothing was appended in it, and epochs never decrease.
         last = loaded_log.log_end + 1 if self.config.remote_storage_enable else loaded_log.log_end
         loaded_log.epochs = loaded_log.epochs.truncate_from_end(last).truncate_from_start(floor)
-        if NEXT_EPOCH_FILE in self._names():
+        if NEXT_EPOCH_FILE in self._list_names():
             loaded_log.epochs = add_next_epoch(loaded_log.epochs, self.files, loaded_log.log_end)
 
     def list_snapshots(self) -> list[int]:
         """Return the offsets of all snapshots that exist now."""
-        return snapshot_offsets(self._names())
+        return snapshot_offsets(self._list_names())
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         if self.names is None:
             self.names = file_names(self.files)
         return self.names
@@ -333,7 +333,7 @@ class _Loader:
         before it.
         """
         suffixes = {role: index.suffix for role, index in self.components.indexes.items()}
-        names, missing = set(self._names()), missing_roles(self.components)
+        names, missing = set(self._list_names()), missing_roles(self.components)
         for segment in self.loaded_log.segments:
             is_bare = IndexRole.OFFSET in missing or not segment.size_bytes
             has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in names

@@ -66,10 +66,12 @@ def admit(
 
 
 def _update(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -> AbortedTransaction | None:
-    ended = state.update(batch, marker)
-    if ended is None or not ended.aborted:
+    completed = state.update(batch, marker)
+    if completed is None or not completed.aborted:
         return None
-    return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, state.last_stable_at(ended))
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, state.last_stable_at(completed)
+    )
 
 
 def replay_range(
@@ -107,9 +109,9 @@ def replay_table(
     """
     aborted = {}
     for row in _select_rows(table):
-        ended = replay(state, data, table[row], components)
-        if ended is not None:
-            aborted[row] = ended
+        transaction = replay(state, data, table[row], components)
+        if transaction is not None:
+            aborted[row] = transaction
     state.end_offset = table.last_offset[-1] + 1
     return aborted
 
@@ -131,25 +133,25 @@ def _select_rows(table: BatchTable) -> list[int]:
 
 def _select_data_rows(table: BatchTable, start: int, end: int) -> list[int]:
     ids, attributes = table.producer_id[start:end].tolist(), table.attributes[start:end].tolist()
-    producers, transactional, needed = set[int](), set[int](), set[int]()
+    producer_ids, transactional_ids, needed_rows = set[int](), set[int](), set[int]()
     for row, (producer_id, flags) in enumerate(zip(ids, attributes, strict=True), start):
-        if producer_id not in producers:
-            producers.add(producer_id)
-            needed.add(row)
-        if flags & TRANSACTIONAL_BIT and producer_id not in transactional:
-            transactional.add(producer_id)
-            needed.add(row)
-    remaining = dict.fromkeys(producers - {NO_PRODUCER}, REMEMBERED_BATCHES)
+        if producer_id not in producer_ids:
+            producer_ids.add(producer_id)
+            needed_rows.add(row)
+        if flags & TRANSACTIONAL_BIT and producer_id not in transactional_ids:
+            transactional_ids.add(producer_id)
+            needed_rows.add(row)
+    remaining = dict.fromkeys(producer_ids - {NO_PRODUCER}, REMEMBERED_BATCHES)
     for row in range(end - 1, start - 1, -1):
         producer_id = ids[row - start]
         if remaining.get(producer_id):
-            needed.add(row)
+            needed_rows.add(row)
             remaining[producer_id] -= 1
             if not remaining[producer_id]:
                 del remaining[producer_id]
                 if not remaining:
                     break
-    return sorted(row for row in needed if ids[row - start] != NO_PRODUCER)
+    return sorted(row for row in needed_rows if ids[row - start] != NO_PRODUCER)
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
@@ -202,8 +204,8 @@ def remove_stray_snapshots(files: LogFiles, offsets: Collection[int], bases: Col
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """
-    stray = {offset for offset in offsets if offset not in bases and offset <= log_end}
-    newest_stray = max(stray, default=-1)
+    stray_offsets = {offset for offset in offsets if offset not in bases and offset <= log_end}
+    newest_stray = max(stray_offsets, default=-1)
     for offset in offsets:
-        if offset > log_end or (offset in stray and (offset != newest_stray or offset < max(bases, default=0))):
+        if offset > log_end or (offset in stray_offsets and (offset != newest_stray or offset < max(bases, default=0))):
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))

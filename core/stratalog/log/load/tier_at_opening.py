@@ -50,13 +50,13 @@ def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded_log: LoadedLog)
     note = None
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
-    evicted = _find_evicted_offsets(note or TierNote(), loaded_log)
-    if evicted:
+    evicted_offsets = _find_evicted_offsets(note or TierNote(), loaded_log)
+    if evicted_offsets:
         _LOGGER.warning(
             "%s: local disk lacks offsets [%d, %d): if they are in a tier, name it (--tier URI, or tier=URI in Python)",
             log,
-            evicted.start,
-            evicted.stop,
+            evicted_offsets.start,
+            evicted_offsets.stop,
         )
 
 
@@ -76,9 +76,9 @@ def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callab
     that a read from the tier raises.
     """
     known_note = note or TierNote()
-    evicted = _find_evicted_offsets(known_note, loaded_log)
-    start = evicted.start
-    end = max(known_note.end_offset if known_note.segments else 0, evicted.stop if evicted else 0)
+    evicted_offsets = _find_evicted_offsets(known_note, loaded_log)
+    start = evicted_offsets.start
+    end = max(known_note.end_offset if known_note.segments else 0, evicted_offsets.stop if evicted_offsets else 0)
     if end <= start:
         return RemoteView(known_note.version, known_note.log_start, known_note.high_watermark)
     return RemoteView(
@@ -91,7 +91,7 @@ def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callab
     )
 
 
-def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded_log: LoadedLog) -> None:
+def report_losses(name: TopicPartition, tier_view: RemoteView, files: LogFiles, loaded_log: LoadedLog) -> None:
     """Log an error if the tier has lost records that the tier note lists and that local disk no longer has.
 
     Nothing is checked without a readable tier note.
@@ -100,7 +100,7 @@ def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loa
         note = read_note(files)
         if note is None or not note.segments or not loaded_log.segments:
             return
-        start = max(note.log_start, loaded_log.log_start, tiered.log_start, tiered.end_offset)
+        start = max(note.log_start, loaded_log.log_start, tier_view.log_start, tier_view.end_offset)
         end = min(note.end_offset, loaded_log.segments[0].base_offset)
         if start < end:
             _LOGGER.error(
@@ -109,21 +109,21 @@ def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loa
                 name,
                 start,
                 end,
-                tiered.version,
+                tier_view.version,
                 note.version,
             )
 
 
-def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
+def check_not_taken(name: TopicPartition, tier_view: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
     """Raise FencedEpochError if the tier has records above ``log_end``, or records of other leader epochs than the log.
 
     Only another engine that took the log over can have written such records.
     """
-    if not tiered.segments:
+    if not tier_view.segments:
         return
-    end = tiered.end_offset
+    end = tier_view.end_offset
     if end > log_end:
         raise FencedEpochError(f"the tier has {name} up to offset {end}, this directory only up to {log_end}")
-    offset = first_divergence(epochs, tiered.leader_epochs, tiered.start_offset, end)
+    offset = first_divergence(epochs, tier_view.leader_epochs, tier_view.start_offset, end)
     if offset is not None:
         raise FencedEpochError(f"the tier and this directory have different records of {name} from offset {offset}")

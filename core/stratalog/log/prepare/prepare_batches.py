@@ -165,10 +165,10 @@ def _prepare_set(batch_set: _BatchSet) -> list[PreparedBatches]:
     is_wrapper = batch_set.first.magic < 2 and batch_set.first.codec_id != 0
     stored_offsets = [_check_inside(batch_set, columns) for columns in decoded] if is_wrapper else []
     now_ms = components.env.clock.now_ms()
-    checked = 0
+    checked_records = 0
     for columns in decoded:
-        check_columns(columns, config, now_ms, first_index=checked, position=batch_set.position)
-        checked += columns.count
+        check_columns(columns, config, now_ms, first_index=checked_records, position=batch_set.position)
+        checked_records += columns.count
     base_offset = batch_set.first.base_offset
     offsets = stored_offsets[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
     if len(decoded) == 1 and _fits(batch_set, offsets):

@@ -300,10 +300,10 @@ def _leaps(table: BatchTable, stop: int) -> bool:
 
 
 def _group_by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
-    grouped: dict[int, list[AbortedTransaction]] = {}
+    by_producer: dict[int, list[AbortedTransaction]] = {}
     for transaction in aborted:
-        grouped.setdefault(transaction.producer_id, []).append(transaction)
-    return grouped
+        by_producer.setdefault(transaction.producer_id, []).append(transaction)
+    return by_producer
 
 
 def _select_batches(

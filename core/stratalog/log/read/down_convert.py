@@ -63,7 +63,7 @@ def convert(
     scanned = scan(formats, data, 0, len(data), check_crc=False)
     if scanned.stop is ScanStop.CORRUPT:
         raise CorruptBatchError(scanned.reason, "", scanned.stop_position)
-    view, output, converted = memoryview(data), bytearray(), 0
+    view, output, converted_records = memoryview(data), bytearray(), 0
     for table in scanned.tables:
         if table.magic <= magic:
             output += view[table.position[0] : table.position[-1] + table.size_bytes[-1]]
@@ -75,8 +75,8 @@ def convert(
             columns = _columns(source, data, table.take(row, row + 1), magic, first_offset, limit_bytes)
             if columns.count:
                 output += _encode(columns, batch, target, codecs)
-                converted += columns.count
-    return Converted(bytes(output), converted)
+                converted_records += columns.count
+    return Converted(bytes(output), converted_records)
 
 
 def _columns(

@@ -68,8 +68,8 @@ class LogView(NamedTuple):
             recovery_point: the current recovery point; it is limited to the log's bounds.
         """
         start, local_start, *_ = self.offsets
-        synced = max(start, min(recovery_point, end))
-        offsets = _new_tuple(LogOffsets, (start, local_start, synced, end, end, end))
+        synced_end = max(start, min(recovery_point, end))
+        offsets = _new_tuple(LogOffsets, (start, local_start, synced_end, end, end, end))
         return _new_tuple(LogView, (self.name, self.segments, offsets, *self[3:]))
 
     @property

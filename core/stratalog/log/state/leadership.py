@@ -88,12 +88,12 @@ def rejoin_tier(state: LogState, leader_epoch: int) -> None:
         if state.health.closed or remote is None:
             return
         try:
-            tiered = remote.view()
+            tier_view = remote.view()
             if role.is_replicated:
-                if tiered.within(epochs).end_offset > state.log_end:
+                if tier_view.within(epochs).end_offset > state.log_end:
                     role.step_down()
                 return
-            check_not_taken(state.name, tiered, epochs, state.log_end)
+            check_not_taken(state.name, tier_view, epochs, state.log_end)
             if leader_epoch > role.leader_epoch:
                 raise FencedEpochError(
                     f"{state.name} was taken over in leader epoch {leader_epoch} while its tier was unavailable; this "

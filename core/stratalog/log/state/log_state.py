@@ -76,9 +76,9 @@ class LogState:
         """Make the current state visible to readers. The caller holds the lock."""
         writes, role, remote = self.writes, self.role, self.settings.remote
         segments, epochs, recovery_point = writes.segments, writes.epochs, self.durability.recovery_point
-        tiered = None if remote is None else self.tier.select_own_part(remote, epochs)
+        tier_view = None if remote is None else self.tier.select_own_part(remote, epochs)
         high_watermark = role.high_watermark(segments[-1].end_offset, recovery_point)
-        offsets = limit_bounds(segments, writes.producers, tiered, writes.log_start, recovery_point, high_watermark)
+        offsets = limit_bounds(segments, writes.producers, tier_view, writes.log_start, recovery_point, high_watermark)
         damage = self.health.damage
-        fields = (self.name, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
+        fields = (self.name, segments, offsets, epochs, tier_view, damage, role.leader_epoch, role.is_leader)
         self.published.replace(_new_tuple(LogView, fields))

@@ -115,12 +115,12 @@ def limit_bounds(
         # All segments of the tier may have been deleted after this log's start was stored in its checkpoint.
         if remote is not None and start < remote.log_start:
             start = min(remote.log_start, end)
-    high_watermark = stable = _limit(high_watermark, start, end)
+    high_watermark = stable_end = _limit(high_watermark, start, end)
     unstable = producers.first_unstable(high_watermark)
     if unstable is not None:
-        stable = _limit(unstable, start, high_watermark)
-    local, synced = _limit(first, start, end), _limit(recovery_point, start, end)
-    return _new_tuple(LogOffsets, (start, local, synced, high_watermark, stable, end))
+        stable_end = _limit(unstable, start, high_watermark)
+    local_start, synced_end = _limit(first, start, end), _limit(recovery_point, start, end)
+    return _new_tuple(LogOffsets, (start, local_start, synced_end, high_watermark, stable_end, end))
 
 
 def _limit(value: int, low: int, high: int) -> int:

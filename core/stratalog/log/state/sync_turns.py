@@ -70,9 +70,9 @@ class SyncTurns:
     def take_queued(self) -> list[Waiter]:
         """Remove all waiters from the queue and return them. The writing thread repeats this until none is left."""
         with self._lock:
-            queued, self._queued = self._queued or [], None
-            self._has_writer = bool(queued)
-            return queued
+            waiters, self._queued = self._queued or [], None
+            self._has_writer = bool(waiters)
+            return waiters
 
     def take(self, waiter: Waiter) -> bool:
         """Take the turn (right to sync) if no other waiter has it. Return True if ``waiter`` now has the turn.
