@@ -111,15 +111,15 @@ class ExtraTable:
         self, offers: Mapping[str, Callable[[], ExtraIndex]], guards: Mapping[str, Guard] | None = None
     ) -> None:
         self._offers, self._guards = offers, guards or {}
-        self._opened: dict[str, ExtraIndex] = {}
+        self._indexes: dict[str, ExtraIndex] = {}
         self.labels = tuple(offers)
         self.failures: dict[tuple[str, str], StorageError] = {}
 
     def of(self, label: str) -> ExtraIndex:
         """Return the index with this label, one of ``labels``; raise PluginError if the index cannot be opened."""
-        index = self._opened.get(label)
+        index = self._indexes.get(label)
         if index is None:
-            index = self._opened[label] = self._offers[label]()
+            index = self._indexes[label] = self._offers[label]()
         return index
 
     def guard(self, label: str) -> Guard:

@@ -344,11 +344,11 @@ class _TransactionCheck(_IndexCheck):
     def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
         super().__init__(segment, components, stored_index)
         self._markers: dict[int, int] = {}  # producer ids, by offset
-        self._expected: list[AbortedTransaction] = []
+        self._expected_entries: list[AbortedTransaction] = []
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
         """Store the abort markers in the table."""
-        self._expected.extend(aborted.values())
+        self._expected_entries.extend(aborted.values())
         if table.magic < 2:
             return
         for row, attributes in enumerate(table.attributes):
@@ -372,7 +372,7 @@ class _TransactionCheck(_IndexCheck):
                 self.next += 1
         except CorruptIndexError as error:
             self.report_problem(error.reason)
-        for entry in self._expected:
+        for entry in self._expected_entries:
             if (entry.producer_id, entry.first_offset, entry.last_offset) not in stored_keys:
                 self.report_problem(
                     f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} is missing"

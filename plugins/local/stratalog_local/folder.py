@@ -40,7 +40,7 @@ class Folder:
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk, self._path = disk, path
-        self._has_failed = False  # True after a failed sync: names may be lost, and a second sync would not report that
+        self._has_failed_sync = False  # after a failure, names may be lost, and a second sync would not report that
         self._replace_lock = threading.Lock()  # two writers of one small file would share its temporary name
 
     def path(self, name: str = "") -> str:
@@ -202,7 +202,7 @@ class Folder:
             LogDirError: the folder cannot be opened. The call may be repeated.
         """
         self._disk.check_writable(self._path)
-        if self._has_failed:
+        if self._has_failed_sync:
             raise LogDirOfflineError("an earlier sync of the folder failed", self._path)
         try:
             self._disk.handles.with_room(lambda: self._disk.files.sync_folder(self._path))
@@ -210,7 +210,7 @@ class Folder:
             typed_error = log_dir_error(error, self._path)
             if error.errno in _NOT_OPENED:
                 raise typed_error from error
-            self._has_failed = True
+            self._has_failed_sync = True
             raise LogDirOfflineError(typed_error.reason, self._path) from error
 
     def _stat(self, path: str) -> FileStat | None:

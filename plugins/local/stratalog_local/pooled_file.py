@@ -27,11 +27,11 @@ class PooledFile:
         writable: True to open the file for writing.
     """
 
-    __slots__ = ("_disk", "_failure", "_is_gone", "_writable", "path")
+    __slots__ = ("_disk", "_failure", "_is_gone", "_is_writable", "path")
 
     def __init__(self, disk: Disk, path: str, *, writable: bool) -> None:
         self.path = path
-        self._disk, self._writable = disk, writable
+        self._disk, self._is_writable = disk, writable
         self._failure: LogDirOfflineError | None = None
         self._is_gone = False
 
@@ -77,7 +77,7 @@ class PooledFile:
     @property
     def in_service(self) -> bool:
         """True if the file was opened for writing, no earlier write or sync failed, and the store is open."""
-        return self._writable and self._failure is None and not self._disk.closed
+        return self._is_writable and self._failure is None and not self._disk.closed
 
     def check_writable(self) -> None:
         """Raise an error if the file may not be changed.
@@ -88,7 +88,7 @@ class PooledFile:
             LogDirOfflineError: an earlier write or sync failed.
         """
         disk = self._disk
-        if self._is_gone or not self._writable or self._failure is not None or disk.closed or disk.read_only:
+        if self._is_gone or not self._is_writable or self._failure is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
@@ -183,13 +183,13 @@ class PooledFile:
         self._disk.handles.drop(self)
 
     def _open(self) -> int:
-        return self._disk.files.open(self.path, write=self._writable)
+        return self._disk.files.open(self.path, write=self._is_writable)
 
     def _refuse(self) -> None:
         if self._is_gone:
             raise ClosedError(f"the file is closed path={self.path}")
         self._disk.check_writable(self.path)
-        if not self._writable:
+        if not self._is_writable:
             raise ReadOnlyError("the file was opened for reading", self.path)
         self._check_in_service()
 

@@ -39,7 +39,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         file_id: identity of the file with this size. A file with another identity is not read. None if it is not known.
     """
 
-    __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
+    __slots__ = ("_file_id", "_has_ahead", "_is_closed", "_is_reserved", "_modified_ms", "_room_bytes", "_size_bytes")
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     ) -> None:
         super().__init__(disk, path, writable=writable)
         self._size_bytes = size_bytes  # the writer updates it after the bytes are written, so readers need no lock
-        self._modified_ms, self._reserved = modified_ms, reserved
+        self._modified_ms, self._is_reserved = modified_ms, reserved
         self._has_ahead = False  # True if space is reserved after the end of the file
         self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # appends up to this file size reserve nothing
-        self._closed = False
+        self._is_closed = False
         self._file_id = file_id  # of a file that is written: its identity when it was first opened
 
     @classmethod
@@ -116,7 +116,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             ReadOnlyError: the file was opened for reading.
         """
         disk, start = self._disk, self._size_bytes
-        if self._is_gone or not self._writable or self._failure is not None or disk.closed:
+        if self._is_gone or not self._is_writable or self._failure is not None or disk.closed:
             self.check_writable()
         size = len(data) if type(data) is bytearray else memoryview(data).nbytes
         if start + size > self._room_bytes:
@@ -197,7 +197,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         The new size is durable only after ``sync``. Raise LogDirError if the file cannot be truncated.
         """
         self.check_writable()
-        had_space = self._reserved
+        had_space = self._is_reserved
         self._release_space()
         return had_space
 
@@ -222,9 +222,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
         The reserved space remains if a write or sync failed before, or if the store is closed.
         """
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         try:
             if self.in_service:
                 with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to cut
@@ -248,13 +248,13 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def _open(self) -> int:
         """Open the file. If its path now names another file, raise FileReplacedError, or SegmentGoneError for a reader."""
         descriptor = super()._open()
-        if self._writable or self._file_id is not None:
+        if self._is_writable or self._file_id is not None:
             file_id = self._disk.files.file_id(descriptor)
             if self._file_id is None:
                 self._file_id = file_id
             elif file_id != self._file_id:
                 self._disk.files.close(descriptor)
-                kind = FileReplacedError if self._writable else SegmentGoneError
+                kind = FileReplacedError if self._is_writable else SegmentGoneError
                 raise kind("another process replaced the file", self.path)
         return descriptor
 
@@ -304,7 +304,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def _release_space(self) -> None:
         """Remove reserved space, and keep the modification time, which retention may use."""
-        if self._reserved or self._has_ahead:
+        if self._is_reserved or self._has_ahead:
             modified_ms = self.modified_ms
             self._cut()
             with contextlib.suppress(OSError):  # if this fails, retention deletes the records later
@@ -328,5 +328,5 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._clear_reservation()
 
     def _clear_reservation(self) -> None:
-        self._reserved = self._has_ahead = False
+        self._is_reserved = self._has_ahead = False
         self._room_bytes = LARGE_BYTES

@@ -18,14 +18,14 @@ class DamagedReads:
     """Positions of damage that were read again once, because bytes from a tier may be damaged in transfer."""
 
     def __init__(self) -> None:
-        self._seen = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects
+        self._positions = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects
 
     def should_repeat(self, error: CorruptionError, segment: ReadableSegment) -> bool:
         """Return True if a second read of ``segment`` may return other bytes. True at most once for each position."""
         place = segment.label, error.position
-        if place in self._seen:
+        if place in self._positions:
             return False
-        self._seen.add(place)
+        self._positions.add(place)
         return segment.forget()
 
 
@@ -46,7 +46,7 @@ class ReadRetry:
 
     def __init__(self, views: ViewSource, view: LogView) -> None:
         self.view, self._views = view, views
-        self._damaged = DamagedReads()
+        self._damaged_reads = DamagedReads()
 
     def should_retry(
         self, error: SegmentGoneError | CorruptionError | ObjectNotFoundError, segment: ReadableSegment | None
@@ -64,7 +64,7 @@ class ReadRetry:
             return True
         if not isinstance(error, CorruptionError) or segment is None:
             return False
-        return self._damaged.should_repeat(error, segment)
+        return self._damaged_reads.should_repeat(error, segment)
 
 
 def read_with_retry(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegment, None, T]]) -> T:

@@ -42,14 +42,23 @@ class SyncTurns:
     waiters wait for ever.
     """
 
-    __slots__ = ("_expected", "_gathering", "_has_turn", "_has_writer", "_lock", "_queued", "_waiting", "write_queued")
+    __slots__ = (
+        "_expected_waiters",
+        "_gathering",
+        "_has_turn",
+        "_has_writer",
+        "_lock",
+        "_queued",
+        "_waiting",
+        "write_queued",
+    )
 
     def __init__(self) -> None:
         self.write_queued: Callable[[], None] = _nothing  # writes the queued batches
         self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
-        self._expected = 0  # expected waiters: those released when the last turn ended, and those still waiting then
+        self._expected_waiters = 0  # released when the last turn ended, or still waiting then
         self._gathering = False
         self._queued: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
         self._has_writer = False  # True while a thread is responsible for calling ``take_queued``
@@ -87,7 +96,7 @@ class SyncTurns:
             if self._waiting is None:
                 self._waiting = []
             self._waiting.append(waiter)
-            if self._gathering and len(self._waiting) >= self._expected:
+            if self._gathering and len(self._waiting) >= self._expected_waiters:
                 self._gathering = False
                 self._has_turn.gate.release()  # the waiter with the turn waits for this in gather()
             return False
@@ -98,7 +107,7 @@ class SyncTurns:
         The caller has the turn.
         """
         with self._lock:
-            if at_most_s <= 0 or len(self._waiting or ()) >= self._expected:
+            if at_most_s <= 0 or len(self._waiting or ()) >= self._expected_waiters:
                 return
             self._gathering = True
         try:
@@ -127,6 +136,6 @@ class SyncTurns:
                 self._has_turn = remaining.pop(0)
                 woken.append(self._has_turn)
             self._waiting = remaining
-            self._expected = len(remaining) + len(woken) - 1
+            self._expected_waiters = len(remaining) + len(woken) - 1
         for other_waiter in woken:
             other_waiter.gate.release()

@@ -28,11 +28,11 @@ class TierLink:
         noted_version: manifest version in the stored note; -1 if not known. Changed under ``noting``.
     """
 
-    __slots__ = ("_compared", "_files", "_health", "is_pressed", "noted_version", "noting", "room")
+    __slots__ = ("_files", "_health", "_last_comparison", "is_pressed", "noted_version", "noting", "room")
 
     def __init__(self, files: LogFiles, health: Health, lock: threading.RLock) -> None:
         self._files, self._health = files, health
-        self._compared: tuple[RemoteView, EpochCache, RemoteView] | None = (
+        self._last_comparison: tuple[RemoteView, EpochCache, RemoteView] | None = (
             None  # view of the tier, the log's epochs, the log's part of the tier
         )
         self.is_pressed, self.room = False, threading.Condition(lock)
@@ -43,9 +43,9 @@ class TierLink:
 
         The first call may read from the store, and raises the errors of ``RemoteLog.view``.
         """
-        tier_view, compared = remote.view(), self._compared
+        tier_view, compared = remote.view(), self._last_comparison
         if compared is None or compared[0] is not tier_view or compared[1] is not epochs:
-            compared = self._compared = (tier_view, epochs, tier_view.within(epochs.entries))
+            compared = self._last_comparison = (tier_view, epochs, tier_view.within(epochs.entries))
         return compared[2]
 
     def press(self) -> bool:
