@@ -160,8 +160,9 @@ def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment])
             reader_stack.enter_context(stack.pop_all())
         for segment in old:
             segment.close()
-            keep = segment.base_offset == new_segment.base_offset  # its snapshot is also valid for the new segment
-            yield from set_aside(state.files, segment, keep_snapshot=keep, names=names)
+            # The snapshot of the first old segment is also valid for the new segment.
+            keeps_snapshot = segment.base_offset == new_segment.base_offset
+            yield from set_aside(state.files, segment, keep_snapshot=keeps_snapshot, names=names)
             # An opening that completes the replacement keeps old segments after the last new batch. Sync each removal:
             # a power loss may restore this segment but not the next one, which may have the tombstones of its records.
             if segment.base_offset >= new_end:
