@@ -48,34 +48,34 @@ class Slotted:
 
 
 def test_every_use_of_an_inherited_object_is_refused_in_the_child_even_if_its_lock_was_held() -> None:
-    held = Held()
-    bound, function = held.write, Held.write
-    with held.lock:
+    inherited = Held()
+    bound, function = inherited.write, Held.write
+    with inherited.lock:
         outcomes = in_child(
-            lambda: held.write(),  # noqa: PLW0108 - the attribute is looked up in the child
-            lambda: held.written,
+            lambda: inherited.write(),  # noqa: PLW0108 - the attribute is looked up in the child
+            lambda: inherited.written,
             bound,
-            lambda: function(held),
-            lambda: held.__enter__(),  # noqa: PLW0108 - the same
+            lambda: function(inherited),
+            lambda: inherited.__enter__(),  # noqa: PLW0108 - the same
         )
     assert len(outcomes) == 5
     assert all(map(is_refusal, outcomes)), outcomes
-    assert held.write() == 1, "the parent's file stays open, and nothing was written in the child"
+    assert inherited.write() == 1, "the parent's file stays open, and nothing was written in the child"
 
 
 def test_closing_an_inherited_object_does_nothing_in_the_child() -> None:
-    held = Held()
-    with held.lock:
-        outcomes = in_child(lambda: held.close(), lambda: held.__exit__(None, None, None))  # noqa: PLW0108 - as above
+    inherited = Held()
+    with inherited.lock:
+        outcomes = in_child(lambda: inherited.close(), lambda: inherited.__exit__(None, None, None))  # noqa: PLW0108 - as above
     assert outcomes == ["", ""]
 
 
 def test_an_inherited_object_keeps_its_type_and_has_a_text() -> None:
-    held = Held()
+    inherited = Held()
 
     def look() -> None:
-        assert isinstance(held, Held)
-        assert repr(held) == "<Held, opened before a fork>"
+        assert isinstance(inherited, Held)
+        assert repr(inherited) == "<Held, opened before a fork>"
 
     assert in_child(look) == [""]
 
@@ -89,16 +89,16 @@ def test_an_object_with_slots_is_refused_too() -> None:
 
 def test_an_object_that_the_child_opens_works_there_and_ends_with_forks_of_the_child() -> None:
     def open_in_the_child() -> None:
-        own = Held()
-        assert own.write() == 1
-        (outcome,) = in_child(own.write)
+        childs_object = Held()
+        assert childs_object.write() == 1
+        (outcome,) = in_child(childs_object.write)
         assert is_refusal(outcome)
-        assert own.write() == 2
+        assert childs_object.write() == 2
 
     assert in_child(open_in_the_child) == [""]
 
 
 def test_no_object_is_kept_for_a_fork() -> None:
-    held = [weakref.ref(Held()) for _ in range(100)]
+    references = [weakref.ref(Held()) for _ in range(100)]
     gc.collect()
-    assert [ref() for ref in held] == [None] * 100
+    assert [ref() for ref in references] == [None] * 100

@@ -35,22 +35,22 @@ def together() -> Callable[[object], bool]:
 @contextmanager
 def busy(helpers: HelperThreads) -> Iterator[None]:
     """Keep one helper thread busy for another caller."""
-    begun, done = threading.Event(), threading.Event()
+    started, may_end = threading.Event(), threading.Event()
 
     def work(number: int) -> None:
-        if number and not begun.is_set():
-            begun.set()
-            assert done.wait(WAIT_S)
+        if number and not started.is_set():
+            started.set()
+            assert may_end.wait(WAIT_S)
         else:
-            assert begun.wait(WAIT_S)
+            assert started.wait(WAIT_S)
 
     caller = threading.Thread(target=helpers.results, args=([0, 1], work, 2))
     caller.start()
-    assert begun.wait(WAIT_S)
+    assert started.wait(WAIT_S)
     try:
         yield
     finally:
-        done.set()
+        may_end.set()
         caller.join()
 
 
@@ -69,16 +69,17 @@ def test_the_caller_and_a_helper_work_at_a_time_again_and_again() -> None:
 
 @pytest.mark.parametrize(("items", "threads"), [(1, 8), (5, 1), (0, 4)])
 def test_where_one_thread_does_it_is_the_callers(items: int, threads: int) -> None:
-    here = threading.current_thread()
+    caller = threading.current_thread()
     assert (
-        HelperThreads(4).results(range(items), lambda _: threading.current_thread() is here, threads) == [True] * items
+        HelperThreads(4).results(range(items), lambda _: threading.current_thread() is caller, threads)
+        == [True] * items
     )
 
 
 def test_a_caller_without_helpers_does_all_work() -> None:
-    helpers, here = HelperThreads(1), threading.current_thread()
+    helpers, caller = HelperThreads(1), threading.current_thread()
     with busy(helpers):
-        assert helpers.results(range(9), lambda _: threading.current_thread() is here, 2) == [True] * 9
+        assert helpers.results(range(9), lambda _: threading.current_thread() is caller, 2) == [True] * 9
     assert helpers.results([1, 2], together(), 2) == [True, True]
 
 
@@ -95,35 +96,35 @@ def test_where_the_system_gives_no_thread_the_caller_does_it_all(monkeypatch: py
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_the_first_items_error_is_raised_and_little_else_begun(threads: int) -> None:
-    begun = list[int]()
+    started = list[int]()
 
     def work(number: int) -> int:
-        begun.append(number)
+        started.append(number)
         if number >= 3:
             raise ValueError(number)
         return number
 
     with pytest.raises(ValueError, match="3"):
         HelperThreads(4).results(range(1000), work, threads)
-    assert len(begun) < 3 + 2 * threads
-    assert begun[:1] == [0]
+    assert len(started) < 3 + 2 * threads
+    assert started[:1] == [0]
 
 
 @pytest.mark.parametrize("in_caller", [True, False])
 def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
-    here, begun, interrupted = threading.current_thread(), list[int](), threading.Event()
+    caller, started, interrupted = threading.current_thread(), list[int](), threading.Event()
     items = range(1_000_000)  # the other thread may begin thousands before the exception has left its function
 
     def work(number: int) -> None:
-        begun.append(number)
-        if (threading.current_thread() is here) == in_caller:
+        started.append(number)
+        if (threading.current_thread() is caller) == in_caller:
             interrupted.set()
             raise KeyboardInterrupt
         assert interrupted.wait(WAIT_S)
 
     with pytest.raises(KeyboardInterrupt):
         HelperThreads(1).results(items, work, 2)
-    assert len(begun) < len(items)
+    assert len(started) < len(items)
 
 
 def test_an_idle_helper_thread_ends() -> None:
@@ -146,11 +147,11 @@ def test_nothing_of_the_work_is_kept() -> None:
         pass
 
     helpers, items = HelperThreads(1), [Item() for _ in range(4)]
-    left = [weakref.ref(item) for item in items]
+    references = [weakref.ref(item) for item in items]
     with busy(helpers):  # the helper is busy: the caller does all the work itself
         helpers.results(items, id, 2)
         del items
-        assert [found() for found in left] == [None] * 4
+        assert [reference() for reference in references] == [None] * 4
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")

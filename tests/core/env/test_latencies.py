@@ -23,12 +23,12 @@ def latencies(clock: ManualClock) -> Latencies:
 
 def counts(latencies: Latencies) -> dict[float, int]:
     """Return the number of fetches in each bucket by its upper bound, without empty buckets."""
-    found, before = {}, 0
+    fetches_by_bound, before = {}, 0
     for bound, count in latencies.fetch.snapshot().buckets:
         if count > before:
-            found[bound] = count - before
+            fetches_by_bound[bound] = count - before
         before = count
-    return found
+    return fetches_by_bound
 
 
 def test_a_latency_counts_in_the_first_bucket_that_holds_it(latencies: Latencies, clock: ManualClock) -> None:
@@ -44,29 +44,29 @@ def test_a_latency_counts_in_the_first_bucket_that_holds_it(latencies: Latencies
 def test_an_operation_that_raises_is_measured_and_its_span_gets_the_error(
     latencies: Latencies, clock: ManualClock
 ) -> None:
-    watch, told = Watch(), list[object]()
+    watch, recorded = Watch(), list[object]()
 
     @contextmanager
     def begin(name: str, attributes: Mapping[str, str]) -> Iterator[None]:
-        told.append((name, dict(attributes)))
+        recorded.append((name, dict(attributes)))
         try:
             yield
         except KeyError as error:
-            told.append(error)
+            recorded.append(error)
             raise
 
     watch.latencies, watch.begin_span = latencies, begin
     error = KeyError("x")
 
     def operation() -> None:
-        with watch.observe("read", {"key": "k"}, lambda of: of.fetch):
+        with watch.observe("read", {"key": "k"}, lambda histograms: histograms.fetch):
             clock.advance_ms(3)
             raise error
 
     with pytest.raises(KeyError) as raised:
         operation()
     assert raised.value is error
-    assert told == [("read", {"key": "k"}), error]
+    assert recorded == [("read", {"key": "k"}), error]
     assert counts(latencies) == {0.005: 1}
 
 
@@ -86,5 +86,5 @@ def test_a_span_that_can_not_end_is_logged(caplog: pytest.LogCaptureFixture) -> 
 
 def test_nothing_is_observed_at_first() -> None:
     watch = Watch()
-    with watch.observe("read", {}, lambda of: of.fetch):
+    with watch.observe("read", {}, lambda histograms: histograms.fetch):
         assert watch.latencies is None

@@ -20,8 +20,8 @@ def test_outcomes_stand_in_the_order_of_the_items(threads: int) -> None:
             raise ValueError(number)
         return number * number
 
-    found = outcomes(range(20), work, threads, NAME)
-    for number, result in enumerate(found):
+    results = outcomes(range(20), work, threads, NAME)
+    for number, result in enumerate(results):
         if number % 3:
             assert result == number * number
         else:
@@ -37,23 +37,23 @@ def test_so_many_are_at_work_at_a_time() -> None:
 
 @pytest.mark.parametrize(("items", "threads"), [(1, 8), (5, 1), (0, 4)])
 def test_where_one_thread_does_it_is_the_callers(items: int, threads: int) -> None:
-    here = threading.current_thread()
-    assert outcomes(range(items), lambda _: threading.current_thread() is here, threads, NAME) == [True] * items
+    caller = threading.current_thread()
+    assert outcomes(range(items), lambda _: threading.current_thread() is caller, threads, NAME) == [True] * items
 
 
 @pytest.mark.parametrize("in_caller", [True, False])
 def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
-    here, begun = threading.current_thread(), list[int]()
+    caller, started = threading.current_thread(), list[int]()
     interrupted = threading.Event()
 
     def work(number: int) -> None:
-        begun.append(number)
-        if (threading.current_thread() is here) == in_caller:
+        started.append(number)
+        if (threading.current_thread() is caller) == in_caller:
             interrupted.set()
             raise KeyboardInterrupt
         interrupted.wait(30)
 
     with pytest.raises(KeyboardInterrupt):
         outcomes(range(100), work, 2, NAME)
-    assert len(begun) < 100
+    assert len(started) < 100
     assert left_running() == []

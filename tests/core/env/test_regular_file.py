@@ -66,9 +66,9 @@ def test_a_path_that_is_no_file_is_not_locked(strange: tuple[str, Path]) -> None
 def test_a_listing_separates_files_from_other_entries(strange: tuple[str, Path]) -> None:
     kind, path = strange
     (path.parent / "file").touch()
-    found = {entry.name: entry for entry in PosixVfs().list(str(path.parent))}
-    assert (found["file"].is_file, found["file"].is_folder) == (True, False)
-    assert (found["strange"].is_file, found["strange"].is_folder) == (False, kind == "a folder")
+    entries = {entry.name: entry for entry in PosixVfs().list(str(path.parent))}
+    assert (entries["file"].is_file, entries["file"].is_folder) == (True, False)
+    assert (entries["strange"].is_file, entries["strange"].is_folder) == (False, kind == "a folder")
 
 
 def test_a_file_keeps_its_id_under_another_name_and_its_successor_has_another(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_a_file_keeps_its_id_under_another_name_and_its_successor_has_another(tm
     descriptor = files.open(path, create=True)
     before = files.file_id(descriptor)
     files.rename(path, str(tmp_path / "b"))
-    other = files.open(path, create=True)
-    assert files.file_id(descriptor) == before != files.file_id(other)
-    found = files.stat(path)
-    assert found is not None
-    assert found.file_id == files.file_id(other)
+    successor = files.open(path, create=True)
+    assert files.file_id(descriptor) == before != files.file_id(successor)
+    status = files.stat(path)
+    assert status is not None
+    assert status.file_id == files.file_id(successor)
     files.close(descriptor)
-    files.close(other)
+    files.close(successor)

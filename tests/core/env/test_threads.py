@@ -20,15 +20,15 @@ def refuse_thread(_: OwnThread) -> None:
 
 def test_jobs_run_in_order_on_a_named_thread() -> None:
     worker = Worker("test-order")
-    seen: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
 
     def note(number: int) -> None:
-        seen.append((number, threading.current_thread().name))
+        calls.append((number, threading.current_thread().name))
 
     for number in range(100):
         worker.submit(partial(note, number))
     worker.drain()
-    assert seen == [(number, "test-order") for number in range(100)]
+    assert calls == [(number, "test-order") for number in range(100)]
     worker.close()
 
 
@@ -44,9 +44,9 @@ def test_a_thread_that_cannot_be_started_is_started_by_a_later_job(monkeypatch: 
     unused, worker, ran = Worker("test-start"), Worker("test-start"), threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(OwnThread, "start", refuse_thread)
-        for refused in (unused, worker):
+        for refused_worker in (unused, worker):
             with pytest.raises(RuntimeError):
-                refused.submit(ran.set)
+                refused_worker.submit(ran.set)
     unused.close()
     assert worker.submit(ran.set)
     worker.close()
@@ -55,23 +55,23 @@ def test_a_thread_that_cannot_be_started_is_started_by_a_later_job(monkeypatch: 
 
 def test_closing_runs_what_is_queued_and_ends_the_thread() -> None:
     worker, gate = Worker("test-close"), threading.Event()
-    seen: list[int] = []
-    worker.submit(lambda: seen.append(int(gate.wait())))
+    calls: list[int] = []
+    worker.submit(lambda: calls.append(int(gate.wait())))
     for number in range(5):
-        worker.submit(partial(seen.append, number))
+        worker.submit(partial(calls.append, number))
     gate.set()
     worker.close()
     worker.close()
-    assert seen == [1, 0, 1, 2, 3, 4]
+    assert calls == [1, 0, 1, 2, 3, 4]
     assert started("test-close") == []
-    worker.submit(lambda: seen.append(9))
+    worker.submit(lambda: calls.append(9))
     worker.drain()
-    assert seen[-1] == 4
+    assert calls[-1] == 4
 
 
 def test_tasks_above_the_limit_are_dropped_and_counted() -> None:
     worker, running, gate = Worker("test-full", limit=2), threading.Event(), threading.Event()
-    seen: list[int] = []
+    calls: list[int] = []
 
     def hold() -> None:
         running.set()
@@ -80,27 +80,27 @@ def test_tasks_above_the_limit_are_dropped_and_counted() -> None:
     worker.submit(hold)
     running.wait()
     for number in range(5):
-        worker.submit(partial(seen.append, number))
+        worker.submit(partial(calls.append, number))
     gate.set()
     worker.close()
-    assert seen == [0, 1]
+    assert calls == [0, 1]
     assert worker.dropped == 3
 
 
 def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """Such an error once ended the thread, and the next ``drain`` waited for ever."""
     worker = Worker("test-raise")
-    seen: list[int] = []
+    calls: list[int] = []
 
     def fail() -> None:
         raise ValueError("on purpose")
 
     with caplog.at_level(logging.ERROR):
         worker.submit(fail)
-        worker.submit(lambda: seen.append(1))
+        worker.submit(lambda: calls.append(1))
         worker.drain()
     worker.close()
-    assert seen == [1]
+    assert calls == [1]
     assert "test-raise" in caplog.text
     assert "on purpose" in caplog.text
 
@@ -108,35 +108,35 @@ def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixt
 def test_a_job_may_close_its_worker() -> None:
     """A listener that closed its engine once waited for itself, also if the queue was full."""
     worker, running, gate = Worker("test-inside", limit=2), threading.Event(), threading.Event()
-    seen: list[object] = []
+    calls: list[object] = []
 
     def end() -> None:
         running.set()
         gate.wait()
         worker.close()
         worker.drain()
-        worker.submit(lambda: seen.append("late"))
-        seen.append("closed")
+        worker.submit(lambda: calls.append("late"))
+        calls.append("closed")
 
     worker.submit(end)
     running.wait()
     for number in range(2):
-        worker.submit(partial(seen.append, number))
+        worker.submit(partial(calls.append, number))
     gate.set()
     worker.close()
     worker.drain()
-    assert seen == ["closed", 0, 1]
+    assert calls == ["closed", 0, 1]
     assert started("test-inside") == []
 
 
 def test_many_threads_may_submit_the_first_job() -> None:
     """Two threads once both tried to start the worker's thread, and the second one failed."""
     worker, gate = Worker("test-start"), threading.Barrier(8)
-    seen: list[int] = []
+    calls: list[int] = []
 
     def submit() -> None:
         gate.wait()
-        worker.submit(lambda: seen.append(1))
+        worker.submit(lambda: calls.append(1))
 
     threads = [threading.Thread(target=submit) for _ in range(8)]
     for thread in threads:
@@ -144,21 +144,21 @@ def test_many_threads_may_submit_the_first_job() -> None:
     for thread in threads:
         thread.join()
     worker.close()
-    assert len(seen) == 8
+    assert len(calls) == 8
 
 
 def test_an_exit_ends_no_thread() -> None:
     """A listener that called ``sys.exit`` once silenced all listeners of the engine."""
-    worker, seen = Worker("test-exit"), list[int]()
+    worker, calls = Worker("test-exit"), list[int]()
     worker.submit(lambda: sys.exit(2))
-    worker.submit(lambda: seen.append(1))
+    worker.submit(lambda: calls.append(1))
     worker.close()
-    assert seen == [1]
+    assert calls == [1]
 
 
 def test_a_close_waits_until_its_deadline_and_runs_nothing_afterwards() -> None:
     worker, running, gate = Worker("test-hang", limit=1), threading.Event(), threading.Event()
-    seen: list[int] = []
+    calls: list[int] = []
 
     def hang() -> None:
         running.set()
@@ -166,9 +166,9 @@ def test_a_close_waits_until_its_deadline_and_runs_nothing_afterwards() -> None:
 
     worker.submit(hang)
     running.wait()
-    worker.submit(lambda: seen.append(1))
+    worker.submit(lambda: calls.append(1))
     assert not worker.close(0.0)
     worker.drain()
     gate.set()
     assert worker.close()
-    assert seen == []
+    assert calls == []

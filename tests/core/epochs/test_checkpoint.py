@@ -74,14 +74,14 @@ def test_an_offset_file_is_kafkas_text() -> None:
 
 @pytest.mark.parametrize("cut", range(len(b"0\n2\nt 0 5\nu 1 61\n")))
 def test_a_truncated_file_is_never_accepted_as_complete(cut: int) -> None:
-    whole = b"0\n2\nt 0 5\nu 1 61\n"
+    data = b"0\n2\nt 0 5\nu 1 61\n"
     try:
-        found = parse_offsets(whole[:cut], "f")
+        offsets = parse_offsets(data[:cut], "f")
     except CorruptCheckpointError:
         return
     # Kafka accepts an empty file, a file with the version alone, and a last number without its last digits
-    full = parse_offsets(whole, "f")
-    assert found == {} or (cut >= len(whole) - 2 and found.keys() == full.keys())
+    all_offsets = parse_offsets(data, "f")
+    assert offsets == {} or (cut >= len(data) - 2 and offsets.keys() == all_offsets.keys())
 
 
 @given(st.binary(max_size=60))
@@ -118,13 +118,13 @@ def test_bad_epoch_lines_are_refused(line: bytes) -> None:
 
 def test_a_checkpoint_is_not_stored_with_an_offset_that_is_no_number() -> None:
     """The offset 15.0 is equal to 15, but its line in the file differs."""
-    log, other = TopicPartition("t", 0), TopicPartition("u", 1)
-    before = format_offsets({log: 15, other: 3})
+    log, other_log = TopicPartition("t", 0), TopicPartition("u", 1)
+    before = format_offsets({log: 15, other_log: 3})
     check_offsets(before, b"", "file")
-    check_offsets(format_offsets({log: 16, other: 3}), before, "file")
-    for wrong in (15.0, True, "x y", 1 << 63):
+    check_offsets(format_offsets({log: 16, other_log: 3}), before, "file")
+    for invalid_offset in (15.0, True, "x y", 1 << 63):
         with pytest.raises(StorageError, match="a note was not stored"):
-            check_offsets(format_offsets({log: wrong, other: 3}), before, "file")  # type: ignore[dict-item]  # the test passes what a type checker refuses
+            check_offsets(format_offsets({log: invalid_offset, other_log: 3}), before, "file")  # type: ignore[dict-item]  # the test passes what a type checker refuses
 
 
 def test_lines_that_were_stored_before_are_not_parsed_once_more() -> None:

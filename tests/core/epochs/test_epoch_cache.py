@@ -21,8 +21,8 @@ def cache(*entries: tuple[int, int]) -> EpochCache:
     return EpochCache(EpochEntry(*entry) for entry in entries)
 
 
-def entries_of(found: EpochCache) -> Entries:
-    return [(entry.epoch, entry.start_offset) for entry in found.entries]
+def entries_of(epoch_cache: EpochCache) -> Entries:
+    return [(entry.epoch, entry.start_offset) for entry in epoch_cache.entries]
 
 
 THREE = cache((0, 0), (1, 10), (2, 20))
@@ -133,30 +133,32 @@ def test_the_epoch_at_an_offset(offset: int, epoch: int) -> None:
 
 
 def built(history: Sequence[tuple[int, int]]) -> EpochCache:
-    made = EpochCache()
+    epoch_cache = EpochCache()
     for epoch, start in history:
-        made = made.assign(epoch, start)
-    return made
+        epoch_cache = epoch_cache.assign(epoch, start)
+    return epoch_cache
 
 
 @given(steps)
 def test_epochs_and_offsets_ascend(history: Entries) -> None:
-    for one, next_one in itertools.pairwise(built(history).entries):
-        assert one.epoch < next_one.epoch
-        assert one.start_offset < next_one.start_offset
+    for entry, next_entry in itertools.pairwise(built(history).entries):
+        assert entry.epoch < next_entry.epoch
+        assert entry.start_offset < next_entry.start_offset
 
 
 @given(steps, st.integers(0, 40))
 def test_truncating_keeps_the_epoch_of_every_offset_left(history: Entries, offset: int) -> None:
-    made = built(history)
-    assert all(made.truncate_from_start(offset).epoch_at(o) == made.epoch_at(o) for o in range(offset, 45))
-    assert all(made.truncate_from_end(offset).epoch_at(o) == made.epoch_at(o) for o in range(offset))
+    epoch_cache = built(history)
+    assert all(
+        epoch_cache.truncate_from_start(offset).epoch_at(o) == epoch_cache.epoch_at(o) for o in range(offset, 45)
+    )
+    assert all(epoch_cache.truncate_from_end(offset).epoch_at(o) == epoch_cache.epoch_at(o) for o in range(offset))
 
 
 @given(steps)
 def test_a_cache_is_a_value(history: Entries) -> None:
-    made = built(history)
-    again = EpochCache(made.entries)
-    assert (again, hash(again)) == (made, hash(made))
-    assert made != "something else"
-    assert str(made.latest) in repr(made) or made.latest == -1
+    epoch_cache = built(history)
+    equal_cache = EpochCache(epoch_cache.entries)
+    assert (equal_cache, hash(equal_cache)) == (epoch_cache, hash(epoch_cache))
+    assert epoch_cache != "something else"
+    assert str(epoch_cache.latest) in repr(epoch_cache) or epoch_cache.latest == -1

@@ -23,16 +23,16 @@ producers = st.builds(ProducerEntry, int64, int16, int32, int64, int32, int64, i
 def entries_of(vector: dict[str, Any]) -> list[ProducerEntry]:
     return [
         ProducerEntry(
-            found["producer_id"],
-            found["epoch"],
-            found["last_sequence"],
-            found["last_offset"],
-            found["offset_delta"],
-            found["timestamp"],
-            found["coordinator_epoch"],
-            found["current_txn_first_offset"],
+            fields["producer_id"],
+            fields["epoch"],
+            fields["last_sequence"],
+            fields["last_offset"],
+            fields["offset_delta"],
+            fields["timestamp"],
+            fields["coordinator_epoch"],
+            fields["current_txn_first_offset"],
         )
-        for found in vector["inputs"]["entries"]
+        for fields in vector["inputs"]["entries"]
     ]
 
 
@@ -53,19 +53,19 @@ def test_entries_come_back_as_written(entries: list[ProducerEntry]) -> None:
 
 @pytest.mark.parametrize("entries", [[], [ONE], [ONE, ONE._replace(producer_id=4001)]], ids=len)
 def test_every_flipped_bit_is_seen(entries: list[ProducerEntry]) -> None:
-    good = encode_snapshot(entries)
-    for bit in range(8 * len(good)):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << (bit % 8)
+    snapshot = encode_snapshot(entries)
+    for bit in range(8 * len(snapshot)):
+        damaged = bytearray(snapshot)
+        damaged[bit // 8] ^= 1 << (bit % 8)
         with pytest.raises(CorruptSnapshotError):
-            decode_snapshot(bytes(bad), "f")
+            decode_snapshot(bytes(damaged), "f")
 
 
 @pytest.mark.parametrize("size", range(10 + 2 * 46))
 def test_a_cut_snapshot_is_refused(size: int) -> None:
-    whole = encode_snapshot([ONE, ONE])
+    snapshot = encode_snapshot([ONE, ONE])
     with pytest.raises(CorruptSnapshotError) as caught:
-        decode_snapshot(whole[:size], "00000000000000000121.snapshot")
+        decode_snapshot(snapshot[:size], "00000000000000000121.snapshot")
     assert caught.value.file == "00000000000000000121.snapshot"
 
 

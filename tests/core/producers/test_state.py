@@ -63,9 +63,9 @@ SIX_BATCHES = [(0, 2), (3, 3), (4, 9), (10, 10), (11, 12), (13, 13)]
 @pytest.mark.parametrize("first_last", SIX_BATCHES[1:])
 def test_a_retry_of_the_last_five_batches_is_answered_with_their_offsets(first_last: tuple[int, int]) -> None:
     first, last = first_last
-    seen = state_of(SIX_BATCHES).find_duplicate(batch(14, first, last - first + 1))
-    assert seen is not None
-    assert (seen.first_offset, seen.last_offset, seen.timestamp_ms) == (first, last, 1000)
+    duplicate = state_of(SIX_BATCHES).find_duplicate(batch(14, first, last - first + 1))
+    assert duplicate is not None
+    assert (duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms) == (first, last, 1000)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_next_sequence_may_follow() -> None:
 
 def test_exactly_five_batches_are_remembered() -> None:
     producer = state_of(SIX_BATCHES).producers[P1]
-    assert [(seen.first_sequence, seen.last_sequence) for seen in producer.batches] == SIX_BATCHES[1:]
+    assert [(remembered.first_sequence, remembered.last_sequence) for remembered in producer.batches] == SIX_BATCHES[1:]
 
 
 # --- sequences wrap ----------------------------------------------------------------------------------------------
@@ -98,13 +98,13 @@ def test_exactly_five_batches_are_remembered() -> None:
 def test_a_batch_across_the_wrap() -> None:
     """Five records from sequence 2147483646 on end at sequence 2. The next batch starts at 3."""
     state = state_of([(LAST_SEQUENCE - 1, 2)])
-    seen = state.producers[P1].batches[-1]
-    assert (seen.first_sequence, seen.last_sequence, seen.offset_delta) == (LAST_SEQUENCE - 1, 2, 4)
+    remembered = state.producers[P1].batches[-1]
+    assert (remembered.first_sequence, remembered.last_sequence, remembered.offset_delta) == (LAST_SEQUENCE - 1, 2, 4)
     state.check(batch(5, 3))
-    assert state.find_duplicate(batch(5, LAST_SEQUENCE - 1, 5)) == seen
-    for wrong in (2, 4, 0):
+    assert state.find_duplicate(batch(5, LAST_SEQUENCE - 1, 5)) == remembered
+    for sequence in (2, 4, 0):
         with pytest.raises(OutOfOrderSequenceError):
-            state.check(batch(5, wrong))
+            state.check(batch(5, sequence))
 
 
 def test_zero_follows_the_last_sequence() -> None:
@@ -150,7 +150,7 @@ def test_a_newer_epoch_begins_at_sequence_zero() -> None:
         state.check(batch(5, 5, epoch=1))
     state.check(batch(5, 0, epoch=1))
     state.update(batch(5, 0, epoch=1))
-    assert [seen.last_sequence for seen in state.producers[P1].batches] == [0]
+    assert [remembered.last_sequence for remembered in state.producers[P1].batches] == [0]
     assert state.find_duplicate(batch(6, 0, 5, epoch=1)) is None
 
 
@@ -195,20 +195,20 @@ def test_a_snapshot_keeps_open_transactions_and_epochs() -> None:
     state.update(data(10, P1))
     state.update(data(11, P2))
     marker(state, 12, P2, ControlType.COMMIT, coordinator_epoch=9)
-    again = restarted(state)
-    assert again.producers[P1].transaction_first_offset == 10
-    assert again.producers[P2].transaction_first_offset is None
-    assert again.producers[P2].coordinator_epoch == 9
-    assert again.first_unstable(13) == 10
+    restored = restarted(state)
+    assert restored.producers[P1].transaction_first_offset == 10
+    assert restored.producers[P2].transaction_first_offset is None
+    assert restored.producers[P2].coordinator_epoch == 9
+    assert restored.first_unstable(13) == 10
 
 
 def test_a_snapshot_of_a_producer_with_a_marker_alone() -> None:
     state = ProducerState()
     marker(state, 0, P1, ControlType.COMMIT, epoch=4, coordinator_epoch=2)
-    again = restarted(state)
-    assert not again.producers[P1].batches
-    assert again.entries() == state.entries()
-    assert (again.entries()[0].last_offset, again.entries()[0].producer_epoch) == (-1, 4)
+    restored = restarted(state)
+    assert not restored.producers[P1].batches
+    assert restored.entries() == state.entries()
+    assert (restored.entries()[0].last_offset, restored.entries()[0].producer_epoch) == (-1, 4)
 
 
 def test_a_snapshot_without_producers_is_read_back() -> None:

@@ -43,7 +43,7 @@ def test_a_whole_tier_has_nothing_wrong_and_each_segment_is_looked_into_once(tie
     plan = plan_checks(ReadSource(tier.as_uri()), checks=3)
     assert found(tier, plan) == []
     assert plan.logs == (TopicPartition("orders", 0), TopicPartition("payments", 0))
-    segments = [(log, stored.info.base_offset) for work in plan.checks for log, _, stored in work.segments]
+    segments = [(log, segment.info.base_offset) for work in plan.checks for log, _, segment in work.segments]
     assert len(segments) == len(set(segments)) == len(objects(tier, ""))
 
 
@@ -55,11 +55,11 @@ def test_damage_is_found_at_any_place(tier: Path) -> None:
     first.write_bytes(content)
     second.unlink()
     objects(tier, "payments")[0].write_bytes(b"short")
-    wrong = found(tier, plan_checks(ReadSource(tier.as_uri())))
-    flaws = {(item.log and item.log.topic, Path(item.place).name): item.kind for item in wrong}
+    findings = found(tier, plan_checks(ReadSource(tier.as_uri())))
+    flaws = {(item.log and item.log.topic, Path(item.place).name): item.kind for item in findings}
     assert flaws["orders", first.name] is FindingKind.LOG
     assert flaws["orders", second.name] is FindingKind.MISSING
-    assert any(item.log == TopicPartition("payments", 0) and item.kind is FindingKind.SIZE for item in wrong)
+    assert any(item.log == TopicPartition("payments", 0) and item.kind is FindingKind.SIZE for item in findings)
 
 
 def test_records_are_read_only_if_asked_for(tier: Path) -> None:

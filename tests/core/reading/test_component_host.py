@@ -122,9 +122,9 @@ def test_an_unused_component_that_cannot_be_opened_does_not_stop_an_engine(
 
 def test_the_quarantine_names_what_cannot_be_opened() -> None:
     with contextlib.closing(open_host(read_settings({}, {}), [Failing(ValueError("bug"))], None)) as host:
-        found = host.opener.find_quarantined()
-    assert sorted(found) == [("codecs", "brotli"), ("index_formats", "tree"), ("record_formats", "v9")]
-    assert all("open raised ValueError: bug" in str(error) for error in found.values())
+        errors = host.opener.find_quarantined()
+    assert sorted(errors) == [("codecs", "brotli"), ("index_formats", "tree"), ("record_formats", "v9")]
+    assert all("open raised ValueError: bug" in str(error) for error in errors.values())
 
 
 def test_settings_of_a_codec_are_checked_when_an_engine_opens(tmp_path: Path) -> None:

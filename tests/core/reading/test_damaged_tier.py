@@ -42,8 +42,8 @@ class FlippingPlugin(SimTier):
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> FlippingPlugin:
-    made = FlippingPlugin()
-    with open_engine(tmp_path, tier=URI, plugins=[made]) as engine:
+    flipping_plugin = FlippingPlugin()
+    with open_engine(tmp_path, tier=URI, plugins=[flipping_plugin]) as engine:
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         for start in range(0, 200, 20):
@@ -51,7 +51,7 @@ def plugin(tmp_path: Path) -> FlippingPlugin:
         log.roll()
         (result,) = engine.offload()
         assert result.size_bytes > 20_000
-    return made
+    return flipping_plugin
 
 
 def opened(plugin: FlippingPlugin) -> Reader:
@@ -71,19 +71,19 @@ def test_raw_batches_are_right_after_one_damaged_reply(plugin: FlippingPlugin) -
         expected = reader.log("orders", 0).fetch(0, max_bytes=1 << 20).read()
     plugin.flips = 1
     with opened(plugin) as reader:
-        found = reader.log("orders", 0).fetch(0, max_bytes=1 << 20).read()
-        rest = reader.log("orders", 0).fetch(0, max_bytes=1 << 20).read()
+        first_batches = reader.log("orders", 0).fetch(0, max_bytes=1 << 20).read()
+        second_batches = reader.log("orders", 0).fetch(0, max_bytes=1 << 20).read()
     assert plugin.flips == 0, "nothing was flipped"
-    assert expected.startswith(found)
-    assert found
-    assert rest
+    assert expected.startswith(first_batches)
+    assert first_batches
+    assert second_batches
 
 
 def test_an_object_that_is_damaged_for_good_is_named_with_the_position(plugin: FlippingPlugin) -> None:
     plugin.flips = 1 << 30
     with opened(plugin) as reader:
         log = reader.log("orders", 0)
-        good: list[int] = []
+        offsets: list[int] = []
         with pytest.raises(CorruptionError, match=r"segments/00000000000000000000.*position=\d+"):
-            good.extend(record.offset for record in log.records())
-        assert good == list(range(len(good)))
+            offsets.extend(record.offset for record in log.records())
+        assert offsets == list(range(len(offsets)))

@@ -94,10 +94,10 @@ def test_a_clean_directory_whose_last_file_was_cut_gives_what_is_good_then_an_er
         file.truncate(path.stat().st_size - cut_bytes)
     with open_reader(tmp_path) as reader:
         log = reader.log("orders", 0)
-        good: list[int] = []
+        offsets: list[int] = []
         with pytest.raises(CorruptBatchError) as raised:
-            good.extend(record.offset for record in log.records())
-        assert good == list(range(99))
+            offsets.extend(record.offset for record in log.records())
+        assert offsets == list(range(99))
         assert raised.value.file == str(path)
         assert 0 < raised.value.position < path.stat().st_size + cut_bytes
 
@@ -197,12 +197,12 @@ def test_a_refresh_shows_the_segments_of_a_compaction_beside_the_reader(tmp_path
             log.append([Record(timestamp_ms=1000 + number, key=b"%d" % (number % 10), value=b"v")])
         log.roll()
     with open_engine(tmp_path) as engine, open_reader(tmp_path) as reader:
-        beside = reader.log("orders", 0)
+        log_read = reader.log("orders", 0)
         engine.run_cleaner()
         with pytest.raises(SegmentGoneError, match="another process replaced the file"):
-            list(beside.records())
+            list(log_read.records())
         assert reader.refresh() == (TopicPartition("orders", 0),)
-        assert [record.offset for record in beside.records()] == list(range(10, 20))
+        assert [record.offset for record in log_read.records()] == list(range(10, 20))
 
 
 def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> None:
@@ -212,11 +212,11 @@ def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> N
         with open_engine(tmp_path) as engine:
             engine.log("orders", 0).append([Record(value=b"new")])
         epochs = tmp_path / "orders-0" / "leader-epoch-checkpoint"
-        right = epochs.read_bytes()
-        epochs.write_bytes(b"x" * len(right))
+        valid_epochs = epochs.read_bytes()
+        epochs.write_bytes(b"x" * len(valid_epochs))
         with pytest.raises(CorruptCheckpointError):
             reader.refresh()
-        epochs.write_bytes(right)
+        epochs.write_bytes(valid_epochs)
         assert reader.refresh() == (("orders", 0),)
         assert log.offsets().log_end == 101
 
@@ -226,11 +226,11 @@ def test_a_log_is_opened_again_if_a_file_goes_after_it_was_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     fill(tmp_path)
-    left = list(range(times))
+    failures_left = list(range(times))
 
     def load_after_deletions(*arguments: Any) -> Any:
-        if left:
-            left.pop()
+        if failures_left:
+            failures_left.pop()
             raise SegmentGoneError("the file does not exist", "0.log")
         return load(*arguments)
 
@@ -316,8 +316,8 @@ def test_a_folder_that_lost_its_segments_is_read_from_the_tier(tmp_path: Path) -
     for path in (tmp_path / "data" / "orders-0").glob("0*"):
         path.unlink()
     with open_reader(tmp_path / "data", tier=f"file://{bucket}") as reader:
-        found = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
-    assert found == expected
+        offsets = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
+    assert offsets == expected
 
 
 def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
@@ -359,25 +359,25 @@ def test_a_malformed_small_file_is_named(tmp_path: Path, name: str) -> None:
 
 def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
-        made = engine.create_topic("orders", partitions=2)
+        created = engine.create_topic("orders", partitions=2)
         engine.create_topic("others")
     for damaged in ("orders-0", "others-0"):
         (tmp_path / damaged / "partition.metadata").write_bytes(b"nonsense\n")
     with open_reader(tmp_path) as reader:
         topics = reader.topics()
-    assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
+    assert (topics["orders"].topic_id, topics["orders"].partitions) == (created.topic_id, (0, 1))
     assert topics["others"].topic_id is None
 
 
 def test_topics_are_listed_though_a_folder_cannot_be_read(tmp_path: Path) -> None:
     files = FaultyVfs()
     with open_engine(tmp_path) as engine:
-        made = engine.create_topic("orders", partitions=2)
+        created = engine.create_topic("orders", partitions=2)
         engine.create_topic("others")
     with open_reader(tmp_path, env=Env(files=files)) as reader:
         files.rule = failing("open", errno.EACCES, path="-0/partition.metadata", times=9)
         topics = reader.topics()
-        assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
+        assert (topics["orders"].topic_id, topics["orders"].partitions) == (created.topic_id, (0, 1))
         assert topics["others"].topic_id is None
         with pytest.raises(LogDirPermissionError, match=r"partition\.metadata"):
             reader.log("others", 0)
@@ -388,11 +388,11 @@ def test_topics_are_listed_though_a_folder_cannot_be_read(tmp_path: Path) -> Non
 
 def test_topics_are_listed_though_the_writer_deletes_one(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
-        made = engine.create_topic("orders")
+        created = engine.create_topic("orders")
         engine.create_topic("others")
         with open_reader(tmp_path) as reader:
             engine.delete_topic("others")
-            assert reader.topics()["orders"].topic_id == made.topic_id
+            assert reader.topics()["orders"].topic_id == created.topic_id
             reader.refresh()
             assert list(reader.topics()) == ["orders"]
 
@@ -411,10 +411,10 @@ def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) 
     fill(tmp_path)
     with open_reader(tmp_path, plugins=[Broken()]) as reader:
         assert [record.offset for record in reader.log("orders", 0).records()]
-    named = r"codec 'zip9' version 1 .*Broken.*'zip9' cannot be opened: no module"
+    message = r"codec 'zip9' version 1 .*Broken.*'zip9' cannot be opened: no module"
     with contextlib.closing(open_host(read_settings({}, {}), [Broken()], None)) as host:
         codecs = host.components(TopicConfig()).codecs
-        with pytest.raises(PluginError, match=named):
+        with pytest.raises(PluginError, match=message):
             codecs.by_name("zip9")
 
 

@@ -44,11 +44,11 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             add(engine, b"1")
             engine.create_topic("u")
             add(engine, b"u", "u")
-            assert [found.value for found in log.records()] == [b"0"]
+            assert [record.value for record in log.records()] == [b"0"]
             assert reader.refresh() == (T0,)
             assert list(reading) == []  # the reader continues with its earlier state
-            assert [found.value for found in log.records()] == [b"0", b"1"]
-            assert [found.value for found in reader.log("u", 0).records()] == [b"u"]
+            assert [record.value for record in log.records()] == [b"0", b"1"]
+            assert [record.value for record in reader.log("u", 0).records()] == [b"u"]
             assert reader.refresh() == ()
         with pytest.raises(ClosedError):
             reader.refresh()
@@ -74,7 +74,7 @@ def test_a_topic_that_is_created_again_is_a_new_topic(tmp_path: Path, uri: str) 
         assert reader.refresh() == (T0,)
         with pytest.raises(ClosedError):
             old.view()
-        assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
+        assert [record.value for record in reader.log("t", 0).records()] == [b"new"]
 
 
 def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, uri: str) -> None:
@@ -90,7 +90,7 @@ def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, u
         old.apply_retention()  # these operations commit roots, but write no segment
         with open_reader(uri) as reader:
             assert reader.partitions() == (T0, T0._replace(partition=1))
-            assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
+            assert [record.value for record in reader.log("t", 0).records()] == [b"new"]
             assert list(reader.log("t", 1).records()) == []
 
 
@@ -103,7 +103,7 @@ def test_a_refresh_finds_that_the_newer_of_two_topics_with_one_name_was_deleted(
             assert reader.partitions() == (T0,)
             new.delete_topic("t")
             reader.refresh()
-            assert [found.value for found in reader.log("t", 0).records()] == [b"old"]
+            assert [record.value for record in reader.log("t", 0).records()] == [b"old"]
 
 
 def test_the_roots_of_topics_with_one_name_are_read_in_parallel(
@@ -132,7 +132,7 @@ def test_a_replica_follows_a_take_over(tmp_path: Path, uri: str) -> None:
         log = reader.log("t", 0)
         add(engine, b"1")
         reader.refresh()
-        assert [(found.value, found.leader_epoch) for found in log.records()] == [(b"0", 0), (b"1", 1)]
+        assert [(record.value, record.leader_epoch) for record in log.records()] == [(b"0", 0), (b"1", 1)]
 
 
 def test_an_earlier_state_of_a_tier_is_not_followed(tmp_path: Path, uri: str) -> None:
@@ -169,11 +169,13 @@ def test_a_refresh_requests_only_logs_that_have_changed(tmp_path: Path, uri: str
         with ReadSource(uri).open(topics=["t"]) as reader:
             before = requests(reader)
             assert reader.partitions() == tuple(TopicPartition("t", partition) for partition in range(count))
-            listed = requests(reader) - before
+            list_requests = requests(reader) - before
             reader.open_logs(reader.partitions())
-            opened = requests(reader) - before - listed
-            assert listed == 1
-            assert opened <= 2 * count  # one request for a root, and one for the producer snapshot of the last segment
+            open_requests = requests(reader) - before - list_requests
+            assert list_requests == 1
+            assert (
+                open_requests <= 2 * count
+            )  # one request for a root, and one for the producer snapshot of the last segment
             before = requests(reader)
             assert reader.refresh() == ()
             assert requests(reader) - before == 1
@@ -182,7 +184,7 @@ def test_a_refresh_requests_only_logs_that_have_changed(tmp_path: Path, uri: str
             before = requests(reader)
             assert reader.refresh() == (T0,)
             assert requests(reader) - before <= 1 + 2
-            assert [found.value for found in reader.log("t", 0).records()] == [b"0", b"1"]
+            assert [record.value for record in reader.log("t", 0).records()] == [b"0", b"1"]
 
 
 def test_a_tier_whose_listing_failed_is_not_shown_as_empty(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,11 +218,14 @@ def test_a_topic_of_a_tier_has_the_settings_that_its_writer_stored(tmp_path: Pat
         engine.create_topic("t", config={"max.message.bytes": 2345, "retention.ms": 12345})
         add(engine, b"0")
         with open_reader(uri) as reader:
-            known = reader.topics()["t"]
-            again = pickle.loads(pickle.dumps(known))  # noqa: S301 - our own bytes
+            topic = reader.topics()["t"]
+            unpickled = pickle.loads(pickle.dumps(topic))  # noqa: S301 - our own bytes
             before = engine.topics()["t"]
-            assert known == again
-            assert hash(known) == hash(again)
+            assert topic == unpickled
+            assert hash(topic) == hash(unpickled)
             engine.alter_topic("t", {"retention.ms": 54321})
             assert engine.topics()["t"] != before
-    assert (again.config.max_message_bytes, again.config.retention_ms) == (2345, 12345)  # after the reader is closed
+    assert (unpickled.config.max_message_bytes, unpickled.config.retention_ms) == (
+        2345,
+        12345,
+    )  # after the reader is closed

@@ -44,10 +44,12 @@ def log_of(engine: Engine) -> Log:
     return engine.log("t", 0)
 
 
-def write(engine: Engine, count: int, by: str) -> None:
+def write(engine: Engine, count: int, writer: str) -> None:
     for _ in range(count):
         start = log_of(engine).offsets().log_end
-        log_of(engine).append([Record(value=f"{by} {start + index}".encode().ljust(100, b".")) for index in range(2)])
+        log_of(engine).append(
+            [Record(value=f"{writer} {start + index}".encode().ljust(100, b".")) for index in range(2)]
+        )
 
 
 def catch_up(leader: Engine, follower: Engine) -> None:
@@ -106,10 +108,10 @@ def check(engine: Engine, folder: Path, remote: Path, expected: list[tuple[int, 
     source = ReadSource(str(folder), tier=f"file://{remote}")
     with source.open() as reader:
         splits = plan_splits(reader, [OffsetRange(TopicPartition("t", 0), 0, len(expected))], min_splits=3)
-    found = [
+    offsets = [
         offset for split in splits for piece in scan(source, split) for offset in piece.batch["offset"].to_pylist()
     ]
-    assert found == [offset for offset, _ in expected]
+    assert offsets == [offset for offset, _ in expected]
     assert {path: path.read_bytes() for path in remote.rglob("*") if path.is_file()} == before
 
 

@@ -52,19 +52,19 @@ def planned(reader: Reader, most_entries: list[int]) -> list[Split]:
 def test_a_large_plan_keeps_no_manifests_and_needs_no_further_requests(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans, kept, requests = list[list[Split]](), list[int](), list[int]()
+    plans, most_entries, requests = list[list[Split]](), list[int](), list[int]()
     for limit in (split_plan._KEPT_SEGMENTS, 0):  # noqa: SLF001 - a plan of 10,000 segments takes seconds
         monkeypatch.setattr(split_plan, "_KEPT_SEGMENTS", limit)
         with open_reader(uri) as reader:
             entries = list[int]()
             plans.append(planned(reader, entries))
-            kept.append(max(entries))
+            most_entries.append(max(entries))
             assert reader.tier is not None
             requests.append(reader.tier.metrics().store.requests)
     assert plans[0] == plans[1]
     assert sum(len(split.pieces) for split in plans[0]) == PARTITIONS * SEGMENTS
-    assert kept[0] >= (PARTITIONS - 1) * SEGMENTS
-    assert kept[1] <= 2 * SEGMENTS
+    assert most_entries[0] >= (PARTITIONS - 1) * SEGMENTS
+    assert most_entries[1] <= 2 * SEGMENTS
     assert requests[0] == requests[1] <= 2 * PARTITIONS + 2
 
 

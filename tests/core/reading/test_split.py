@@ -41,25 +41,25 @@ SPLIT = Split(
 
 
 def test_a_split_arrives_as_it_was() -> None:
-    found = Split.from_message(SPLIT.to_message())
-    assert found == SPLIT
-    assert [piece.stored_segment() for piece in found.pieces] == [STORED, None, None]
+    received = Split.from_message(SPLIT.to_message())
+    assert received == SPLIT
+    assert [piece.stored_segment() for piece in received.pieces] == [STORED, None, None]
 
 
 def test_the_damage_at_the_end_of_a_log_arrives() -> None:
     damage = CorruptBatchError("cut", "orders-3/00.log", 17)
     sent = Split((Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", damage=damage),), Isolation.READ_UNCOMMITTED)
-    found = Split.from_message(sent.to_message()).pieces[0].damage
-    assert isinstance(found, CorruptBatchError)
-    assert (found.reason, found.file, found.position) == ("cut", "orders-3/00.log", 17)
+    received = Split.from_message(sent.to_message()).pieces[0].damage
+    assert isinstance(received, CorruptBatchError)
+    assert (received.reason, received.file, received.position) == ("cut", "orders-3/00.log", 17)
 
 
-def forged(change: Callable[[list[Any]], object], *more: str) -> bytes:
+def forged(change: Callable[[list[Any]], object], *more_lines: str) -> bytes:
     """Return the message of ``SPLIT`` with a changed header and with further lines."""
     header, *lines = ZstdDecompressor().decompress(SPLIT.to_message()).decode().split("\n")
     fields = json.loads(header)
     change(fields)
-    return ZstdCompressor().compress("\n".join([json.dumps(fields), *lines, *more]).encode())
+    return ZstdCompressor().compress("\n".join([json.dumps(fields), *lines, *more_lines]).encode())
 
 
 def kept(_: list[Any]) -> None:

@@ -129,9 +129,9 @@ def test_splits_of_any_size_are_together_the_log(
         name = TopicPartition("orders", number)
         with source.open() as reader:
             expected = reader.log(*name).to_arrow()
-        found = [scanned.batch for scanned in read if scanned.log == name]
+        batches = [scanned.batch for scanned in read if scanned.log == name]
         assert expected.num_rows == 600
-        assert expected.from_batches(found).equals(expected)
+        assert expected.from_batches(batches).equals(expected)
     if split_bytes is None:
         assert len(splits) == 1
 
@@ -190,22 +190,22 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
             engine.offload()
             engine.apply_retention()
     read: list[int] = []
-    whole, ranged, at_hand = PosixVfs.read, TierStore.read_exactly, TierStore.read_cached
+    real_read, real_read_exactly, real_read_cached = PosixVfs.read, TierStore.read_exactly, TierStore.read_cached
 
     def local(self: PosixVfs, *arguments: object) -> object:
-        data = whole(self, *arguments)  # type: ignore[arg-type]  # counted, and passed on as it came
+        data = real_read(self, *arguments)  # type: ignore[arg-type]  # counted, and passed on as it came
         read.append(len(data))
         return data
 
     def remote(self: TierStore, key: str, start: int, end: int) -> bytes:
-        data = ranged(self, key, start, end)
+        data = real_read_exactly(self, key, start, end)
         read.append(len(data))
         return data
 
-    def near(self: TierStore, key: str, start: int, into: memoryview) -> bool:
-        found = at_hand(self, key, start, into)
-        read.append(len(into) if found else 0)
-        return found
+    def near(self: TierStore, key: str, start: int, buffer: memoryview) -> bool:
+        is_cached = real_read_cached(self, key, start, buffer)
+        read.append(len(buffer) if is_cached else 0)
+        return is_cached
 
     source = ReadSource(tier or str(tmp_path / "data"))
     with source.open() as reader:
@@ -258,18 +258,18 @@ def test_a_corrupt_batch_is_an_error_or_is_skipped_and_reported_once(tmp_path: P
     with pytest.raises(CorruptBatchError) as raised:
         offsets(source, splits)
     assert raised.value.file == str(path)
-    told: list[DamagedRange] = []
-    found = [
+    reported: list[DamagedRange] = []
+    read_offsets = [
         offset
         for split in splits
-        for scanned in scan(source, split, on_damage=told.append)
+        for scanned in scan(source, split, on_damage=reported.append)
         for offset in listed(scanned)
     ]
-    [damage] = told
+    [damage] = reported
     assert damage.file == str(path)
     assert damage.position == raised.value.position
     assert damage.end - damage.start == 10
-    assert found == [offset for offset in range(600) if not damage.start <= offset < damage.end]
+    assert read_offsets == [offset for offset in range(600) if not damage.start <= offset < damage.end]
 
 
 def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: Path) -> None:
@@ -277,34 +277,38 @@ def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: 
     tier = tmp_path / "tier"
     tier.mkdir()
     fill(tmp_path / "logs", tier=f"file://{tier}")
-    stored = next(path for path in sorted(tier.rglob("*.seg")) if path.stat().st_size > 10_000)
-    data = bytearray(stored.read_bytes())
+    object_path = next(path for path in sorted(tier.rglob("*.seg")) if path.stat().st_size > 10_000)
+    data = bytearray(object_path.read_bytes())
     for part in (3, 2):
         data[len(data) // part] ^= 1
-    stored.write_bytes(data)
-    source, told = ReadSource(f"file://{tier}"), list[DamagedRange]()
+    object_path.write_bytes(data)
+    source, reported = ReadSource(f"file://{tier}"), list[DamagedRange]()
 
     def tell(damage: DamagedRange) -> None:
-        assert len(told) < 5, f"told without end: {told}"
-        told.append(damage)
+        assert len(reported) < 5, f"told without end: {reported}"
+        reported.append(damage)
 
     splits = plan(source, 50)  # if an object is read completely, its hash is compared too
-    found = [at for split in splits for part in scan(source, split, on_damage=tell) for at in listed(part)]
-    assert [damage.end - damage.start for damage in told] == [10, 10]
-    gone = {offset for damage in told for offset in range(damage.start, damage.end)}
-    assert found == [offset for offset in range(50, max(found) + 1) if offset not in gone]
-    assert len(found) > 500
+    read_offsets = [
+        offset for split in splits for part in scan(source, split, on_damage=tell) for offset in listed(part)
+    ]
+    assert [damage.end - damage.start for damage in reported] == [10, 10]
+    skipped = {offset for damage in reported for offset in range(damage.start, damage.end)}
+    assert read_offsets == [offset for offset in range(50, max(read_offsets) + 1) if offset not in skipped]
+    assert len(read_offsets) > 500
 
 
 @pytest.mark.parametrize("start", [30, 35, 40])
 def test_damage_before_a_split_adds_no_records_from_before_its_start(tmp_path: Path, start: int) -> None:
     fill(tmp_path, batches=16, config={"segment.bytes": 6_000, "index.interval.bytes": 1 << 20})
     assert damage_entry(tmp_path, 0, 2)[1] == 20
-    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
+    source, reported = ReadSource(str(tmp_path)), list[DamagedRange]()
     splits = plan(source, start)
-    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
-    assert found == list(range(start, 160))
-    assert told == []
+    read_offsets = [
+        offset for split in splits for part in scan(source, split, on_damage=reported.append) for offset in listed(part)
+    ]
+    assert read_offsets == list(range(start, 160))
+    assert reported == []
 
 
 @pytest.mark.parametrize("number", [0, 2])
@@ -316,13 +320,15 @@ def test_a_damaged_message_of_an_old_format_is_an_error_or_is_reported(
     config = {"record.version": version, "compression.type": compression, "segment.bytes": 1_400}
     fill(tmp_path, batches=30, config=config)
     position, last_offset = damage_entry(tmp_path, 1, number)
-    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
+    source, reported = ReadSource(str(tmp_path)), list[DamagedRange]()
     splits = plan(source)
     with pytest.raises(CorruptBatchError):
         offsets(source, splits)
-    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
-    assert [damage.position for damage in told] == [position]
-    assert found == [at for at in range(300) if not last_offset - records < at <= last_offset]
+    read_offsets = [
+        offset for split in splits for part in scan(source, split, on_damage=reported.append) for offset in listed(part)
+    ]
+    assert [damage.position for damage in reported] == [position]
+    assert read_offsets == [offset for offset in range(300) if not last_offset - records < offset <= last_offset]
 
 
 @pytest.mark.parametrize("batches", [1, 3])
@@ -331,13 +337,15 @@ def test_a_log_that_was_cut_at_its_end_is_never_just_shorter(tmp_path: Path, bat
     [path] = (tmp_path / "orders-0").glob("*.log")
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 10)
-    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
+    source, reported = ReadSource(str(tmp_path)), list[DamagedRange]()
     splits = plan(source)
     with pytest.raises(CorruptBatchError):
         offsets(source, splits)
-    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
-    assert found == list(range(10 * (batches - 1)))
-    assert [damage.file for damage in told] == [str(path)]
+    read_offsets = [
+        offset for split in splits for part in scan(source, split, on_damage=reported.append) for offset in listed(part)
+    ]
+    assert read_offsets == list(range(10 * (batches - 1)))
+    assert [damage.file for damage in reported] == [str(path)]
     assert all(piece.damage is None for split in plan(source, 0, 10 * (batches - 1) - 1) for piece in split.pieces)
 
 
@@ -386,13 +394,13 @@ def test_segments_that_retention_deleted_meanwhile_are_an_error_or_reported(tmp_
     with pytest.raises(OffsetOutOfRangeError):
         offsets(source, splits)
     lost: list[MissingRange] = []
-    found = [
+    read_offsets = [
         offset for split in splits for scanned in scan(source, split, on_loss=lost.append) for offset in listed(scanned)
     ]
-    gone = [offset for loss in lost for offset in range(loss.start, loss.end)]
+    lost_offsets = [offset for loss in lost for offset in range(loss.start, loss.end)]
     assert start == 300
-    assert sorted(gone + found) == list(range(600))
-    assert max(gone) < 300
+    assert sorted(lost_offsets + read_offsets) == list(range(600))
+    assert max(lost_offsets) < 300
 
 
 def test_a_topic_that_was_created_again_has_another_id(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def rows(table: Any) -> list[tuple[int, int]]:
     return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
-def kept(reader: Reader, wanted: ds.Expression) -> list[tuple[int, int, int]]:
+def kept(reader: Reader, condition: ds.Expression) -> list[tuple[int, int, int]]:
     dataset = reader.topic("t").dataset()
-    return [(log.name.partition, start, end) for log, start, end in dataset._ranges(wanted)]  # noqa: SLF001 - the ranges that are read
+    return [(log.name.partition, start, end) for log, start, end in dataset._ranges(condition)]  # noqa: SLF001 - the ranges that are read
 
 
 def test_an_upper_bound_of_time_skips_segments_of_a_tier(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_upper_bound_of_time_skips_segments_of_a_tier(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("condition", "expected"),
     [
         ((OFFSET >= 12) & (OFFSET < 19), [(0, 10, 20), (1, 10, 20)]),
         ((OFFSET == 5) & (PARTITION == 1), [(1, 0, 10)]),
@@ -83,14 +83,14 @@ def test_an_upper_bound_of_time_skips_segments_of_a_tier(tmp_path: Path) -> None
     ids=str,
 )
 def test_segments_without_a_match_are_not_read(
-    folder: Path, wanted: ds.Expression, expected: list[tuple[int, int, int]]
+    folder: Path, condition: ds.Expression, expected: list[tuple[int, int, int]]
 ) -> None:
     with open_reader(folder) as reader:
-        assert kept(reader, wanted) == expected
+        assert kept(reader, condition) == expected
         dataset = reader.topic("t").dataset()
-        whole = reader.topic("t").scan().to_arrow()
-        assert dataset.to_table(filter=wanted).equals(whole.filter(wanted))
-        assert dataset.count_rows(filter=wanted) == whole.filter(wanted).num_rows
+        all_records = reader.topic("t").scan().to_arrow()
+        assert dataset.to_table(filter=condition).equals(all_records.filter(condition))
+        assert dataset.count_rows(filter=condition) == all_records.filter(condition).num_rows
 
 
 def destroy(file: Path) -> None:
@@ -104,8 +104,8 @@ def test_the_files_of_other_segments_may_be_damaged(folder: Path) -> None:
         dataset = reader.topic("t").dataset()
         for name in ("t-0/00000000000000000030.log", "t-1/00000000000000000000.log"):
             destroy(folder / name)
-        found = dataset.to_table(columns=["offset"], filter=(OFFSET < 30) & (PARTITION == 0))
-        assert found["offset"].to_pylist() == list(range(30))
+        table = dataset.to_table(columns=["offset"], filter=(OFFSET < 30) & (PARTITION == 0))
+        assert table["offset"].to_pylist() == list(range(30))
         with pytest.raises(CorruptBatchError):
             dataset.to_table(columns=["key"])
         assert isinstance(dataset.error, CorruptBatchError)
@@ -120,20 +120,20 @@ def test_large_segments_are_read_in_part(folder: Path, monkeypatch: pytest.Monke
         assert rows(reader.topic("t").dataset().to_table(filter=OFFSET == 25)) == [(0, 25), (1, 25)]
 
 
-@pytest.mark.parametrize("wanted", [None, OFFSET >= 57], ids=["all", "filter"])
-def test_columns_may_be_names_or_expressions(folder: Path, wanted: ds.Expression | None) -> None:
+@pytest.mark.parametrize("condition", [None, OFFSET >= 57], ids=["all", "filter"])
+def test_columns_may_be_names_or_expressions(folder: Path, condition: ds.Expression | None) -> None:
     with open_reader(folder) as reader:
-        dataset, whole = reader.topic("t").dataset(), reader.topic("t").scan().to_arrow()
-        expected = whole if wanted is None else whole.filter(wanted)
-        assert dataset.to_table(columns=["key"], filter=wanted).equals(expected.select(["key"]))
-        assert dataset.scanner(columns=["key", "offset"], filter=wanted).to_reader().read_all().column_names == [
+        dataset, all_records = reader.topic("t").dataset(), reader.topic("t").scan().to_arrow()
+        expected = all_records if condition is None else all_records.filter(condition)
+        assert dataset.to_table(columns=["key"], filter=condition).equals(expected.select(["key"]))
+        assert dataset.scanner(columns=["key", "offset"], filter=condition).to_reader().read_all().column_names == [
             "key",
             "offset",
         ]
-        twice = dataset.to_table(columns={"twice": OFFSET * 2}, filter=wanted)
+        twice = dataset.to_table(columns={"twice": OFFSET * 2}, filter=condition)
         assert twice["twice"].to_pylist() == [2 * offset for _, offset in rows(expected)]
-        assert dataset.head(3, filter=wanted).equals(expected.slice(0, 3).combine_chunks())
-        assert dataset.scanner(columns=[], filter=wanted).count_rows() == expected.num_rows
+        assert dataset.head(3, filter=condition).equals(expected.slice(0, 3).combine_chunks())
+        assert dataset.scanner(columns=[], filter=condition).count_rows() == expected.num_rows
 
 
 def test_duckdb_pushes_conditions_down(folder: Path) -> None:
@@ -152,8 +152,8 @@ def test_polars_pushes_conditions_down(folder: Path) -> None:
     with open_reader(folder) as reader:
         destroy(folder / "t-0/00000000000000000030.log")
         frame = polars.scan_pyarrow_dataset(reader.topic("t").dataset())
-        found = frame.filter((polars.col("offset") < 3) & (polars.col("partition") == 0)).select("key").collect()
-        assert found["key"].to_list() == [b"0", b"1", b"2"]
+        filtered = frame.filter((polars.col("offset") < 3) & (polars.col("partition") == 0)).select("key").collect()
+        assert filtered["key"].to_list() == [b"0", b"1", b"2"]
 
 
 def test_an_unknown_isolation_is_refused(folder: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_reader_follows_the_directory_of_a_running_engine(tmp_path: Path) -> N
         engine.flush()
         with open_reader(tmp_path) as reader:
             assert values(reader) == [b"0"]
-            begun = reader.log("t", 0).records()
+            running_read = reader.log("t", 0).records()
             log.append([Record(value=b"1")])
             log.roll()
             assert reader.refresh() in {(), (("t", 0),)}
@@ -179,7 +179,7 @@ def test_a_reader_follows_the_directory_of_a_running_engine(tmp_path: Path) -> N
             engine.flush()
             assert reader.refresh() == (("t", 0),)
             assert values(reader) == [b"0", b"1"]
-            assert [record.value for record in begun] == [b"0", b"1"]
+            assert [record.value for record in running_read] == [b"0", b"1"]
             assert reader.refresh() == ()
             engine.create_topic("u")
             assert reader.refresh() == ()
@@ -241,21 +241,21 @@ def test_following_yields_what_is_appended_later(tmp_path: Path) -> None:
 
     class Appending(ManualClock):
         def wait(self, event: Any, duration_ms: int) -> bool:
-            if left:
-                value = left.pop(0)
+            if values_to_append:
+                value = values_to_append.pop(0)
                 with open_engine(tmp_path) as engine:
                     engine.log("t", 0).append([Record(value=value)])
-                if not left:
+                if not values_to_append:
                     shutil.copytree(tmp_path / "t-0", tmp_path / "t-1")
             return super().wait(event, duration_ms)
 
-    left = [b"b", b"c"]
+    values_to_append = [b"b", b"c"]
     with open_engine(tmp_path) as engine:
         engine.create_topic("t")
         engine.log("t", 0).append([Record(value=b"a")])
     with open_reader(tmp_path, env=Env(clock=Appending())) as reader:
-        found = list(reader.topic("t").follow(poll_ms=100, timeout_ms=250))
-        assert [(record.value, record.partition) for record in found] == [
+        records = list(reader.topic("t").follow(poll_ms=100, timeout_ms=250))
+        assert [(record.value, record.partition) for record in records] == [
             *[(b"a", 0), (b"b", 0), (b"c", 0)],
             *[(b"a", 1), (b"b", 1), (b"c", 1)],
         ]
@@ -288,9 +288,9 @@ def test_two_threads_that_open_a_log_at_once_get_one_log(folder: Path, monkeypat
     with open_reader(folder) as reader, ThreadPoolExecutor(2) as pool:
         with monkeypatch.context() as patched:
             patched.setattr("stratalog.reading.directory_reader.load", slow)
-            one, other = pool.map(lambda _: reader.log("orders", 0), range(2))
-        assert one is other is reader.log("orders", 0)
-        assert len(list(one.records())) == 50
+            first_log, second_log = pool.map(lambda _: reader.log("orders", 0), range(2))
+        assert first_log is second_log is reader.log("orders", 0)
+        assert len(list(first_log.records())) == 50
 
 
 def test_a_follower_reads_segments_that_are_evicted_meanwhile(tmp_path: Path) -> None:
