@@ -57,8 +57,11 @@ class TestTransactionIndex(IndexFormatContract):
 def test_providers_open_formats_of_their_role() -> None:
     env = Env()
     context = OpenContext(env=env, limits=Limits(), handles=HandlePool(env.files, 8), codecs=CodecTable())
-    opened = {provider.name: provider.open(context) for provider in PROVIDERS}
-    assert {name: (found.role, found.suffix, found.entry_bytes) for name, found in opened.items()} == {
+    formats = {provider.name: provider.open(context) for provider in PROVIDERS}
+    assert {
+        name: (index_format.role, index_format.suffix, index_format.entry_bytes)
+        for name, index_format in formats.items()
+    } == {
         "offset": ("offset", ".index", 8),
         "time": ("time", ".timeindex", 12),
         "transaction": ("transaction", ".txnindex", 34),
@@ -118,9 +121,9 @@ def test_truncation_leaves_what_kafka_leaves(name: str, index_format: IndexForma
     data = b"".join(bytes.fromhex(append["hex"]) for append in scenario["appends"])
     builder = index_format.builder(base, config)
     entries = b"".join(added(builder, batch) for batch in batches_of(data))
-    kept = entries[: index_format.kept_bytes(entries, base, end)]
-    closing = index_format.builder(base, config, entries=kept).finish()
-    assert (kept + closing).hex() == scenario["expected"][f"{index_format.suffix[1:]}_after_roll"]
+    kept_entries = entries[: index_format.kept_bytes(entries, base, end)]
+    closing = index_format.builder(base, config, entries=kept_entries).finish()
+    assert (kept_entries + closing).hex() == scenario["expected"][f"{index_format.suffix[1:]}_after_roll"]
 
 
 @pytest.mark.parametrize("name", ["relative_offset_overflow", "offset_below_base"])
@@ -128,12 +131,14 @@ def test_truncation_leaves_what_kafka_leaves(name: str, index_format: IndexForma
 def test_offsets_that_do_not_fit_are_refused(name: str, index_format: IndexFormat[Any]) -> None:
     scenario = SCENARIOS[name]
     builder = index_format.builder(scenario["base_offset"], config_of(scenario))
-    *good, bad = batches_of(b"".join(bytes.fromhex(append["hex"]) for append in scenario["appends"]))
-    for batch in good:
+    *accepted_batches, refused_batch = batches_of(
+        b"".join(bytes.fromhex(append["hex"]) for append in scenario["appends"])
+    )
+    for batch in accepted_batches:
         added(builder, batch)
     with pytest.raises(CorruptBatchError) as caught:
-        added(builder, bad)
-    assert caught.value.position == bad.table.position[0]
+        added(builder, refused_batch)
+    assert caught.value.position == refused_batch.table.position[0]
     assert builder.finish().hex() == (
         scenario["expected"]["timeindex_after_roll"] if index_format.suffix == ".timeindex" else ""
     )
@@ -154,11 +159,11 @@ def test_files_of_kafka_are_read() -> None:
 def test_aborted_transactions_are_written_as_kafka_writes_them() -> None:
     vector = FILES["txn_index"]
     builder = TransactionIndex().builder(100, TopicConfig())
-    made = [added(builder, stored_batch(0, 61, 100, 100, T))]
+    entries = [added(builder, stored_batch(0, 61, 100, 100, T))]
     for entry in vector["inputs"]["entries"]:
         aborted = AbortedTransaction(*entry)
-        made.append(added(builder, stored_batch(0, 78, aborted.last_offset, aborted.last_offset, T), aborted))
-    assert b"".join(made).hex() == vector["hex"]
+        entries.append(added(builder, stored_batch(0, 78, aborted.last_offset, aborted.last_offset, T), aborted))
+    assert b"".join(entries).hex() == vector["hex"]
 
 
 def test_zeros_of_an_index_that_kafka_preallocated_are_not_entries() -> None:
@@ -185,8 +190,8 @@ def test_bytes_since_the_last_entry_are_forgotten_when_reopening() -> None:
     config = TopicConfig(index_interval_bytes=0)
     builder = OffsetIndex().builder(0, config)
     entries = b"".join(added(builder, batch_at(offset)) for offset in range(3))
-    again = OffsetIndex().builder(0, config, entries=entries)
-    assert [bool(added(again, batch_at(offset))) for offset in (3, 4)] == [False, True]
+    second_builder = OffsetIndex().builder(0, config, entries=entries)
+    assert [bool(added(second_builder, batch_at(offset))) for offset in (3, 4)] == [False, True]
 
 
 def test_the_largest_timestamp_is_that_of_the_first_batch_that_has_it() -> None:
@@ -201,56 +206,56 @@ def test_a_continued_time_index_repeats_nothing() -> None:
     first = TimeIndex().builder(0, config)
     added(first, batch_at(0, timestamp=T + 5))
     entries = first.finish()
-    again = TimeIndex().builder(0, config, entries=entries)
-    assert again.finish() == b""
-    added(again, batch_at(1, timestamp=T + 5))
-    added(again, batch_at(2, timestamp=T + 4))
-    assert again.finish() == b""
-    added(again, batch_at(3, timestamp=T + 6))
-    assert list(TimeIndex().reader(again.finish(), 0)) == [TimestampOffset(T + 6, 3)]
+    second_builder = TimeIndex().builder(0, config, entries=entries)
+    assert second_builder.finish() == b""
+    added(second_builder, batch_at(1, timestamp=T + 5))
+    added(second_builder, batch_at(2, timestamp=T + 4))
+    assert second_builder.finish() == b""
+    added(second_builder, batch_at(3, timestamp=T + 6))
+    assert list(TimeIndex().reader(second_builder.finish(), 0)) == [TimestampOffset(T + 6, 3)]
 
 
 def filled(builder: IndexBuilder, first: int = 0) -> bytes:
-    made, offset = [], first
+    pieces, offset = [], first
     while not builder.full:
-        made.append(added(builder, batch_at(offset, timestamp=T + offset)))
+        pieces.append(added(builder, batch_at(offset, timestamp=T + offset)))
         offset += 1
-    return b"".join(made)
+    return b"".join(pieces)
 
 
 @pytest.mark.parametrize(("size", "entries"), [(83, 10), (80, 10), (79, 9), (12, 1)])
 def test_an_offset_index_is_full_at_its_size(size: int, entries: int) -> None:
     config = TopicConfig(index_interval_bytes=0, segment_index_bytes=size)
     builder = OffsetIndex().builder(0, config)
-    made = filled(builder)
-    assert len(made) == 8 * entries
+    index_bytes = filled(builder)
+    assert len(index_bytes) == 8 * entries
     assert added(builder, batch_at(100)) + builder.finish() == b""
-    assert OffsetIndex().builder(0, config, entries=made).full
+    assert OffsetIndex().builder(0, config, entries=index_bytes).full
 
 
 @pytest.mark.parametrize(("size", "entries"), [(120, 10), (119, 9), (24, 2), (12, 1)])
 def test_a_time_index_keeps_a_slot_for_its_closing_entry(size: int, entries: int) -> None:
     config = TopicConfig(index_interval_bytes=0, segment_index_bytes=size)
     builder = TimeIndex().builder(0, config)
-    made = filled(builder)
-    assert len(made) == 12 * (entries - 1)
+    index_bytes = filled(builder)
+    assert len(index_bytes) == 12 * (entries - 1)
     assert added(builder, batch_at(100, timestamp=T + 100)) == b""
-    made += builder.finish()
-    assert len(made) == 12 * entries
-    assert TimeIndex().reader(made, 0)[-1] == TimestampOffset(T + 100, 100)
-    again = TimeIndex().builder(0, config, entries=made)
-    added(again, batch_at(101, timestamp=T + 101))
-    assert again.finish() == b""
+    index_bytes += builder.finish()
+    assert len(index_bytes) == 12 * entries
+    assert TimeIndex().reader(index_bytes, 0)[-1] == TimestampOffset(T + 100, 100)
+    second_builder = TimeIndex().builder(0, config, entries=index_bytes)
+    added(second_builder, batch_at(101, timestamp=T + 101))
+    assert second_builder.finish() == b""
 
 
 def test_a_transaction_index_is_never_full() -> None:
     """If an aborted transaction were missing, its records would be visible. Kafka does not limit this index either."""
     builder = TransactionIndex().builder(0, TopicConfig(segment_index_bytes=12))
-    made = b"".join(
+    index_bytes = b"".join(
         added(builder, stored_batch(0, 78, offset, offset, T), AbortedTransaction(1, offset, offset, offset))
         for offset in range(5)
     )
-    assert len(made) == 5 * 34
+    assert len(index_bytes) == 5 * 34
     assert not builder.full
 
 
@@ -317,8 +322,8 @@ def test_transaction_entries_outside_the_segment_are_refused(entry: tuple[int, .
 def test_only_the_first_byte_of_a_version_is_checked() -> None:
     """Like Kafka, the reader checks only the high byte of a version, so that it accepts the versions 0 to 255."""
     layout = Struct(">hqqqq")
-    known = TransactionIndex().reader(layout.pack(255, 1, 2, 3, 4), 0)
-    assert known[0] == AbortedTransaction(1, 2, 3, 4)
+    reader = TransactionIndex().reader(layout.pack(255, 1, 2, 3, 4), 0)
+    assert reader[0] == AbortedTransaction(1, 2, 3, 4)
     unknown = TransactionIndex().reader(layout.pack(0, 1, 2, 3, 4) + layout.pack(1 << 8, 1, 2, 5, 6), 0)
     assert unknown.floor(4) == AbortedTransaction(1, 2, 3, 4)
     for search in (lambda: list(unknown), lambda: unknown.floor(5), lambda: unknown.after(4)):

@@ -36,21 +36,21 @@ def objects() -> MemoryObjects:
     return MemoryObjects()
 
 
-def log_slice(stored: StoredSegment) -> ObjectSlice:
-    return stored.slices[FileKind.LOG]
+def log_slice(entry: StoredSegment) -> ObjectSlice:
+    return entry.slices[FileKind.LOG]
 
 
 def test_a_chunk_that_shrinks_is_compressed(layout: ChunkedLayout, objects: MemoryObjects) -> None:
-    stored = layout.write(a_segment(data=TEXT), objects, None)
-    assert log_slice(stored).size_bytes < len(TEXT) / 10
-    assert joined(layout.read(stored, 0, len(TEXT), objects.fetch)) == TEXT
+    entry = layout.write(a_segment(data=TEXT), objects, None)
+    assert log_slice(entry).size_bytes < len(TEXT) / 10
+    assert joined(layout.read(entry, 0, len(TEXT), objects.fetch)) == TEXT
 
 
 def test_a_chunk_that_does_not_shrink_is_stored_as_it_is(layout: ChunkedLayout, objects: MemoryObjects) -> None:
-    stored = layout.write(a_segment(data=NOISE), objects, None)
+    entry = layout.write(a_segment(data=NOISE), objects, None)
     (data,) = objects.objects.values()
     assert data.startswith(NOISE)
-    assert log_slice(stored).size_bytes == len(NOISE) + 4 * -(-len(NOISE) // CHUNK)
+    assert log_slice(entry).size_bytes == len(NOISE) + 4 * -(-len(NOISE) // CHUNK)
 
 
 def test_batches_that_producers_compressed_cost_few_tries(
@@ -72,18 +72,18 @@ def test_batches_that_producers_compressed_cost_few_tries(
 
 def test_text_after_noise_is_compressed_again(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     data = NOISE + TEXT * 4
-    stored = layout.write(a_segment(data=data), objects, None)
-    assert log_slice(stored).size_bytes < len(NOISE) + len(TEXT)
-    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+    entry = layout.write(a_segment(data=data), objects, None)
+    assert log_slice(entry).size_bytes < len(NOISE) + len(TEXT)
+    assert joined(layout.read(entry, 0, len(data), objects.fetch)) == data
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (CHUNK - 1, CHUNK + 1), (3 * CHUNK, 4 * CHUNK), (50_000, 50_100)])
 def test_a_range_fetches_the_index_and_its_chunks_only(
     layout: ChunkedLayout, objects: MemoryObjects, start: int, end: int
 ) -> None:
-    stored = layout.write(a_segment(data=NOISE), objects, None)
+    entry = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
-    assert joined(layout.read(stored, start, end, objects.fetch)) == NOISE[start:end]
+    assert joined(layout.read(entry, start, end, objects.fetch)) == NOISE[start:end]
     assert len(objects.reads) == 2
     _, first, last = objects.reads[1]
     assert (first, last) == (start // CHUNK * CHUNK, min(len(NOISE), -(-end // CHUNK) * CHUNK))
@@ -91,18 +91,18 @@ def test_a_range_fetches_the_index_and_its_chunks_only(
 
 def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     """Neighbouring chunks are read in requests of up to ``limits.fetch.chunk.bytes`` (stored size)."""
-    stored = layout.write(a_segment(data=NOISE), objects, None)
+    entry = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
-    joined(layout.read(stored, 0, len(NOISE), objects.fetch))
+    joined(layout.read(entry, 0, len(NOISE), objects.fetch))
     assert len(objects.reads) == 1 + -(-len(NOISE) // (4 * CHUNK))
 
 
 def test_a_sequential_reader_fetches_the_index_once(layout: ChunkedLayout, objects: MemoryObjects) -> None:
-    stored = layout.write(a_segment(data=NOISE), objects, None)
+    entry = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
-    read = b"".join(joined(layout.read(stored, at, at + 6_000, objects.fetch)) for at in range(0, len(NOISE), 6_000))
+    read = b"".join(joined(layout.read(entry, at, at + 6_000, objects.fetch)) for at in range(0, len(NOISE), 6_000))
     assert read == NOISE
-    place = log_slice(stored)
+    place = log_slice(entry)
     assert [end for _, _, end in objects.reads].count(place.size_bytes) == 1
 
 
@@ -111,27 +111,27 @@ def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
     first, second, third = (
         layout.write(a_segment(data=NOISE[:size]), objects, None) for size in (9_000, 10_000, 11_000)
     )
-    for stored, requests in ((first, 1), (second, 1), (first, 0), (third, 1), (first, 0), (second, 1)):
+    for entry, requests in ((first, 1), (second, 1), (first, 0), (third, 1), (first, 0), (second, 1)):
         objects.reads.clear()
-        chunk_index(stored, objects.fetch, known)
+        chunk_index(entry, objects.fetch, known)
         assert len(objects.reads) == requests
 
 
-def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:
+def with_index(entry: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:
     """Return the segment with another chunk index, and the hash of this index in its entry.
 
     An attacker with write access to the bucket can make such a segment.
     """
-    place = log_slice(stored)
+    place = log_slice(entry)
     index = encode_sizes(entries)
-    old = stored.extra["chunks"]
-    assert isinstance(old, dict)
+    old_notes = entry.extra["chunks"]
+    assert isinstance(old_notes, dict)
     data = objects.objects[place.key]
-    body = data[: place.size_bytes - old["index_bytes"]]
+    body = data[: place.size_bytes - old_notes["index_bytes"]]
     objects.objects[place.key] = body + index
-    said = {**old, "index_bytes": len(index), "index_sha256": hashlib.sha256(index).hexdigest(), **notes}
+    new_notes = {**old_notes, "index_bytes": len(index), "index_sha256": hashlib.sha256(index).hexdigest(), **notes}
     slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(body) + len(index))}
-    return dataclasses.replace(stored, slices=slices, extra={**stored.extra, "chunks": said})
+    return dataclasses.replace(entry, slices=slices, extra={**entry.extra, "chunks": new_notes})
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int]
 )
 def test_a_chunk_index_with_wrong_positions_is_corrupt(layout: ChunkedLayout, objects: MemoryObjects, lie: str) -> None:
     data = TEXT[: 3 * CHUNK] + NOISE[:CHUNK]
-    stored = layout.write(a_segment(data=data, files={}), objects, None)
-    place = log_slice(stored)
+    entry = layout.write(a_segment(data=data, files={}), objects, None)
+    place = log_slice(entry)
     raw = objects.objects[place.key][place.size_bytes - 16 : place.size_bytes]
     entries = [int.from_bytes(raw[at : at + 4], "big") for at in range(0, 16, 4)]
     assert entries[3] == CHUNK | RAW_BIT
-    assert joined(layout.read(with_index(stored, objects, entries), 0, len(data), objects.fetch)) == data
+    assert joined(layout.read(with_index(entry, objects, entries), 0, len(data), objects.fetch)) == data
     first, second, third, last = entries
     lies = {
         "sum": [first + 1, second, third, last],
@@ -158,18 +158,18 @@ def test_a_chunk_index_with_wrong_positions_is_corrupt(layout: ChunkedLayout, ob
         "raw": [first, second, third, CHUNK],
     }
     with pytest.raises(CorruptObjectError):
-        joined(layout.read(with_index(stored, objects, lies[lie]), 0, len(data), objects.fetch))
+        joined(layout.read(with_index(entry, objects, lies[lie]), 0, len(data), objects.fetch))
 
 
 def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     """The chunk of 3 KiB would decompress to 64 MiB."""
     bomb = ZstdCodec().compress(bytes(64 << 20), level=19, magic=2)
     assert len(bomb) < CHUNK
-    stored = layout.write(a_segment(data=TEXT[:CHUNK], files={}), objects, None)
-    place = log_slice(stored)
+    entry = layout.write(a_segment(data=TEXT[:CHUNK], files={}), objects, None)
+    place = log_slice(entry)
     objects.objects[place.key] = bomb + bytes(4)
     slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(bomb) + 4)}
-    lied = with_index(dataclasses.replace(stored, slices=slices), objects, [len(bomb)])
+    lied = with_index(dataclasses.replace(entry, slices=slices), objects, [len(bomb)])
     with memory_below(4 << 20), pytest.raises(CorruptObjectError):
         joined(layout.read(lied, 0, CHUNK, objects.fetch))
 

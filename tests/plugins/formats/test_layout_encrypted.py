@@ -51,17 +51,17 @@ MakeLayout = Callable[..., EncryptedLayout]
 
 
 def layout_table(*names: str) -> LayoutTable:
-    made: dict[str, TierLayout] = {
+    layouts: dict[str, TierLayout] = {
         "single": SingleLayout(5_000),
         "plain": PlainLayout(5_000),
         "chunked": ChunkedLayout(5_000, ChunkedSection(chunk_bytes=4096)),
     }
 
     def offer(name: str) -> Offer[Provider[TierLayout]]:
-        return Offer(Provider[TierLayout](name=name, open=lambda _: made[name]), "testing")
+        return Offer(Provider[TierLayout](name=name, open=lambda _: layouts[name]), "testing")
 
-    catalogue = Catalogue(TIER_LAYOUTS, [offer(name) for name in names or made])
-    return LayoutTable(catalogue, lambda provider: made[provider.name])
+    catalogue = Catalogue(TIER_LAYOUTS, [offer(name) for name in names or layouts])
+    return LayoutTable(catalogue, lambda provider: layouts[provider.name])
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ def test_two_uploads_of_one_segment_have_nothing_in_common(layout: EncryptedLayo
     first, second = MemoryObjects(), MemoryObjects()
     for objects in (first, second):
         layout.write(a_segment(), objects, None)
-    (one,), (other,) = first.objects.values(), second.objects.values()
-    assert not {one[at : at + 16] for at in range(0, len(DATA), 16)} & {
-        other[at : at + 16] for at in range(0, len(DATA), 16)
+    (first_data,), (second_data,) = first.objects.values(), second.objects.values()
+    assert not {first_data[position : position + 16] for position in range(0, len(DATA), 16)} & {
+        second_data[position : position + 16] for position in range(0, len(DATA), 16)
     }
 
 
@@ -158,10 +158,10 @@ def test_no_key_is_in_entry_or_object_or_texts(
 
 
 def test_the_entry_names_what_a_reader_needs(make_layout: MakeLayout, objects: MemoryObjects) -> None:
-    stored = make_layout("chunked").write(a_segment(), objects, None)
-    assert stored.requires == ("chunked@1",)
+    entry = make_layout("chunked").write(a_segment(), objects, None)
+    assert entry.requires == ("chunked@1",)
     with pytest.raises(UnknownComponentError, match="chunked@1"):
-        make_layout("single", "single").read(stored, 0, 10, objects.fetch)
+        make_layout("single", "single").read(entry, 0, 10, objects.fetch)
 
 
 def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: EncryptedLayout) -> None:
@@ -235,11 +235,11 @@ def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
     later = layout.write(a_segment(), objects, None)
     (new_key,) = set(objects.objects) - {old_key}
     objects.objects[new_key] = objects.objects[old_key]
-    moved = StoredSegment.from_json(json.loads(earlier.replace(old_key, new_key)))
-    for entry in (later, moved):
+    moved_entry = StoredSegment.from_json(json.loads(earlier.replace(old_key, new_key)))
+    for entry in (later, moved_entry):
         with pytest.raises(CorruptObjectError, match=new_key):
             joined(layout.read(entry, 0, len(DATA), objects.fetch))
-    (info,) = (found for found in objects.infos() if found.key == new_key)
+    (info,) = (info for info in objects.infos() if info.key == new_key)
     with pytest.raises(CorruptObjectError, match="stored under another name"):
         list(layout.discover([info], objects.fetch))
 
@@ -266,8 +266,8 @@ def test_a_range_costs_one_request_of_whole_chunks(
 
 
 def rotate(keys: Path, *, keep_first: bool) -> None:
-    kept = f'first = "{FIRST}"\n' if keep_first else ""
-    keys.write_text(f'active = "second"\n[keys]\n{kept}second = "{SECOND}"\n', encoding="utf-8")
+    first_key_line = f'first = "{FIRST}"\n' if keep_first else ""
+    keys.write_text(f'active = "second"\n[keys]\n{first_key_line}second = "{SECOND}"\n', encoding="utf-8")
 
 
 def test_a_rotation_needs_no_restart(
@@ -364,9 +364,9 @@ def test_no_key_is_in_a_frame_of_an_error(
 
 
 def test_a_missing_key_file_is_reported_at_the_first_write(objects: MemoryObjects, tmp_path: Path) -> None:
-    for path, said in (("", "keys.file"), (str(tmp_path / "none"), "cannot be read")):
+    for path, message in (("", "keys.file"), (str(tmp_path / "none"), "cannot be read")):
         layout = EncryptedLayout(EncryptedSection(), KeyRing(path, Env().files), layout_table())
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             layout.write(a_segment(), objects, None)
 
 
@@ -374,9 +374,9 @@ def test_without_the_library_only_encrypted_objects_are_refused(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    plain = MemoryObjects()
-    SingleLayout(5_000).write(a_segment(), plain, None)
-    assert list(layout.discover(plain.infos(), plain.fetch)) == []
+    unencrypted = MemoryObjects()
+    SingleLayout(5_000).write(a_segment(), unencrypted, None)
+    assert list(layout.discover(unencrypted.infos(), unencrypted.fetch)) == []
     for call in (
         lambda: layout.write(a_segment(), MemoryObjects(), None),
         lambda: layout.read(stored, 0, 10, objects.fetch),

@@ -147,11 +147,11 @@ def test_any_of_many_logs_comes_back_byte_for_byte(log: bytes, data: st.DataObje
 def check_log_comes_back(log: bytes, data: st.DataObject) -> None:
     for kernels in twins.twins():
         layout, objects = made_layout(kernels, group_bytes=4096), MemoryObjects()
-        stored = layout.write(a_segment(data=log), objects, None)
-        assert joined(layout.read(stored, 0, len(log), objects.fetch)) == log
+        entry = layout.write(a_segment(data=log), objects, None)
+        assert joined(layout.read(entry, 0, len(log), objects.fetch)) == log
         start = data.draw(st.integers(0, len(log)))
         end = data.draw(st.integers(start, len(log)))
-        assert joined(layout.read(stored, start, end, objects.fetch)) == log[start:end]
+        assert joined(layout.read(entry, start, end, objects.fetch)) == log[start:end]
 
 
 @pytest.mark.parametrize("version", ["v0", "v1", "v2"])
@@ -212,8 +212,8 @@ def test_a_damaged_batch_has_no_rows(codec: str) -> None:
     data = a_batch(0) + bytes(damaged) + a_batch(20)
     assert frames_bytes(data) == 2 * (1 + 61) + 9 + len(damaged)
     assert stored_rows(data)["offset"].to_pylist() == [*range(10), *range(20, 30)]
-    stored = layout.write(a_segment(data=data), objects, None)
-    assert layout.read_arrow(stored, 0, 30, None, objects.fetch) is None
+    entry = layout.write(a_segment(data=data), objects, None)
+    assert layout.read_arrow(entry, 0, 30, None, objects.fetch) is None
 
 
 def test_a_batch_that_cannot_be_decoded_has_no_rows() -> None:
@@ -239,8 +239,8 @@ def test_markers_are_no_rows_and_transactions_are_marked() -> None:
 
 def test_a_batch_whose_codec_is_missing_comes_back_without_rows() -> None:
     layout, objects, data = ParquetLayout(CodecTable(), LIMIT_BYTES), MemoryObjects(), a_batch(0, codec="zstd")
-    stored = layout.write(a_segment(data=data), objects, None)
-    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+    entry = layout.write(a_segment(data=data), objects, None)
+    assert joined(layout.read(entry, 0, len(data), objects.fetch)) == data
     assert pq.read_metadata(io.BytesIO(parquet_of(objects))).num_rows == 0
 
 
@@ -250,12 +250,12 @@ def test_batches_whose_rows_would_exceed_2_gib_have_no_rows(monkeypatch: pytest.
     monkeypatch.setattr("stratalog_formats.layouts.parquet_rows._MAX_ROW_BYTES", 3_000)
     layout, objects = made_layout(), MemoryObjects()
     data = b"".join(a_batch(base, codec=codec) for base in range(0, 50, 10))
-    stored = layout.write(a_segment(data=data), objects, None)
+    entry = layout.write(a_segment(data=data), objects, None)
     rows = pq.read_table(io.BytesIO(parquet_of(objects)))
     assert 10 <= rows.num_rows < 50
     assert rows["offset"].to_pylist() == list(range(rows.num_rows))
-    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
-    assert layout.read_arrow(stored, 0, 50, None, objects.fetch) is None
+    assert joined(layout.read(entry, 0, len(data), objects.fetch)) == data
+    assert layout.read_arrow(entry, 0, 50, None, objects.fetch) is None
 
 
 def test_a_large_log_has_larger_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +263,10 @@ def test_a_large_log_has_larger_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stratalog_formats.layouts.parquet._MOST_GROUPS", 4)
     layout, objects = made_layout(group_bytes=4096), MemoryObjects()
     data = b"".join(a_batch(base, 100) for base in range(0, 4000, 100))
-    stored = layout.write(a_segment(data=data), objects, None)
+    entry = layout.write(a_segment(data=data), objects, None)
     assert len(data) > 20 * 4096
     assert 4 <= pq.read_metadata(io.BytesIO(parquet_of(objects))).num_row_groups <= 5
-    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+    assert joined(layout.read(entry, 0, len(data), objects.fetch)) == data
 
 
 # --- other programs -----------------------------------------------------------------------------------------------
@@ -314,36 +314,36 @@ def test_offsets_and_timestamps_have_statistics_and_page_indexes(file: str) -> N
 def test_a_small_range_fetches_one_group() -> None:
     layout, objects = made_layout(), MemoryObjects()
     data = b"".join(a_batch(base, 100) for base in range(0, 3000, 100))
-    stored = layout.write(a_segment(data=data), objects, None)
-    joined(layout.read(stored, 0, 10, objects.fetch))
+    entry = layout.write(a_segment(data=data), objects, None)
+    joined(layout.read(entry, 0, 10, objects.fetch))
     objects.reads.clear()
-    assert joined(layout.read(stored, 40_000, 40_010, objects.fetch)) == data[40_000:40_010]
+    assert joined(layout.read(entry, 40_000, 40_010, objects.fetch)) == data[40_000:40_010]
     assert len(objects.reads) == 2, "a row group and its frames; the directory is known"
-    assert sum(end - start for _, start, end in objects.reads) < stored.slices[FileKind.LOG].size_bytes / 2
+    assert sum(end - start for _, start, end in objects.reads) < entry.slices[FileKind.LOG].size_bytes / 2
 
 
 def test_damage_is_found_in_a_group_that_was_read_before() -> None:
     """A repeated read must not use a cached group, so that a check of the bucket finds the damage."""
     layout, objects, data = made_layout(), MemoryObjects(), a_batch(0, 100)
-    stored = layout.write(a_segment(data=data), objects, None)
-    assert joined(layout.read(stored, 5, 50, objects.fetch)) == data[5:50]
+    entry = layout.write(a_segment(data=data), objects, None)
+    assert joined(layout.read(entry, 5, 50, objects.fetch)) == data[5:50]
     ((key, held),) = objects.objects.items()
     objects.objects[key] = held[:30] + bytes([held[30] ^ 1]) + held[31:]
     with pytest.raises(CorruptObjectError, match="hash of a part"):
-        joined(layout.read(stored, 5, 50, objects.fetch))
+        joined(layout.read(entry, 5, 50, objects.fetch))
 
 
 def test_a_check_finds_damage_of_the_footer_that_other_programs_read() -> None:
     layout, objects = made_layout(), MemoryObjects()
-    stored = layout.write(a_segment(data=a_batch(0, 100)), objects, None)
+    entry = layout.write(a_segment(data=a_batch(0, 100)), objects, None)
     ((key, held),) = objects.objects.items()
-    layout.check(stored, objects.fetch)
+    layout.check(entry, objects.fetch)
     for position in (-1, -9, -8 - int.from_bytes(held[-8:-4], "little")):
         damaged = bytearray(held)
         damaged[position] ^= 1
         objects.objects[key] = bytes(damaged)
         with pytest.raises(CorruptObjectError, match="Parquet's footer is damaged"):
-            layout.check(stored, objects.fetch)
+            layout.check(entry, objects.fetch)
 
 
 # --- twins --------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_bytes_between_batches_are_copied_by_both_twins() -> None:
 
 def test_the_hash_of_the_log_is_checked_when_all_of_it_is_read() -> None:
     layout, objects, data = made_layout(), MemoryObjects(), a_batch(0, 10)
-    stored = layout.write(a_segment(data=data), objects, None)
-    assert stored.sha256 == hashlib.sha256(data).hexdigest()
+    entry = layout.write(a_segment(data=data), objects, None)
+    assert entry.sha256 == hashlib.sha256(data).hexdigest()
     with pytest.raises(StorageError, match="hash of the log"):
-        joined(layout.read(dataclasses.replace(stored, sha256="0" * 64), 0, len(data), objects.fetch))
+        joined(layout.read(dataclasses.replace(entry, sha256="0" * 64), 0, len(data), objects.fetch))

@@ -40,7 +40,7 @@ HEADER = BatchHeader(
 
 
 def vector(name: str) -> dict[str, Any]:
-    return next(found for found in VECTORS if found["name"] == name)
+    return next(candidate for candidate in VECTORS if candidate["name"] == name)
 
 
 def some(count: int = 5, step_ms: int = 1) -> list[Record]:
@@ -59,12 +59,12 @@ def cleaned(
     """Clean batches of magic 2 by these verdicts, and return the remaining bytes; both kernels must agree."""
     table = V2.scan(data, 0, len(data), check_crc=True)
     verdicts = [bytes(word) for word in words]
-    found = {
+    results = {
         b"".join(twin.retain(data, table, verdicts, horizon_ms, retain_empty=empty, limit_bytes=LIMIT_BYTES))
         for twin in TWINS
     }
-    (same,) = found
-    return same
+    (result,) = results
+    return result
 
 
 def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch, list[Record]]:
@@ -72,12 +72,12 @@ def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch,
     table = form.scan(data, 0, len(data), check_crc=True)
     (batch,) = table
     assert table.stop_position == len(data)
-    listed = [
+    records = [
         record
         for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
         for record in columns.to_records()
     ]
-    return batch, listed
+    return batch, records
 
 
 # --- batches of magic 2 ------------------------------------------------------------------------------------------
@@ -85,25 +85,25 @@ def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch,
 
 def test_gaps_are_left_as_kafka_leaves_them() -> None:
     """In the vector, Kafka has removed some of the offsets 100 to 104."""
-    kept = {record["offset"]: record for record in vector("v2_compacted_gaps")["inputs"]["records"]}
-    given = [
+    kept_records = {record["offset"]: record for record in vector("v2_compacted_gaps")["inputs"]["records"]}
+    records = [
         Record(
             timestamp_ms=START_MS + offset - 100,
-            key=bytes.fromhex(kept[offset]["key"]) if offset in kept else b"gone",
-            value=bytes.fromhex(kept[offset]["value"]) if offset in kept else b"too",
+            key=bytes.fromhex(kept_records[offset]["key"]) if offset in kept_records else b"gone",
+            value=bytes.fromhex(kept_records[offset]["value"]) if offset in kept_records else b"too",
         )
         for offset in range(100, 105)
     ]
-    data = V2.encode(given, BatchHeader(base_offset=100), None, None)
-    words = [KEEP if offset in kept else DROP for offset in range(100, 105)]
+    data = V2.encode(records, BatchHeader(base_offset=100), None, None)
+    words = [KEEP if offset in kept_records else DROP for offset in range(100, 105)]
     assert cleaned(data, words).hex() == vector("v2_compacted_gaps")["hex"]
 
 
 def test_a_horizon_is_set_as_kafka_sets_it() -> None:
     inputs = vector("v2_delete_horizon")["inputs"]
     (tombstone,) = inputs["records"]
-    given = Record(timestamp_ms=tombstone["timestamp"], key=bytes.fromhex(tombstone["key"]))
-    data = V2.encode([given], BatchHeader(base_offset=8), None, None)
+    record = Record(timestamp_ms=tombstone["timestamp"], key=bytes.fromhex(tombstone["key"]))
+    data = V2.encode([record], BatchHeader(base_offset=8), None, None)
     result = cleaned(data, [AT_HORIZON], horizon_ms=inputs["delete_horizon_ms"])
     assert result.hex() == vector("v2_delete_horizon")["hex"]
 
@@ -130,18 +130,18 @@ def test_an_emptied_batch_is_kafkas_to_the_byte() -> None:
 @pytest.mark.parametrize("step_ms", [0, 1, 1_000_000, -7])
 def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) -> None:
     """Base and last offset, producer, epoch, flags and codec stay. Timestamps and the number of records are new."""
-    given = some(step_ms=step_ms)
-    data = V2.encode(given, HEADER, CODECS[codec] if codec else None, None)
+    original_records = some(step_ms=step_ms)
+    data = V2.encode(original_records, HEADER, CODECS[codec] if codec else None, None)
     before, _ = only(data)
     for words in ([DROP, KEEP, KEEP, KEEP, DROP], [KEEP, DROP, DROP, KEEP, DROP], [DROP, DROP, KEEP, DROP, DROP]):
-        batch, listed = only(cleaned(data, words))
+        batch, records = only(cleaned(data, words))
         rows = [row for row, word in enumerate(words) if word is KEEP]
-        assert [record.offset for record in listed] == [100 + row for row in rows]
-        assert [record.timestamp_ms for record in listed] == [given[row].timestamp_ms for row in rows]
-        assert [record.value for record in listed] == [given[row].value for row in rows]
+        assert [record.offset for record in records] == [100 + row for row in rows]
+        assert [record.timestamp_ms for record in records] == [original_records[row].timestamp_ms for row in rows]
+        assert [record.value for record in records] == [original_records[row].value for row in rows]
         assert (batch.base_offset, batch.last_offset, batch.record_count) == (100, 104, len(rows))
-        assert batch.base_timestamp_ms == listed[0].timestamp_ms
-        assert batch.max_timestamp_ms == max(record.timestamp_ms for record in listed)
+        assert batch.base_timestamp_ms == records[0].timestamp_ms
+        assert batch.max_timestamp_ms == max(record.timestamp_ms for record in records)
         for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes"):
             assert getattr(batch, name) == getattr(before, name)
 
@@ -149,32 +149,36 @@ def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) ->
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_rewritten_batch_is_what_encoding_its_records_gives(codec: str | None) -> None:
     """The records of a rewritten batch may be copied, or encoded again with new timestamp deltas."""
-    used = CODECS[codec] if codec else None
+    batch_codec = CODECS[codec] if codec else None
     for words in ([KEEP, KEEP, KEEP, KEEP, DROP], [DROP, KEEP, KEEP, KEEP, KEEP]):
-        rest = [record for record, word in zip(some(), words, strict=True) if word is KEEP]
-        batch, listed = only(cleaned(V2.encode(some(), HEADER, used, None), words))
-        first = rest[0]
-        expected = V2.encode(rest, HEADER, used, None)
-        again, _ = only(expected)
-        assert [record._replace(offset=-1) for record in listed] == [
-            record._replace(leader_epoch=2, offset=-1) for record in rest
+        kept_records = [record for record, word in zip(some(), words, strict=True) if word is KEEP]
+        batch, records = only(cleaned(V2.encode(some(), HEADER, batch_codec, None), words))
+        first = kept_records[0]
+        expected = V2.encode(kept_records, HEADER, batch_codec, None)
+        encoded_batch, _ = only(expected)
+        assert [record._replace(offset=-1) for record in records] == [
+            record._replace(leader_epoch=2, offset=-1) for record in kept_records
         ]
-        assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (first.timestamp_ms, again.max_timestamp_ms)
-        assert batch.size_bytes <= again.size_bytes + 4 if used else batch.size_bytes == again.size_bytes
+        assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (first.timestamp_ms, encoded_batch.max_timestamp_ms)
+        assert (
+            batch.size_bytes <= encoded_batch.size_bytes + 4
+            if batch_codec
+            else batch.size_bytes == encoded_batch.size_bytes
+        )
 
 
 def test_a_horizon_is_set_once_and_stays() -> None:
     data = V2.encode(some(), HEADER, None, None)
     first = cleaned(data, [KEEP, AT_HORIZON, KEEP, KEEP, KEEP], horizon_ms=HORIZON_MS)
-    batch, listed = only(first)
+    batch, records = only(first)
     assert (batch.delete_horizon_ms, batch.record_count) == (HORIZON_MS, 5)
-    assert [record.timestamp_ms for record in listed] == [record.timestamp_ms for record in some()]
+    assert [record.timestamp_ms for record in records] == [record.timestamp_ms for record in some()]
     assert cleaned(first, [AT_HORIZON] * 5, horizon_ms=HORIZON_MS + 1) == first
-    later, listed = only(cleaned(first, [DROP, AT_HORIZON, KEEP, KEEP, DROP], horizon_ms=HORIZON_MS + 1))
+    later, records = only(cleaned(first, [DROP, AT_HORIZON, KEEP, KEEP, DROP], horizon_ms=HORIZON_MS + 1))
     assert later.delete_horizon_ms == HORIZON_MS
-    assert [record.timestamp_ms for record in listed] == [START_MS + 1, START_MS + 2, START_MS + 3]
-    gone, _ = only(cleaned(first, [DROP] * 5, empty=[True]))
-    assert (gone.delete_horizon_ms, gone.base_timestamp_ms, gone.max_timestamp_ms) == (None, -1, START_MS + 4)
+    assert [record.timestamp_ms for record in records] == [START_MS + 1, START_MS + 2, START_MS + 3]
+    emptied, _ = only(cleaned(first, [DROP] * 5, empty=[True]))
+    assert (emptied.delete_horizon_ms, emptied.base_timestamp_ms, emptied.max_timestamp_ms) == (None, -1, START_MS + 4)
 
 
 def test_no_horizon_is_set_without_a_tombstone_or_without_one_to_set() -> None:
@@ -193,17 +197,17 @@ def test_a_marker_gets_a_horizon_and_stays_a_marker() -> None:
     batch, (record,) = only(cleaned(data, [AT_HORIZON], horizon_ms=HORIZON_MS))
     assert (batch.is_control, batch.is_transactional, batch.delete_horizon_ms) == (True, True, HORIZON_MS)
     assert (record.key, record.value, record.timestamp_ms) == (bytes(4), bytes.fromhex("000000000007"), START_MS)
-    emptied, listed = only(cleaned(data, [DROP], empty=[True]))
-    assert (emptied.is_control, emptied.is_transactional, emptied.record_count, listed) == (True, True, 0, [])
+    emptied, records = only(cleaned(data, [DROP], empty=[True]))
+    assert (emptied.is_control, emptied.is_transactional, emptied.record_count, records) == (True, True, 0, [])
 
 
 @pytest.mark.parametrize("codec", [None, "lz4"])
 def test_the_time_of_the_append_stays_the_largest(codec: str | None) -> None:
     header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 77)
     data = V2.encode(some(), header, CODECS[codec] if codec else None, None)
-    batch, listed = only(cleaned(data, [KEEP, DROP, KEEP, DROP, DROP]))
+    batch, records = only(cleaned(data, [KEEP, DROP, KEEP, DROP, DROP]))
     assert (batch.max_timestamp_ms, batch.timestamp_type) == (START_MS + 77, TimestampType.LOG_APPEND_TIME)
-    assert [record.timestamp_ms for record in listed] == [START_MS + 77] * 2
+    assert [record.timestamp_ms for record in records] == [START_MS + 77] * 2
     assert batch.base_timestamp_ms == START_MS + 77
     emptied, _ = only(cleaned(data, [DROP] * 5, empty=[True]))
     assert (emptied.timestamp_type, emptied.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS + 77)
@@ -215,15 +219,15 @@ def test_only_compressed_batches_that_keep_changed_records_are_decompressed(code
     first, second, third = (
         bytes(V2.encode(some(2), BatchHeader(base_offset=offset), CODECS[codec], None)) for offset in (0, 2, 4)
     )
-    data, without = first + second + third, BatchFormat(CodecTable([]))
+    data, without_codecs = first + second + third, BatchFormat(CodecTable([]))
     table = V2.scan(data, 0, len(data), check_crc=True)
     words = [bytes([KEEP, AT_HORIZON]), bytes([DROP, DROP]), bytes([DROP, DROP])]
     empty = [False, True, False]
-    found = b"".join(without.retain(data, table, words, None, retain_empty=empty, limit_bytes=LIMIT_BYTES))
-    assert (found[: len(first)], len(found)) == (first, len(first) + 61)
-    for wrong, horizon_ms in (([KEEP, DROP], None), ([KEEP, AT_HORIZON], HORIZON_MS)):
+    retained = b"".join(without_codecs.retain(data, table, words, None, retain_empty=empty, limit_bytes=LIMIT_BYTES))
+    assert (retained[: len(first)], len(retained)) == (first, len(first) + 61)
+    for verdicts, horizon_ms in (([KEEP, DROP], None), ([KEEP, AT_HORIZON], HORIZON_MS)):
         with pytest.raises(UnsupportedCompressionError):
-            list(without.retain(data, table, [bytes(wrong), *words[1:]], horizon_ms, limit_bytes=LIMIT_BYTES))
+            list(without_codecs.retain(data, table, [bytes(verdicts), *words[1:]], horizon_ms, limit_bytes=LIMIT_BYTES))
 
 
 def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
@@ -232,8 +236,8 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
     for twin in TWINS:
-        kept = twin.retain(data, table, [bytes(2)] * 2, None, limit_bytes=LIMIT_BYTES)
-        assert b"".join(kept) == pieces[0] + pieces[2]
+        retained = twin.retain(data, table, [bytes(2)] * 2, None, limit_bytes=LIMIT_BYTES)
+        assert b"".join(retained) == pieces[0] + pieces[2]
 
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
@@ -253,9 +257,9 @@ def test_a_wrong_number_of_verdicts_is_reported_with_the_position_of_its_batch(c
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
 def test_inconsistent_records_are_corrupt_at_their_batch(codec: str | None) -> None:
-    used = CODECS[codec] if codec else None
+    batch_codec = CODECS[codec] if codec else None
     first = bytes(V2.encode(some(2), BatchHeader(), None, None))
-    second = bytearray(V2.encode(some(3), BatchHeader(base_offset=2), used, None))
+    second = bytearray(V2.encode(some(3), BatchHeader(base_offset=2), batch_codec, None))
     second[61] ^= 0x44
     data = first + second
     table = V2.scan(data, 0, len(data), check_crc=False)
@@ -275,10 +279,10 @@ def test_a_wrapper_takes_the_offset_of_the_last_message_that_stays(form: RecordF
     data = form.encode(some(), BatchHeader(base_offset=100), CODECS[codec], None)
     table = form.scan(data, 0, len(data), check_crc=True)
     words = bytes([DROP, KEEP, DROP, AT_HORIZON, DROP])
-    rest = b"".join(form.retain(data, table, [words], HORIZON_MS, limit_bytes=LIMIT_BYTES))
-    batch, listed = only(rest, form)
+    cleaned_data = b"".join(form.retain(data, table, [words], HORIZON_MS, limit_bytes=LIMIT_BYTES))
+    batch, records = only(cleaned_data, form)
     assert (batch.last_offset, batch.codec_id) == (103, CODECS[codec].id)
-    assert [(record.offset, record.value) for record in listed] == [(101, b"v1"), (103, b"v3")]
+    assert [(record.offset, record.value) for record in records] == [(101, b"v1"), (103, b"v3")]
     assert batch.max_timestamp_ms == (START_MS + 3 if form.magic else -1)
 
 
@@ -290,24 +294,24 @@ def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -
     table = form.scan(data, 0, len(data), check_crc=True)
     with pytest.raises(InvalidRecordError, match="empty"):
         list(form.retain(data, table, [bytes([DROP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES))
-    kept = form.retain(data, table, [bytes([KEEP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES)
-    assert b"".join(kept) == data
+    retained = form.retain(data, table, [bytes([KEEP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES)
+    assert b"".join(retained) == data
 
 
 def test_twins_refuse_the_same_damage() -> None:
     """Each byte of the records is changed to several values. Both kernels keep the same records, or both fail."""
-    listed = [replace_headers(record) for record in some(3)]
-    data = V2.encode(listed, BatchHeader(), None, None)
+    records = [replace_headers(record) for record in some(3)]
+    data = V2.encode(records, BatchHeader(), None, None)
     words = [bytes([KEEP, DROP, AT_HORIZON])]
     outcomes = set()
-    for at in range(61, len(data)):
-        for value in (0, 1, 2, 0x7F, 0x80, 0xFF, data[at] ^ 1):
+    for position in range(61, len(data)):
+        for value in (0, 1, 2, 0x7F, 0x80, 0xFF, data[position] ^ 1):
             damaged = bytearray(data)
-            damaged[at] = value
+            damaged[position] = value
             table = V2.scan(damaged, 0, len(damaged), check_crc=False)
-            found = [outcome_of(twin, damaged, table, words) for twin in TWINS]
-            assert found[0] == found[1], (at, value)
-            outcomes.add(type(found[0]))
+            results = [outcome_of(twin, damaged, table, words) for twin in TWINS]
+            assert results[0] == results[1], (position, value)
+            outcomes.add(type(results[0]))
     assert outcomes == {bytes, str}
 
 
