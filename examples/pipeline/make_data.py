@@ -59,10 +59,10 @@ def main() -> None:
         with tarfile.open(HERE / "data" / "clicks.tar.xz", "w:xz") as archive:
             for path in sorted(broker.log_dir.iterdir()):
                 if not path.name.startswith("__"):  # without the internal topics: metadata of the cluster, and groups
-                    archive.add(path, f"kafka/{path.name}", filter=_plain)
+                    archive.add(path, f"kafka/{path.name}", filter=_remove_owner)
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     if member.name.endswith((".index", ".timeindex")):
         member.mode = 0o644
     member.uid = member.gid = 0

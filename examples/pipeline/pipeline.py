@@ -89,9 +89,9 @@ def sessionize(spark: Any, tier: str, folder: Path) -> Any:
     columns = sessions.select("user", F.col("window.start").alias("start"), "end", "clicks", "bought")
     dated = columns.withColumn("date", F.to_date("start"))
     dated.write.partitionBy("date").parquet(str(folder / "sessions"))
-    stored = spark.read.parquet(str(folder / "sessions"))
-    print(f"sessions: {stored.count():,} as Parquet in {folder / 'sessions'}")
-    return stored
+    stored_sessions = spark.read.parquet(str(folder / "sessions"))
+    print(f"sessions: {stored_sessions.count():,} as Parquet in {folder / 'sessions'}")
+    return stored_sessions
 
 
 def write_profiles(sessions: Any, folder: Path) -> None:

@@ -66,9 +66,9 @@ class LatestInPart(RecordFilter):
         return records.count if self._left_bytes >= 0 else 0
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write the verdict of each record: ``Verdict.DROP_AT_HORIZON`` for a tombstone that ``_decided`` keeps."""
+        """Write the verdict of each record: ``Verdict.DROP_AT_HORIZON`` for a tombstone that ``_judge_offsets`` keeps."""
         if self._verdicts is None:
-            self._verdicts = self._decided()
+            self._verdicts = self._judge_offsets()
         all_verdicts, start = self._verdicts, self._job.start
         if not records.count:
             return
@@ -82,7 +82,7 @@ class LatestInPart(RecordFilter):
                 if size < 0 and verdicts[row] == Verdict.KEEP:
                     verdicts[row] = Verdict.DROP_AT_HORIZON
 
-    def _decided(self) -> bytearray:
+    def _judge_offsets(self) -> bytearray:
         """Return a verdict for each offset of the round: only the latest record of each key is kept."""
         verdicts = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:

@@ -44,8 +44,8 @@ class ObstoreStore(ObjectStore):
     Errors of obstore become StorageErrors, as ``failures.typed`` documents.
     """
 
-    def __init__(self, uri: str, connected: S3Store, clock: Clock, *, read_only: bool) -> None:
-        self._uri, self._connected, self._clock, self._read_only = uri, connected, clock, read_only
+    def __init__(self, uri: str, s3_store: S3Store, clock: Clock, *, read_only: bool) -> None:
+        self._uri, self._s3_store, self._clock, self._read_only = uri, s3_store, clock, read_only
         self._pool = ThreadPoolExecutor(_CALLS_AT_ONCE, "obstore-tier")
         self._closed = False
 
@@ -69,9 +69,9 @@ class ObstoreStore(ObjectStore):
 
         def upload() -> Mapping[str, Any]:
             if source.size_bytes <= PART_BYTES:
-                return obstore.put(self._connected, key, b"".join(_counted(source, key)), use_multipart=False)
+                return obstore.put(self._s3_store, key, b"".join(_check_size(source, key)), use_multipart=False)
             return obstore.put(
-                self._connected, key, _counted(source, key), chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+                self._s3_store, key, _check_size(source, key), chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
             )
 
         answer = self._call(upload, key, deadline_ns)
@@ -86,10 +86,10 @@ class ObstoreStore(ObjectStore):
         self._refuse_write()
         _check_key(key)
         body = bytes(data)
-        left_s = self._left_s(key, deadline_ns)
-        future = self._pool.submit(obstore.put, self._connected, key, body, mode="create", use_multipart=False)
+        remaining_s = self._remaining_s(key, deadline_ns)
+        future = self._pool.submit(obstore.put, self._s3_store, key, body, mode="create", use_multipart=False)
         try:
-            future.result(left_s)
+            future.result(remaining_s)
         except AlreadyExistsError:
             return Created.EXISTS
         except Exception as error:
@@ -112,9 +112,9 @@ class ObstoreStore(ObjectStore):
 
         def get() -> bytes:
             if start is None and end is None:
-                return bytes(obstore.get(self._connected, key).bytes())
+                return bytes(obstore.get(self._s3_store, key).bytes())
             byte_range: Any = {"offset": first} if end is None else (first, end)
-            return bytes(obstore.get(self._connected, key, options={"range": byte_range}).bytes())
+            return bytes(obstore.get(self._s3_store, key, options={"range": byte_range}).bytes())
 
         try:
             return self._call(get, key, deadline_ns)
@@ -129,10 +129,10 @@ class ObstoreStore(ObjectStore):
             _check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
 
-        def listed() -> Sequence[ObjectInfo]:
+        def list_objects() -> Sequence[ObjectInfo]:
             matching: list[ObjectInfo] = []
             offset = max(after, prefix[:-1] if prefix and not prefix.endswith("/") else "") or None
-            for page in obstore.list(self._connected, folder or None, offset=offset, chunk_size=1000):
+            for page in obstore.list(self._s3_store, folder or None, offset=offset, chunk_size=1000):
                 infos = [_info(item) for item in page]
                 matching += [info for info in infos if info.key.startswith(prefix) and info.key > after]
                 if len(matching) >= limit or (
@@ -141,7 +141,7 @@ class ObstoreStore(ObjectStore):
                     break
             return sorted(matching, key=lambda info: info.key.encode())[:limit]
 
-        return self._call(listed, prefix, deadline_ns)
+        return self._call(list_objects, prefix, deadline_ns)
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects. The library reports only the first error, which is then returned for each of ``keys``."""
@@ -150,7 +150,7 @@ class ObstoreStore(ObjectStore):
         if not checked_keys:
             return {}
         try:
-            self._call(lambda: obstore.delete(self._connected, checked_keys), checked_keys[0], deadline_ns)
+            self._call(lambda: obstore.delete(self._s3_store, checked_keys), checked_keys[0], deadline_ns)
         except StoreError as error:
             return dict.fromkeys(checked_keys, error)
         return {}
@@ -168,21 +168,21 @@ class ObstoreStore(ObjectStore):
 
         The library has timeouts for requests, but not for calls, which may send several requests.
         """
-        left_s = self._left_s(key, deadline_ns)
+        remaining_s = self._remaining_s(key, deadline_ns)
         future = self._pool.submit(call)
         try:
-            return future.result(left_s)
+            return future.result(remaining_s)
         except Exception as error:  # noqa: BLE001 - the library's errors have no common class
             future.cancel()
             self._raise(error, key)
 
-    def _left_s(self, key: str, deadline_ns: int) -> float:
+    def _remaining_s(self, key: str, deadline_ns: int) -> float:
         if self._closed:
             raise ClosedError(f"the object store is closed uri={self._uri}")
-        left_ns = deadline_ns - self._clock.monotonic_ns()
-        if left_ns <= 0:
+        remaining_ns = deadline_ns - self._clock.monotonic_ns()
+        if remaining_ns <= 0:
             raise StoreTimeoutError("the deadline has passed before the request", key)
-        return left_ns / 1e9
+        return remaining_ns / 1e9
 
     def _refuse_write(self) -> None:
         if self._read_only:
@@ -210,11 +210,11 @@ def open_store(context: OpenContext) -> ObjectStore:
         raise ConfigError(f"unknown tier option {unknown[0]!r}; the options are {', '.join(allowed)}")
     prefix = parts.path.strip("/")
     uri = f"s3://{parts.netloc}/{prefix}".rstrip("/")
-    s3_store = _connected(parts.netloc, prefix, dict(context.options))
+    s3_store = _connect(parts.netloc, prefix, dict(context.options))
     return ObstoreStore(uri, s3_store, context.env.clock, read_only=context.read_only)
 
 
-def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
+def _connect(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
     """Return the library's store, without retries.
 
     Raises:
@@ -245,7 +245,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
+def _check_size(source: ByteSource, key: str) -> Iterator[bytes]:
     """Yield the chunks of a source; raise StoreError if it has more or fewer bytes than announced.
 
     The error aborts the upload, so no object becomes visible.

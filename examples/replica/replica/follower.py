@@ -62,13 +62,13 @@ class Follower(Service):
             has_fetched = False
             for topic, partitions in _ask(peer, {"ask": "logs"})["logs"]:
                 for partition in range(partitions):
-                    log = self._followed(engine, topic, partition, partitions)
+                    log = self._open_follower(engine, topic, partition, partitions)
                     while self._step(peer, log) and not self._stopping.is_set():
                         has_fetched = True
             if not has_fetched:
                 self._stopping.wait(self._settings.poll_ms / 1000)
 
-    def _followed(self, engine: Engine, topic: str, partition: int, partitions: int) -> Log:
+    def _open_follower(self, engine: Engine, topic: str, partition: int, partitions: int) -> Log:
         try:
             log = engine.log(topic, partition)
         except UnknownTopicError:

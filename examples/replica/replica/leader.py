@@ -58,7 +58,7 @@ class Leader(Service):
         """Become the leader of all logs, and listen for followers; raise OSError if the address cannot be used."""
         self._engine = engine
         for name in engine.partitions():
-            self._led(engine, name)
+            self._leader_log(engine, name)
         self._server = _Server(self._address, engine, self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name=_THREAD).start()
         self._expiry = threading.Thread(target=self._expire, args=(engine,), name="replica-expiry")
@@ -92,7 +92,7 @@ class Leader(Service):
         engine = self._engine
         if engine is None:
             raise NotEnoughReplicasError("the leader has not started: call start() first")
-        log = self._led(engine, TopicPartition(topic, partition))
+        log = self._leader_log(engine, TopicPartition(topic, partition))
         replicas = self._in_sync[log.name]
         if not self._wait(lambda: replicas.enough, timeout_ms):
             raise NotEnoughReplicasError(f"{log.name} has too few replicas in sync: start its followers")
@@ -141,7 +141,7 @@ class Leader(Service):
     def _answer(self, engine: Engine, peer: Peer, question: dict[str, Any]) -> None:
         try:
             name = TopicPartition(str(question["topic"]), int(question["partition"]))
-            log, offset = self._led(engine, name), int(question["offset"])
+            log, offset = self._leader_log(engine, name), int(question["offset"])
             transfer = log.transfer(
                 offset,
                 int(question["max_bytes"]),
@@ -184,12 +184,12 @@ class Leader(Service):
         """Remove followers that do not catch up from the in-sync replicas, every half ``replica.lag.time.max.ms``."""
         while not self._stopping.wait(self._settings.lag_ms / 2000):
             for name in engine.partitions():
-                log = self._led(engine, name)
+                log = self._leader_log(engine, name)
                 with self._moved:
                     self._in_sync[name].expire(log.offsets().log_end, self._clock.now_ms())
                 self._commit(log)
 
-    def _led(self, engine: Engine, name: TopicPartition) -> Log:
+    def _leader_log(self, engine: Engine, name: TopicPartition) -> Log:
         log = engine.log(*name)
         with self._moved:
             if not log.is_leader or log.leader_epoch < self._settings.epoch:

@@ -75,9 +75,9 @@ class SqliteStore(ObjectStore):
 
         Other calls can run between the transactions.
         """
-        upload = self._uploaded(key, source, deadline_ns)
+        upload = self._upload_parts(key, source, deadline_ns)
         with self._transaction(key, deadline_ns) as connection:
-            self._named(connection, key, upload, source.size_bytes)
+            self._name_object(connection, key, upload, source.size_bytes)
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
@@ -90,10 +90,10 @@ class SqliteStore(ObjectStore):
         with self._transaction(key, deadline_ns) as connection:
             if connection.execute("SELECT 1 FROM objects WHERE key = ?", (key,)).fetchone():
                 return Created.EXISTS
-            upload = self._begun(connection, key)
+            upload = self._begin_upload(connection, key)
             for number, part in enumerate(_parts(source, key)):
                 connection.execute("INSERT INTO parts VALUES (?, ?, ?)", (upload, number, part))
-            self._named(connection, key, upload, source.size_bytes)
+            self._name_object(connection, key, upload, source.size_bytes)
         return Created.CREATED
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
@@ -206,7 +206,7 @@ class SqliteStore(ObjectStore):
         finally:
             self._lock.release()
 
-    def _uploaded(self, key: str, source: ByteSource, deadline_ns: int) -> int:
+    def _upload_parts(self, key: str, source: ByteSource, deadline_ns: int) -> int:
         """Write the parts of a new upload, and return its number.
 
         If an error occurs before the deadline, the parts are deleted; after the deadline, ``unfinished`` returns the
@@ -214,7 +214,7 @@ class SqliteStore(ObjectStore):
         """
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:
-            upload = self._begun(connection, key)
+            upload = self._begin_upload(connection, key)
         try:
             for number, part in enumerate(_parts(source, key)):
                 with self._transaction(key, deadline_ns) as connection:
@@ -225,11 +225,11 @@ class SqliteStore(ObjectStore):
             raise
         return upload
 
-    def _begun(self, connection: sqlite3.Connection, key: str) -> int:
-        row = connection.execute("INSERT INTO uploads (key, begun_ms) VALUES (?, ?)", (key, self._clock.now_ms()))
-        return int(row.lastrowid or 0)
+    def _begin_upload(self, connection: sqlite3.Connection, key: str) -> int:
+        cursor = connection.execute("INSERT INTO uploads (key, begun_ms) VALUES (?, ?)", (key, self._clock.now_ms()))
+        return int(cursor.lastrowid or 0)
 
-    def _named(self, connection: sqlite3.Connection, key: str, upload: int, size_bytes: int) -> None:
+    def _name_object(self, connection: sqlite3.Connection, key: str, upload: int, size_bytes: int) -> None:
         """Let the object ``key`` refer to an upload; delete the upload to which the object referred before.
 
         Raises:

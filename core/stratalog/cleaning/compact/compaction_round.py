@@ -116,24 +116,24 @@ def compact(
         round_.run()
     except RewriteStoppedError as reason:
         stopped = str(reason)
-    except OutOfResourcesError as limit:
-        error, stopped = limit, limit.reason
-    except LogDirOfflineError as offline:
-        error, stopped = offline, "the log directory is out of service"
-        log.maintenance.fail(offline)
-    except FencedEpochError as fenced:
-        error, stopped = fenced, "another writer owns the log"
-    except StoreError as store:
-        error, stopped = store, "the store failed"
+    except OutOfResourcesError as failure:
+        error, stopped = failure, failure.reason
+    except LogDirOfflineError as failure:
+        error, stopped = failure, "the log directory is out of service"
+        log.maintenance.fail(failure)
+    except FencedEpochError as failure:
+        error, stopped = failure, "another writer owns the log"
+    except StoreError as failure:
+        error, stopped = failure, "the store failed"
     except ClosedError as closed:
         stopped = str(closed)
-    except StorageError as wrong:
-        error = wrong
-    except Exception as wrong:  # a plugin's filter may raise anything; the cleaner must continue with the other logs
-        if is_from_progress(wrong):
+    except StorageError as failure:
+        error = failure
+    except Exception as failure:  # a plugin's filter may raise anything; the cleaner must continue with the other logs
+        if is_from_progress(failure):
             raise
-        error = PluginError(f"compaction of {log.name} failed: {wrong!r}")
-        error.__cause__ = wrong
+        error = PluginError(f"compaction of {log.name} failed: {failure!r}")
+        error.__cause__ = failure
     result = CompactionResult(
         log=log.name,
         start=rewrite.start,
