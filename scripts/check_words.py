@@ -1,4 +1,4 @@
-"""Refuse wording that readers must read twice: in docstrings, comments, texts, documents and test names.
+"""Refuse wording that readers must read twice: in docstrings, comments, texts, documents and names.
 
 Each hit is printed. The exit code is 1 if there is any.
 """
@@ -22,6 +22,7 @@ _WORDS = re.compile(
 )
 _MAY_BEGIN = re.compile(rf"[\"']\s*{_FIRST.pattern}|def test_")  # a docstring or a name of a test that may be refused
 _NAMES = re.compile(r"test_(\w+_)?(told|tells?|lies|stands|says_so|nobody|somebody|anew|whoever)(_\w+)?")
+_VAGUE = re.compile(r"\b(asked|chosen|found|given|gone|known|made|named|taken|told)\b")  # as the name of a variable
 _EXCEPTIONS = ("scripts/check_words.py", "tests/scripts/test_check_words.py", "docs/decisions")
 
 
@@ -40,7 +41,8 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
     if _WORDS.search(content):  # nearly no file has such words, and tokenize is slow
         for line, text in texts(path, content):
             yield from ((line, match[0]) for match in _WORDS.finditer(text))
-    if path.suffix == ".py" and _MAY_BEGIN.search(content):
+    may_be_vague = "tests" not in path.parts and _VAGUE.search(content)
+    if path.suffix == ".py" and (may_be_vague or _MAY_BEGIN.search(content)):
         for node in ast.walk(ast.parse(content)):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
@@ -48,6 +50,17 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.body[0].lineno, match[0]
             if not isinstance(node, ast.Module) and (match := _NAMES.fullmatch(node.name)):
                 yield node.lineno, match[0]
+            if may_be_vague and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _vague_variables(node)
+
+
+def _vague_variables(function: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the name of each variable and parameter that does not say what it holds."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg) and _VAGUE.fullmatch(node.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and _VAGUE.fullmatch(node.id):
+            yield node.lineno, node.id
 
 
 def main(root: Path) -> int:

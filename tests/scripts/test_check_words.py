@@ -13,6 +13,8 @@ import pytest
         "x = 1  # whoever reads it\n",
         'raise ValueError("the log goes on")\n',
         "def test_a_reader_is_told() -> None: ...\n",
+        "def f(found: int) -> None: ...\n",
+        "async def f() -> None: [known for known in ()]\n",
     ],
 )
 def test_wording_that_must_be_read_twice_is_refused(

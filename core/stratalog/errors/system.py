@@ -51,5 +51,5 @@ def log_dir_error(error: OSError, path: str) -> LogDirError:
     reason = error.strerror or type(error).__name__
     if isinstance(error, IrregularFileError):
         return NotAFileError(reason, path)
-    found = next((kind for numbers, kind in _TABLE if error.errno in numbers), LogDirOfflineError)
-    return found(reason.lower(), path)
+    error_class = next((kind for numbers, kind in _TABLE if error.errno in numbers), LogDirOfflineError)
+    return error_class(reason.lower(), path)

@@ -145,7 +145,7 @@ class _Reader(IndexReader[Any]):  # Any: entries of every kind
 
 
 MISSING_INDEXES: Final[Mapping[IndexRole, MissingIndex]] = {
-    found.role: found for found in (NoOffsets(), NoTimes(), HeldTransactions())
+    index.role: index for index in (NoOffsets(), NoTimes(), HeldTransactions())
 }
 
 

@@ -278,8 +278,8 @@ class LogReader(CheckedArguments, ABC):
         As in Kafka, control records and records of aborted transactions count, although readers may omit them. The
         result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
         """
-        found = self.first_since(timestamp_ms, isolation)
-        return None if found is None else found.offset
+        first = self.first_since(timestamp_ms, isolation)
+        return None if first is None else first.offset
 
     def first_since(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return timestamp and offset of the first record with a timestamp at or after ``timestamp_ms``.

@@ -177,13 +177,13 @@ class ObjectStoreContract:
             with pytest.raises(ObjectNotFoundError):
                 store.read(key, *window, deadline_ns=deadline_ns)
 
-    @pytest.mark.parametrize("given", [0, 10, 101])
+    @pytest.mark.parametrize("real_bytes", [0, 10, 101])
     def test_a_source_with_a_wrong_size_leaves_no_object(
-        self, store: ObjectStore, deadline_ns: int, given: int
+        self, store: ObjectStore, deadline_ns: int, real_bytes: int
     ) -> None:
         """If a source has too few or too many bytes, ``put_file`` raises a StorageError, and no object is visible."""
         with pytest.raises(StorageError):
-            store.put_file("a/b", Broken(100, given), deadline_ns=deadline_ns)
+            store.put_file("a/b", Broken(100, real_bytes), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
         with pytest.raises(ObjectNotFoundError):
             store.read("a/b", deadline_ns=deadline_ns)
