@@ -85,13 +85,13 @@ class EngineLogs:
             self._open_dirs(stack)
             background = Background()
             stack.callback(background.close)
-            inventory = self._inventory()
+            inventory = self._read_inventory()
             self._topics = TopicTable(
                 self.open_logs.dirs[0].store,
                 settings.topic_defaults,
                 has_tier=tier is not None,
                 sections=host.registry.topic_sections(),
-                entries=self._entries(inventory),
+                entries=self._read_entries(inventory),
             )
             self.opener = LogOpener(
                 settings.engine, host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background
@@ -277,7 +277,7 @@ class EngineLogs:
         for directory in self.open_logs.dirs:
             self._open_logs_of(directory, inventory)
         if inventory is not None:
-            self._note_unreached(inventory)
+            self._fail_unreached(inventory)
         return ()
 
     def _open_dirs(self, stack: contextlib.ExitStack) -> None:
@@ -307,7 +307,7 @@ class EngineLogs:
     def _close_dir(self, directory: LogDir) -> None:
         directory.close(failed=any(name in directory.folders for name in self.open_logs.failed))
 
-    def _inventory(self) -> Inventory | None:
+    def _read_inventory(self) -> Inventory | None:
         """Return the stored inventory if a directory is unavailable and an inventory exists; otherwise None.
 
         Raises:
@@ -320,7 +320,7 @@ class EngineLogs:
             raise next(iter(self.open_logs.unreached.values()))
         return inventory
 
-    def _entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
+    def _read_entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
         """Return the stored topics: those of the topics file, and topics of other files that the topics file lacks.
 
         It lacks topics if the first directory of ``log.dirs`` is not the one that it was before; see
@@ -339,7 +339,7 @@ class EngineLogs:
             )
         return {**entries, **missing}
 
-    def _note_unreached(self, inventory: Inventory) -> None:
+    def _fail_unreached(self, inventory: Inventory) -> None:
         """Add each partition of the inventory that is in no available directory to the failed logs."""
         noted_names = {*self.open_logs.logs, *self.open_logs.failed}
         self.open_logs.failed.update(

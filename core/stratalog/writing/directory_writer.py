@@ -116,19 +116,19 @@ class DirectoryWriter(BulkWriter):
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
-        return {name: len(info.partitions) for name, info in self._topics().items()}
+        return {name: len(info.partitions) for name, info in self._read_topics().items()}
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
-        return len(self._topic(topic).partitions)
+        return len(self._find_topic(topic).partitions)
 
     def config(self, topic: str) -> TopicConfig:
         """Return the settings of a topic, as ``BulkWriter.config``."""
-        return self._topic(topic).config
+        return self._find_topic(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
         """Create a topic without records, as ``BulkWriter.create_topic``."""
-        existing = self._topics().get(topic)
+        existing = self._read_topics().get(topic)
         if existing is None:
             self._ensure_engine().create_topic(topic, partitions=partitions, config=config)
             self._cached_topics = None
@@ -139,7 +139,7 @@ class DirectoryWriter(BulkWriter):
         """Check that records can be staged and published for a topic, as ``BulkWriter.check``."""
         if layout is not None:
             raise only_engine(topic)
-        info = self._topic(topic)
+        info = self._find_topic(topic)
         Encoder.of(self._host.components(info.config), info.config, compression)
         waited_ms = 0
         while self._engine is None and self._store.is_acquired_elsewhere():
@@ -153,7 +153,7 @@ class DirectoryWriter(BulkWriter):
         if self._closed:
             raise ClosedError(f"the writer is closed path={self._location}")
 
-    def _topics(self) -> Mapping[str, TopicInfo]:
+    def _read_topics(self) -> Mapping[str, TopicInfo]:
         self._check_open()
         if self._engine is not None:
             return self._engine.topics()
@@ -165,8 +165,8 @@ class DirectoryWriter(BulkWriter):
                 self._cached_topics = {}
         return self._cached_topics
 
-    def _topic(self, topic: str) -> TopicInfo:
-        info = self._topics().get(topic)
+    def _find_topic(self, topic: str) -> TopicInfo:
+        info = self._read_topics().get(topic)
         if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._location}: create it first")
         if info.topic_id is None:
@@ -177,11 +177,11 @@ class DirectoryWriter(BulkWriter):
 
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
         """Begin to stage records in a file of the log's folder, as ``BulkWriter.stage``."""
-        return Stage(self._folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
+        return Stage(self._open_folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
 
-    def _folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
-        topic = self._topic(log.topic)
-        assert topic.topic_id is not None  # checked by _topic
+    def _open_folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
+        topic = self._find_topic(log.topic)
+        assert topic.topic_id is not None  # checked by _find_topic
         if log.partition not in topic.partitions:
             raise UnknownTopicError(f"there is no {log} in {self._location}")
         encoder = Encoder.of(self._host.components(topic.config), topic.config, compression)
@@ -198,7 +198,7 @@ class DirectoryWriter(BulkWriter):
         keep_offsets: bool = False,
     ) -> Published:
         """Publish staged records at the log's end, as ``BulkWriter.append``."""
-        engine_log, folder = self._ensure_engine().log(*log), self._folder(log)
+        engine_log, folder = self._ensure_engine().log(*log), self._open_folder(log)
         end = engine_log.offsets().log_end
         if mark is not None and engine_log.maintenance.marks().number_of(mark.writer) >= mark.number:
             folder.remove(staged)
@@ -213,11 +213,11 @@ class DirectoryWriter(BulkWriter):
         if keep_offsets:
             end = _end_to_keep(engine_log, staged)
         publisher = engine_log.maintenance.publisher()
-        batches = ((segment, self._batches(folder.files, segment)) for segment in staged)
+        batches = ((segment, self._read_batches(folder.files, segment)) for segment in staged)
         new_segments = self._build(engine_log, publisher, batches, end, keep_offsets=keep_offsets)
         publisher.add(new_segments, None if mark is None else (mark.writer, mark.number))
         folder.remove(staged)
-        self._sweep(folder.files)
+        self._remove_abandoned(folder.files)
         size_bytes = sum(segment.size_bytes for segment in new_segments)
         return Published(log, end, new_segments[-1].end_offset, len(new_segments), size_bytes)
 
@@ -227,7 +227,7 @@ class DirectoryWriter(BulkWriter):
         """Publish staged records of several logs, as ``BulkWriter.append_all``. The call waits for the lock once."""
         self._ensure_engine()
         for topic in {log.topic for log in staged}:
-            self._topic(topic)
+            self._find_topic(topic)
         return super().append_all(staged, mark)
 
     def _build(
@@ -258,7 +258,7 @@ class DirectoryWriter(BulkWriter):
             raise
         return new_segments
 
-    def _batches(self, files: LogFiles, staged: StagedSegment) -> Iterator[bytearray]:
+    def _read_batches(self, files: LogFiles, staged: StagedSegment) -> Iterator[bytearray]:
         """Yield the batches of a staged file, with their CRCs checked."""
         if not isinstance(staged.place, str):
             raise ConfigError(f"{staged.log} was staged for a tier, and cannot be published to a directory")
@@ -266,16 +266,16 @@ class DirectoryWriter(BulkWriter):
         try:
             log_file = files.open_segment(staged.place)
         except SegmentGoneError as error:
-            raise _lost(files.path(staged.place), "no longer exists") from error
+            raise _staged_file_error(files.path(staged.place), "no longer exists") from error
         with closing(log_file) as file:
             if file.size_bytes != staged.size_bytes:
-                raise _lost(files.path(staged.place), "has another size than when it was staged")
+                raise _staged_file_error(files.path(staged.place), "has another size than when it was staged")
             names = {LOG_SUFFIX: staged.place}
             segment = Segment(files, staged.base_offset, staged.end_offset, components, file, names=names)
             for chunk in walk(segment, 0, components, offset_limit=staged.end_offset):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
-    def _sweep(self, files: LogFiles) -> None:
+    def _remove_abandoned(self, files: LogFiles) -> None:
         """Remove staged files that were never published and are older than ``OLD_MS``; errors are ignored."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         with suppress(StorageError):  # the records are published; an error would ask for a repetition
@@ -306,7 +306,7 @@ class DirectoryWriter(BulkWriter):
             by_log.setdefault(segment.log, []).append(segment)
         for log, group in by_log.items():
             with suppress(UnknownTopicError):  # the staged files were deleted with the topic
-                self._folder(log).remove(group)
+                self._open_folder(log).remove(group)
 
     def _ensure_engine(self) -> Engine:
         """Return this writer's engine. The first call opens it, and waits up to ``LOCK_WAIT_MS`` for the lock."""
@@ -366,7 +366,7 @@ class _Folder:
                     self.files.remove(segment.place)
 
 
-def _lost(path: str, reason: str) -> StorageError:
+def _staged_file_error(path: str, reason: str) -> StorageError:
     """Return the error for a staged file that cannot be published. It is not retriable: a repeated call fails, too."""
     return StorageError(f"the staged file {path} {reason}: stage its records again")
 

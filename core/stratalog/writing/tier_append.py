@@ -67,11 +67,13 @@ class TierAppend:
         remote, entries = self._remote, self._entries
         target = self._access.target(remote)
         _check_staged(self._staged, target)
-        start = self._start(root)
+        start = self._first_offset(root)
         final_entries = self._place_entries(target, start)
         copies = [entry for entry in final_entries if entry not in entries]
         remote.check_stored(entry for entry in final_entries if entry in entries)
-        appending = Appending(entries=tuple(final_entries), log_start=start, mark=self._mark, topic=self._note(root))
+        appending = Appending(
+            entries=tuple(final_entries), log_start=start, mark=self._mark, topic=self._first_note(root)
+        )
         try:
             head = target.publisher.add(appending)
         except FencedEpochError:
@@ -91,13 +93,13 @@ class TierAppend:
             remote.discard([entry for entry in entries if entry not in final_entries])
         return commit_result(remote.name, final_entries, start)
 
-    def _start(self, root: Root | None) -> int:
+    def _first_offset(self, root: Root | None) -> int:
         """Return the offset where the records begin: the log end; in a new log the first kept offset, or 0."""
         if root is None or is_unused(root):
             return self._entries[0].info.base_offset if self._keep_offsets else 0
         return root.end_offset
 
-    def _note(self, root: Root | None) -> TopicNote | None:
+    def _first_note(self, root: Root | None) -> TopicNote | None:
         """Return the description of the topic to store in the first root of a log, or None if the log has a root."""
         topic = self._access.topics.get(self._remote.name.topic)
         return TopicNote(topic.partitions, topic.note.config if topic.note else {}) if root is None else None
@@ -126,7 +128,7 @@ class TierAppend:
             )
         with Stage(target, next_offset, keep_offsets=False) as stage:
             for entry in remaining:
-                for data in _batches(target, entry):
+                for data in _read_batches(target, entry):
                     stage.add_encoded(data)
             return [*final_entries, *entries_of(stage.finish())]
 
@@ -154,7 +156,7 @@ def _check_staged(staged: Sequence[StagedSegment], target: TierTarget) -> None:
             )
 
 
-def _batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
+def _read_batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
     """Yield all batches of a segment in the tier, in pieces of whole batches, and check their CRCs."""
     segment = RemoteSegment(entry, target.remote.fetcher)
     for chunk in walk(segment, 0, target.encoder.components):

@@ -100,13 +100,13 @@ def explain(
     Raises:
         StorageError: the pass or a round would fail with this error.
     """
-    newer_by_offset = _offsets(log, offset, key)
+    newer_by_offset = _find_offsets(log, offset, key)
     retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, now_ms=now_ms)
-    rounds = [_round(plan, policies, limits, now_ms, sorted(newer_by_offset)) for plan in plans]
+    rounds = [_preview_round(plan, policies, limits, now_ms, sorted(newer_by_offset)) for plan in plans]
     times_by_base = deletion_times(retention.summary, policies, log.config, now_ms)
-    ranges = tuple(_ranges(retention, rounds, times_by_base, now_ms))
-    records = tuple(_records(newer_by_offset, ranges, rounds, is_by_key=bool(plans)))
+    ranges = tuple(_range_fates(retention, rounds, times_by_base, now_ms))
+    records = tuple(_record_fates(newer_by_offset, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
             item
@@ -135,7 +135,7 @@ class RoundEffect:
         )
 
 
-def _round(
+def _preview_round(
     plan: CompactionPlan,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
@@ -150,7 +150,7 @@ def _round(
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 
-def _ranges(
+def _range_fates(
     retention: RetentionPlan, rounds: Sequence[RoundEffect], times_by_base: Mapping[int, int], now_ms: int
 ) -> list[RangeFate]:
     fates = list[RangeFate]()
@@ -235,7 +235,7 @@ def deletion_times(
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
+def _find_offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
     """Return a mapping from the offset of each requested record to the offset of the next record with the same key.
 
     The value is -1 if there is no such record.
@@ -261,7 +261,7 @@ def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
     return pairs if offset is None else {offset: pairs[offset]}
 
 
-def _records(
+def _record_fates(
     newer_by_offset: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[RoundEffect], *, is_by_key: bool
 ) -> list[RecordFate]:
     fates = list[RecordFate]()

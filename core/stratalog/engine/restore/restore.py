@@ -160,7 +160,7 @@ class _Restore:
 
     def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
         if dry_run:
-            return tuple(_result_of(plan) for plan in self._plans({}))
+            return tuple(_result_of(plan) for plan in self._make_plans({}))
         notifier = Notifier(self._host.registry, self._host.settings.engine.service_stop_ms)
         try:
             directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
@@ -176,7 +176,7 @@ class _Restore:
 
     # --- planning ------------------------------------------------------------------------------------------------
 
-    def _plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
+    def _make_plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
         names = [name for name in self._tier.logs() if has_log(self._tier.log(*name))]
         selected = select_logs(names, self._request.topics, self._tier.uri)
         unknown = set(self._request.to_offsets or ()) - {name.log for name in selected}
@@ -190,7 +190,7 @@ class _Restore:
                     f"the manifest of {name.log} in {self._tier.uri} is incomplete: run `stratalog rebuild "
                     f"{self._tier.uri}` first"
                 )
-        return [self._plan(name, versions.get(str(name.log))) for name in selected]
+        return [self._make_plan(name, versions.get(str(name.log))) for name in selected]
 
     def _check_targets(self, selected: Sequence[TierLogName]) -> None:
         """Raise ConfigError if a new name is invalid, or two logs get one name, or a renamed topic is not restored."""
@@ -210,7 +210,7 @@ class _Restore:
     def _target(self, log: TopicPartition) -> TopicPartition:
         return TopicPartition((self._request.rename or {}).get(log.topic, log.topic), log.partition)
 
-    def _plan(self, name: TierLogName, version: int | None) -> RestorePlan:
+    def _make_plan(self, name: TierLogName, version: int | None) -> RestorePlan:
         remote = self._tier.log(*name)
         view = remote.view() if version is None else remote.view_as_of(version)
         end = (self._request.to_offsets or {}).get(name.log, view.end_offset)
@@ -226,7 +226,7 @@ class _Restore:
 
     def _restore_into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
         before = read_note(directory)
-        plans = self._plans(before.versions if before else {})
+        plans = self._make_plans(before.versions if before else {})
         note = RestoreNote.of(self._tier.uri, plans)
         if before is not None and before != note:
             raise AttachError(
@@ -239,7 +239,7 @@ class _Restore:
             directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), parse_note, path))
         self._make_folders(directory, plans)
         copied_counts = self._copy(directory, plans)
-        results = [self._cut(directory, plan) for plan in plans]
+        results = [self._truncate_to_end(directory, plan) for plan in plans]
         for name in (plan.target for plan in plans):
             directory.logs[name].flush()
         directory.write_checkpoints()
@@ -311,7 +311,7 @@ class _Restore:
         threads = self._host.settings.engine.copier_threads
         return all_results(outcomes(plans, work, threads, "stratalog-restore"))
 
-    def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
+    def _truncate_to_end(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
         """Open a copied log, truncate it after its last whole batch below the plan_copy end, and return its result.
 
         The log continues in a new leader epoch. By this epoch, a consumer that has read further detects the truncation.

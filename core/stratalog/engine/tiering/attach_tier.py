@@ -104,13 +104,13 @@ class Attacher:
             StoreError, LogDirError, DiskFullError: the attach failed; repeat it.
         """
         self._make_room()
-        remotes = self._remotes()
+        remotes = self._select_remotes()
         self._first.replace_small(
             ATTACH_NOTE_FILE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode()
         )
         attached_logs = self._take_over(remotes)
         attached_logs += missing_partitions(attached_logs)
-        self._topics.put_all(self._entries(attached_logs))
+        self._topics.put_all(self._entries_of(attached_logs))
         directories = self._write_folders(attached_logs)
         opened_logs = list[tuple[LogDir, Log]]()
         try:
@@ -163,7 +163,7 @@ class Attacher:
                 "use an empty directory"
             )
 
-    def _remotes(self) -> list[TierLog]:
+    def _select_remotes(self) -> list[TierLog]:
         names = self._tier.logs()
         remotes = {name: self._tier.log(*name) for name in names}
         are_present = self._run_parallel(list(remotes.values()), has_log)
@@ -211,7 +211,7 @@ class Attacher:
     def _run_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
         return all_results(outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"))
 
-    def _entries(self, attached_logs: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
+    def _entries_of(self, attached_logs: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
         return {
             log.log.topic: TopicEntry(log.topic_id, _settings_of(log))
             for log in sorted(attached_logs, key=_settings_age)
