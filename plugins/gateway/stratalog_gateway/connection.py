@@ -198,8 +198,12 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
     for start in range(0, len(pieces), _MAX_PIECES):
         part = pieces[start : start + _MAX_PIECES]
         sent = connection.sendmsg(part, (), flags)
-        if sent < sum(map(len, part)):
-            connection.sendall(memoryview(b"".join(part))[sent:], flags)
+        if sent == sum(map(len, part)):
+            continue
+        for piece in part:  # each one by itself: joined, they would be copied, up to 32 MiB
+            if sent < len(piece):
+                connection.sendall(memoryview(piece)[sent:], flags)
+            sent = max(sent - len(piece), 0)
 
 
 def shut(connection: socket.socket) -> None:

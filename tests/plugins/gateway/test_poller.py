@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from certificates import Authority, handshake, trusting
 from stratalog.env.clock import SystemClock
 from stratalog_gateway import connection
 from stratalog_gateway import poller as poller_module
-from stratalog_gateway.connection import Connection
+from stratalog_gateway.connection import Connection, send_all
 from stratalog_gateway.handlers.dispatch import FETCH, PRODUCE
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.poller import Poller
@@ -245,3 +246,29 @@ def test_encrypted_connections_are_polled(connect: Connect, tmp_path: Path) -> N
     assert not client.ended.done()
     assert client.receive(len(LARGE)) == LARGE
     assert client.ended.result(IDLE_S) == Response(())
+
+
+def test_pieces_that_the_sockets_buffer_does_not_accept_at_once_are_sent_without_a_copy() -> None:
+    pieces = [bytes([number]) * (32 << 10) for number in range(256)] * 3  # more than one `sendmsg`
+    expected = b"".join(pieces)
+    received = bytearray(len(expected))
+    server, client = socket.socketpair()
+
+    def receive_all() -> None:
+        start = 0
+        while start < len(received):
+            start += client.recv_into(memoryview(received)[start:])
+
+    with server, client, ThreadPoolExecutor(1) as pool:
+        client.settimeout(IDLE_S)
+        server.settimeout(IDLE_S)
+        ended = pool.submit(receive_all)
+        tracemalloc.start()
+        try:
+            send_all(server, pieces)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        ended.result(IDLE_S)
+    assert received == expected
+    assert peak_bytes < 1 << 20
