@@ -24,7 +24,7 @@ from stratalog.client.transaction_states import (
     COMPLETED,
     EPOCH_RAISING,
     UNFINISHED,
-    ProducerState,
+    TransactionalProducer,
     add_partitions,
     check_contains,
     check_expected,
@@ -300,7 +300,7 @@ class TransactionCoordinator:
 
     def _decide(
         self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int, durability: str | None = None
-    ) -> ProducerState:
+    ) -> TransactionalProducer:
         """Store the outcome of a transaction. Return the prepared state; for a repeated call, the present state."""
         with self._ends.changing(transactional_id):
             current, now_ms = self._require_state(transactional_id), self._env.clock.now_ms()
@@ -312,12 +312,12 @@ class TransactionCoordinator:
                 self._log.store(transactional_id, after, durability)
         return after
 
-    def _complete(self, transactional_id: str, decided: ProducerState, durability: str | None = None) -> None:
+    def _complete(self, transactional_id: str, decided: TransactionalProducer, durability: str | None = None) -> None:
         if decided.status not in COMPLETED:
             with self._ends.ending(transactional_id):
                 self._ends.complete(transactional_id, durability)
 
-    def _require_state(self, transactional_id: str) -> ProducerState:
+    def _require_state(self, transactional_id: str) -> TransactionalProducer:
         current = self._log.find(transactional_id)
         if current is None:
             raise InvalidProducerIdMappingError(f"there is no producer with transactional_id={transactional_id}")

@@ -11,7 +11,7 @@ from typing import Final
 
 from stratalog.client.log_access import Logs
 from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
-from stratalog.client.transaction_states import EPOCH_RAISING, ProducerState
+from stratalog.client.transaction_states import EPOCH_RAISING, TransactionalProducer
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
 from stratalog.model.messages.transactions_topic import (
@@ -41,7 +41,7 @@ class TransactionLog:
         self._topic = _TransactionsTopic(logs, compact)
         self._repeatable: dict[str, tuple[int, int]] = {}  # last epoch and previous id, which version 0 does not store
 
-    def find(self, transactional_id: str) -> ProducerState | None:
+    def find(self, transactional_id: str) -> TransactionalProducer | None:
         """Return the latest state of a producer, or None if the transactional id is unknown.
 
         Raises:
@@ -53,7 +53,7 @@ class TransactionLog:
             if state is None:
                 return None
             last_epoch, previous_id = self._repeatable.get(transactional_id, (NO_EPOCH, state.previous_producer_id))
-            return ProducerState(replace(state, previous_producer_id=previous_id), last_epoch)
+            return TransactionalProducer(replace(state, previous_producer_id=previous_id), last_epoch)
 
     def states(self) -> dict[str, TransactionState]:
         """Return the states of all producers by transactional id; raise StorageError if a partition cannot be read."""
@@ -70,7 +70,9 @@ class TransactionLog:
             is_complete = self._topic.refresh_readable()
             return dict(self._topic.states), is_complete
 
-    def store(self, transactional_id: str, producer_state: ProducerState, durability: str | None = None) -> None:
+    def store(
+        self, transactional_id: str, producer_state: TransactionalProducer, durability: str | None = None
+    ) -> None:
         """Store a new state of a producer, or raise StorageError if the state could not be appended."""
         state = producer_state.state
         is_tagged = state.client_transaction_version >= EPOCH_RAISING or state.next_producer_id != NO_PRODUCER

@@ -35,7 +35,7 @@ EXPIRABLE: Final = COMPLETED | {TransactionStatus.EMPTY}
 NewId = Callable[[], int]
 
 
-class ProducerState(NamedTuple):
+class TransactionalProducer(NamedTuple):
     """State of one transactional producer.
 
     Attributes:
@@ -67,7 +67,7 @@ def partitions_in(state: TransactionState) -> list[TopicPartition]:
     ]
 
 
-def check_expected(current: ProducerState, expected: ProducerId | None) -> None:
+def check_expected(current: TransactionalProducer, expected: ProducerId | None) -> None:
     """Raise ProducerFencedError unless a producer with the id and epoch ``expected`` may continue (KIP-360).
 
     A repeated request may have the previous epoch of the current id, or, if the id was replaced, the last epoch of the
@@ -93,14 +93,14 @@ def check_expected(current: ProducerState, expected: ProducerId | None) -> None:
 
 
 def initialize(
-    current: ProducerState | None,
+    current: TransactionalProducer | None,
     timeout_ms: int,
     now_ms: int,
     expected: ProducerId | None,
     new_id: NewId,
     *,
     rotates: bool,
-) -> ProducerState:
+) -> TransactionalProducer:
     """Return the state after InitProducerId, with the next epoch of the producer id, or epoch 0 of a new producer id.
 
     Args:
@@ -142,10 +142,10 @@ def initialize(
         start_timestamp_ms=-1,
         previous_producer_id=previous,
     )
-    return ProducerState(new_state, last_epoch)
+    return TransactionalProducer(new_state, last_epoch)
 
 
-def check_producer(current: ProducerState, producer: ProducerId) -> None:
+def check_producer(current: TransactionalProducer, producer: ProducerId) -> None:
     """Raise an error unless a producer may add partitions to its transaction, or begin one.
 
     Raises:
@@ -159,7 +159,7 @@ def check_producer(current: ProducerState, producer: ProducerId) -> None:
         raise ConcurrentTransactionsError("the end of the transaction has started: the next one cannot begin yet")
 
 
-def check_contains(current: ProducerState, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
+def check_contains(current: TransactionalProducer, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
     """Raise an error unless the open transaction of a producer contains all partitions ``names``.
 
     Raises:
@@ -176,8 +176,12 @@ def check_contains(current: ProducerState, producer: ProducerId, names: Iterable
 
 
 def add_partitions(
-    current: ProducerState, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
-) -> ProducerState:
+    current: TransactionalProducer,
+    producer: ProducerId,
+    names: Collection[TopicPartition],
+    now_ms: int,
+    version: int = 0,
+) -> TransactionalProducer:
     """Return the state after partitions are added; ``current`` itself if the transaction contains all of them.
 
     If no transaction is open, the new state begins a transaction of ``version``. Errors are those of
@@ -200,7 +204,9 @@ def add_partitions(
     return current._replace(state=new_state)
 
 
-def prepare_end(current: ProducerState, producer: ProducerId, now_ms: int, *, commit: bool) -> ProducerState:
+def prepare_end(
+    current: TransactionalProducer, producer: ProducerId, now_ms: int, *, commit: bool
+) -> TransactionalProducer:
     """Return the prepared state after EndTxn of version 0, which keeps the epoch; ``current`` for a repeated request.
 
     Raises:
@@ -216,8 +222,8 @@ def prepare_end(current: ProducerState, producer: ProducerId, now_ms: int, *, co
 
 
 def prepare_end_with_next_epoch(
-    current: ProducerState, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
-) -> ProducerState:
+    current: TransactionalProducer, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
+) -> TransactionalProducer:
     """Return the prepared state after EndTxn of version 2, which raises the epoch. Errors are those of ``prepare_end``.
 
     An abort is allowed without an open transaction. For a repeated request, which has the previous epoch, the result is
@@ -251,10 +257,10 @@ def prepare_end_with_next_epoch(
         next_producer_id=new_id() if state.producer_epoch >= _LAST_OF_CLIENTS else NO_PRODUCER,
         client_transaction_version=EPOCH_RAISING,
     )
-    return ProducerState(prepared, state.producer_epoch)
+    return TransactionalProducer(prepared, state.producer_epoch)
 
 
-def prepare_fence(current: ProducerState, now_ms: int) -> ProducerState:
+def prepare_fence(current: TransactionalProducer, now_ms: int) -> TransactionalProducer:
     """Return the state after an open transaction is prepared for abort, with the next epoch, which fences its producer.
 
     As in Kafka 4.1, a producer with transactions of version 2 may repeat its EndTxn, and then continues with the next
@@ -269,10 +275,10 @@ def prepare_fence(current: ProducerState, now_ms: int) -> ProducerState:
         status=TransactionStatus.PREPARE_ABORT,
         last_update_timestamp_ms=now_ms,
     )
-    return ProducerState(prepared)
+    return TransactionalProducer(prepared)
 
 
-def complete_end(current: ProducerState, now_ms: int) -> ProducerState:
+def complete_end(current: TransactionalProducer, now_ms: int) -> TransactionalProducer:
     """Return the state after all markers of a prepared transaction are written: COMPLETE_COMMIT or COMPLETE_ABORT."""
     state = current.state
     rotates = state.next_producer_id != NO_PRODUCER
@@ -328,7 +334,7 @@ def _prepared_status(*, commit: bool) -> TransactionStatus:
     return TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
 
 
-def _check_repeated(current: ProducerState, *, commit: bool) -> ProducerState:
+def _check_repeated(current: TransactionalProducer, *, commit: bool) -> TransactionalProducer:
     prepared = _prepared_status(commit=commit)
     if current.status not in {prepared, PREPARED[prepared]}:
         raise _not_ongoing_error(current.state)

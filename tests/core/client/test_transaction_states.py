@@ -10,7 +10,7 @@ import pytest
 from stratalog import ProducerId, TopicPartition
 from stratalog.client.sequences import LAST_EPOCH
 from stratalog.client.transaction_states import (
-    ProducerState,
+    TransactionalProducer,
     add_partitions,
     check_contains,
     check_producer,
@@ -41,25 +41,25 @@ def new_id() -> int:
     return next(ids)
 
 
-def created() -> ProducerState:
+def created() -> TransactionalProducer:
     return initialize(None, 60_000, NOW, None, new_id, rotates=False)
 
 
-def ongoing(version: int = 0) -> ProducerState:
+def ongoing(version: int = 0) -> TransactionalProducer:
     known = created()
     return add_partitions(known, known.producer, [P0], NOW, version)
 
 
-def done(*, commit: bool = True) -> ProducerState:
+def done(*, commit: bool = True) -> TransactionalProducer:
     known = ongoing()
     return complete_end(prepare_end(known, known.producer, NOW, commit=commit), NOW)
 
 
-def at_epoch(known: ProducerState, epoch: int) -> ProducerState:
+def at_epoch(known: TransactionalProducer, epoch: int) -> TransactionalProducer:
     return known._replace(state=dataclasses.replace(known.state, producer_epoch=epoch))
 
 
-def following(known: ProducerState, expected: ProducerId | None = None) -> ProducerState:
+def following(known: TransactionalProducer, expected: ProducerId | None = None) -> TransactionalProducer:
     return initialize(known, 60_000, NOW + 1, expected, new_id, rotates=False)
 
 
@@ -73,7 +73,7 @@ def test_a_new_transactional_id_begins_at_epoch_0_without_partitions() -> None:
 
 
 @pytest.mark.parametrize("known", [created(), done(), done(commit=False)])
-def test_each_new_producer_gets_the_next_epoch(known: ProducerState) -> None:
+def test_each_new_producer_gets_the_next_epoch(known: TransactionalProducer) -> None:
     assert following(known).producer == (known.producer.producer_id, known.producer.epoch + 1)
     assert following(known).last_epoch == -1
 
@@ -195,7 +195,7 @@ def test_an_end_needs_an_open_transaction_of_the_current_producer() -> None:
 # --- EndTxn that raises the epoch (KIP-890) --------------------------------------------------------------------------
 
 
-def raised(known: ProducerState, producer: ProducerId, *, commit: bool = True) -> ProducerState:
+def raised(known: TransactionalProducer, producer: ProducerId, *, commit: bool = True) -> TransactionalProducer:
     return prepare_end_with_next_epoch(known, producer, NOW + 1, new_id, commit=commit)
 
 
