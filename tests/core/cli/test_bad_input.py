@@ -97,18 +97,18 @@ def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command that must fail, and return its error text."""
     capsys.readouterr()
     assert run(command) == 2
-    shown = capsys.readouterr()
-    assert not shown.out
-    assert "Traceback" not in shown.err
-    return shown.err
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert "Traceback" not in captured.err
+    return captured.err
 
 
 @pytest.mark.parametrize("command", [*READING, *WRITING], ids=label)
 def test_the_folder_of_a_log_is_not_its_directory(
     data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(complete(command, str(data / "orders-0")), capsys)
-    assert f"this is the folder of one log path={data / 'orders-0'}: use its log directory, {data}\n" in said
+    message = refused(complete(command, str(data / "orders-0")), capsys)
+    assert f"this is the folder of one log path={data / 'orders-0'}: use its log directory, {data}\n" in message
 
 
 @pytest.mark.parametrize("command", [*READING, *WRITING], ids=label)
@@ -117,8 +117,8 @@ def test_a_folder_of_other_files_is_refused_and_not_written_to(
 ) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "letter.txt").write_text("dear reader")
-    said = refused(complete(command, str(tmp_path / "documents")), capsys)
-    assert "no logs path=" in said
+    message = refused(complete(command, str(tmp_path / "documents")), capsys)
+    assert "no logs path=" in message
     assert [path.name for path in (tmp_path / "documents").iterdir()] == ["letter.txt"]
 
 
@@ -130,9 +130,9 @@ def test_a_file_or_a_missing_directory_is_no_log_directory(
     file.write_text("a record\n")
     assert f"not a directory path={file}: check the path" in refused(complete(command, str(file)), capsys)
     assert file.read_text() == "a record\n"
-    said = refused(complete(command, str(missing)), capsys)
-    assert "no such " in said
-    assert f"path={missing}: " in said
+    message = refused(complete(command, str(missing)), capsys)
+    assert "no such " in message
+    assert f"path={missing}: " in message
     assert not missing.exists()
 
 
@@ -143,24 +143,24 @@ def test_an_engine_advises_to_begin_a_directory(tmp_path: Path, capsys: pytest.C
 
 def test_no_topic_is_created_among_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    said = refused(["topics", "create", "orders", "--dir", str(tmp_path)], capsys)
-    assert "the directory contains other files, and no logs" in said
+    message = refused(["topics", "create", "orders", "--dir", str(tmp_path)], capsys)
+    assert "the directory contains other files, and no logs" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("command", WRITING, ids=label)
 def test_a_directory_in_use_is_refused(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(data):
-        said = refused(complete(command, str(data)), capsys)
-    assert "another engine or a running broker holds the directory" in said
-    assert "stop the engine or broker" in said
+        message = refused(complete(command, str(data)), capsys)
+    assert "another engine or a running broker holds the directory" in message
+    assert "stop the engine or broker" in message
 
 
 @pytest.mark.parametrize("command", UNKNOWN, ids=label)
 def test_a_topic_with_a_near_name_is_named(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(complete(command, str(data)), capsys)
-    assert "did you mean 'orders'?" in said
-    assert f" in {data}: " in said
+    message = refused(complete(command, str(data)), capsys)
+    assert "did you mean 'orders'?" in message
+    assert f" in {data}: " in message
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_topic_of_a_tier_with_a_near_name_is_named(
     with open_engine(data, tier=data.with_name("bucket").as_uri()) as engine:
         engine.log("orders", 0).roll()
         engine.offload()
-    said = refused(complete(command, data.with_name("bucket").as_uri()), capsys)
-    assert "there is no topic order in" in said
-    assert "did you mean 'orders'?" in said
+    message = refused(complete(command, data.with_name("bucket").as_uri()), capsys)
+    assert "there is no topic order in" in message
+    assert "did you mean 'orders'?" in message
 
 
 @pytest.mark.parametrize("command", OF_TIERS, ids=label)
@@ -203,16 +203,16 @@ def test_a_uri_that_lacks_a_slash_is_corrected(command: list[str], capsys: pytes
 
 @pytest.mark.parametrize("command", [["tier", "ls"], ["restore", "{}", "restored"]], ids=label)
 def test_missing_credentials_are_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(complete(command, "s3://bucket/prefix"), capsys)
-    assert "no credentials were found" in said
-    assert "AWS_ACCESS_KEY_ID" in said
+    message = refused(complete(command, "s3://bucket/prefix"), capsys)
+    assert "no credentials were found" in message
+    assert "AWS_ACCESS_KEY_ID" in message
 
 
 def test_an_unknown_tier_option_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local-secret")
-    said = refused(["tier", "ls", "s3://bucket/prefix", "--tier-option", "endpoint=http://127.0.0.1:9"], capsys)
-    assert said == "error: unknown setting 'endpoint' source=tier options; did you mean 'endpoint_url'?\n"
+    message = refused(["tier", "ls", "s3://bucket/prefix", "--tier-option", "endpoint=http://127.0.0.1:9"], capsys)
+    assert message == "error: unknown setting 'endpoint' source=tier options; did you mean 'endpoint_url'?\n"
 
 
 @contextlib.contextmanager
@@ -232,26 +232,26 @@ def test_a_wrong_bucket_and_a_missing_right_are_named(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local-secret")
     options = ["--tier-option", f"endpoint_url={local_s3.endpoint_url}"]
-    said = refused([*complete(command, "s3://nobody/prefix"), *options], capsys)
-    assert "NoSuchBucket" in said
-    assert "create the bucket" in said
+    message = refused([*complete(command, "s3://nobody/prefix"), *options], capsys)
+    assert "NoSuchBucket" in message
+    assert "create the bucket" in message
     with denied(local_s3):
-        said = refused([*complete(command, local_s3.uri("prefix")), *options], capsys)
-    assert "AccessDenied" in said
-    assert "grant list, get, put and delete on the prefix" in said
+        message = refused([*complete(command, local_s3.uri("prefix")), *options], capsys)
+    assert "AccessDenied" in message
+    assert "grant list, get, put and delete on the prefix" in message
 
 
 def test_several_directories_are_recovered_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = data.with_name("other")
-    other.mkdir()
-    with open_engine([data, other]) as engine:
+    second_directory = data.with_name("other")
+    second_directory.mkdir()
+    with open_engine([data, second_directory]) as engine:
         engine.create_topic("more", partitions=2)
-    for folder in (data, other):
+    for folder in (data, second_directory):
         (folder / ".kafka_cleanshutdown").unlink()
-    assert run(["recover", str(data), "--dir", str(other), "--dry-run", "--json"]) == 0
+    assert run(["recover", str(data), "--dir", str(second_directory), "--dry-run", "--json"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
-    assert run(["recover", str(data), str(other)]) == 0
-    assert all((folder / ".kafka_cleanshutdown").exists() for folder in (data, other))
+    assert run(["recover", str(data), str(second_directory)]) == 0
+    assert all((folder / ".kafka_cleanshutdown").exists() for folder in (data, second_directory))
     assert "no log directory is named" in refused(["recover"], capsys)
 
 
@@ -274,8 +274,8 @@ def test_a_path_that_cannot_be_written_is_named(
     data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = data / "stratalog-topics.json" / "new"
-    said = refused([*(word.replace("DATA", str(data)) for word in command), str(path)], capsys)
-    assert said.startswith(f"error: not a directory path={path}")
+    message = refused([*(word.replace("DATA", str(data)) for word in command), str(path)], capsys)
+    assert message.startswith(f"error: not a directory path={path}")
 
 
 @pytest.mark.parametrize("command", [["restore", "{}", "new"], ["attach", "{}", "--dir", "new"]], ids=label)
@@ -283,7 +283,7 @@ def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
     bucket: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri = bucket.as_uri()
-    said = refused(complete(command, uri), capsys)
-    assert f"there are no logs in {uri}: correct the URI" in said
-    assert f"stratalog rebuild {uri}" in said
+    message = refused(complete(command, uri), capsys)
+    assert f"there are no logs in {uri}: correct the URI" in message
+    assert f"stratalog rebuild {uri}" in message
     assert not Path("new").exists()

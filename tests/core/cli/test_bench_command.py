@@ -52,18 +52,18 @@ def left(place: Path) -> list[str]:
 
 def test_a_disk_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "-d", str(place / "disk"), "--size", "1", "--threads", "2", "--json"]) == 0
-    told = printed_items(capsys)
-    assert {item["what"]: item["unit"] for item in told} == LOCAL
-    assert all(item["figure"] > 0 for item in told)
-    assert all(item["slowest_1_percent"] >= item["figure"] for item in told if item["unit"] == "ms")
+    items = printed_items(capsys)
+    assert {item["what"]: item["unit"] for item in items} == LOCAL
+    assert all(item["figure"] > 0 for item in items)
+    assert all(item["slowest_1_percent"] >= item["figure"] for item in items if item["unit"] == "ms")
     assert left(place) == ["bucket/mine", "disk/mine"]
 
 
 def test_a_tier_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--tier", f"file://{place / 'bucket'}", "--size", "1", "--compression", "zstd", "--json"]
     assert run(["bench", "-d", str(place / "disk"), *options]) == 0
-    told = printed_items(capsys)
-    assert {item["what"]: item["unit"] for item in told} == {**LOCAL, **REMOTE}
+    items = printed_items(capsys)
+    assert {item["what"]: item["unit"] for item in items} == {**LOCAL, **REMOTE}
     assert left(place) == ["bucket/mine", "disk/mine"]
 
 
@@ -81,8 +81,8 @@ def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_cach
     tier, cache = (place / "bucket").as_uri(), str(place / "cache")
     (place / "s.toml").write_text(f'tier = "{tier}"\n"tier.cache.dir" = "{cache}"\n')
     assert run(["bench", "-d", str(place / "disk"), "--config", str(place / "s.toml"), "--size", "1", "--json"]) == 0
-    told = {json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()}
-    assert told == {*LOCAL, *REMOTE}
+    measurements = {json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()}
+    assert measurements == {*LOCAL, *REMOTE}
     assert len(readers) == 2, "the second figure would be that of the first one's cache"
     assert [path for path in left(place) if not path.startswith("cache/")] == ["bucket/mine", "disk/mine", "s.toml"]
 

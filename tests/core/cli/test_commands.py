@@ -41,14 +41,14 @@ def filled(tmp_path: Path) -> Path:
 
 def test_topics_are_created_listed_and_described(stratalog: RunCommand, tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    made = stratalog(
+    created = stratalog(
         "topics", "create", "orders", "--partitions", 3, "--set", "segment.ms=1000", "--dir", folder, "--json"
     )
-    assert made.code == 0
-    assert made.items[0]["topic"] == "orders"
-    listed = stratalog("topics", "list", "--dir", folder, "--json")
-    assert [(item["topic"], item["partitions"], item["offsets"]) for item in listed.items] == [("orders", 3, 0)]
-    assert listed.items[0]["topic_id"] == made.items[0]["topic_id"]
+    assert created.code == 0
+    assert created.items[0]["topic"] == "orders"
+    listing = stratalog("topics", "list", "--dir", folder, "--json")
+    assert [(item["topic"], item["partitions"], item["offsets"]) for item in listing.items] == [("orders", 3, 0)]
+    assert listing.items[0]["topic_id"] == created.items[0]["topic_id"]
     described = stratalog("topics", "describe", "orders", "--dir", folder)
     assert described.code == 0
     assert "segment.ms" in described.out
@@ -60,8 +60,8 @@ def test_produced_lines_are_consumed(stratalog: RunCommand, tmp_path: Path) -> N
     stratalog("topics", "create", "orders", "--dir", folder)
     sent = stratalog("produce", "orders", lines, "--key-separator", ":", "--dir", folder, "--json")
     assert (sent.items[0]["records"], sent.items[0]["first_offset"], sent.items[0]["last_offset"]) == (3, 0, 2)
-    got = stratalog("consume", "orders", "--dir", folder, "--json")
-    assert [(item["offset"], item["key"], item["value"]) for item in got.items] == [
+    consumed = stratalog("consume", "orders", "--dir", folder, "--json")
+    assert [(item["offset"], item["key"], item["value"]) for item in consumed.items] == [
         (0, "a", "1"),
         (1, "b", "2"),
         (2, None, "plain"),
@@ -69,9 +69,9 @@ def test_produced_lines_are_consumed(stratalog: RunCommand, tmp_path: Path) -> N
 
 
 def test_consume_begins_and_ends_at_the_given_positions(stratalog: RunCommand, filled: Path) -> None:
-    got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--count", 3, "--dir", filled, "--json")
-    assert [(item["partition"], item["offset"]) for item in got.items] == [(1, 10), (1, 11), (1, 12)]
-    assert got.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
+    consumed = stratalog("consume", "orders", "-p", 1, "--from", 10, "--count", 3, "--dir", filled, "--json")
+    assert [(item["partition"], item["offset"]) for item in consumed.items] == [(1, 10), (1, 11), (1, 12)]
+    assert consumed.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
     late = stratalog("consume", "orders", "-p", 0, "--from-time", 1_700_000_000_055, "--dir", filled, "--json")
     assert [item["offset"] for item in late.items] == list(range(55, 60))
     people = stratalog("consume", "orders", "-p", 0, "--count", 1, "--dir", filled)
@@ -79,11 +79,11 @@ def test_consume_begins_and_ends_at_the_given_positions(stratalog: RunCommand, f
 
 
 def test_consume_shows_the_records_of_one_key(stratalog: RunCommand, filled: Path) -> None:
-    got = stratalog("consume", "orders", "--key", "k7", "--dir", filled, "--json")
-    assert [(item["partition"], item["offset"], item["key"]) for item in got.items] == [(0, 7, "k7"), (1, 7, "k7")]
+    consumed = stratalog("consume", "orders", "--key", "k7", "--dir", filled, "--json")
+    assert [(item["partition"], item["offset"], item["key"]) for item in consumed.items] == [(0, 7, "k7"), (1, 7, "k7")]
     assert stratalog("consume", "orders", "--key", "k7", "--from", 8, "--dir", filled, "--json").items == []
-    refused = stratalog("consume", "orders", "--key", "k7", "--group", "g", "--dir", filled)
-    assert refused.code == 2
+    conflict = stratalog("consume", "orders", "--key", "k7", "--group", "g", "--dir", filled)
+    assert conflict.code == 2
 
 
 def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: RunCommand, tmp_path: Path) -> None:
@@ -103,15 +103,15 @@ def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: RunCommand
 
 def test_a_group_sees_each_record_once(stratalog: RunCommand, filled: Path) -> None:
     def consumed(*options: object) -> list[tuple[object, object]]:
-        got = stratalog("consume", "orders", "--group", "g", *options, "--dir", filled, "--json")
-        assert got.code == 0
-        return [(item["partition"], item["offset"]) for item in got.items]
+        result = stratalog("consume", "orders", "--group", "g", *options, "--dir", filled, "--json")
+        assert result.code == 0
+        return [(item["partition"], item["offset"]) for item in result.items]
 
     assert consumed("--count", 62) == [(0, offset) for offset in range(60)] + [(1, 0), (1, 1)]
     assert consumed() == [(1, offset) for offset in range(2, 60)]
     assert consumed() == []
-    other = stratalog("consume", "orders", "--group", "other", "--count", 1, "--dir", filled, "--json")
-    assert [item["offset"] for item in other.items] == [0]
+    other_group = stratalog("consume", "orders", "--group", "other", "--count", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in other_group.items] == [0]
 
 
 def test_a_group_has_not_seen_what_could_not_be_printed(
@@ -125,14 +125,14 @@ def test_a_group_has_not_seen_what_could_not_be_printed(
     with monkeypatch.context() as patch:
         patch.setattr("stratalog.cli.contents.printer._head", failing)
         assert stratalog("consume", "orders", "--group", "g", "--dir", filled, "--json").code == 2
-    again = stratalog("consume", "orders", "--group", "g", "--count", 1, "--dir", filled, "--json")
-    assert [item["offset"] for item in again.items] == [5]
+    second_run = stratalog("consume", "orders", "--group", "g", "--count", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in second_run.items] == [5]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_isolation_is_given_as_the_library_takes_it(stratalog: RunCommand, filled: Path, isolation: Isolation) -> None:
-    got = stratalog("consume", "orders", "-p", 0, "--isolation", isolation.value, "--dir", filled, "--json")
-    assert len(got.items) == 60
+    consumed = stratalog("consume", "orders", "-p", 0, "--isolation", isolation.value, "--dir", filled, "--json")
+    assert len(consumed.items) == 60
 
 
 @pytest.mark.parametrize("durability", list(Durability))
@@ -160,14 +160,14 @@ def test_offload_and_retention_report_their_work(
     place = ("--dir", filled, "--tier", tier, "--config", settings)
     dry = stratalog("retention", "--dry-run", *place, "--json")
     assert len(list(filled.glob("orders-0/*.log"))) > 1
-    done = stratalog("retention", *place, "--json")
-    assert done.items == dry.items
-    assert [item["evicted_segments"] for item in done.items] == [item["segments"] for item in sent.items]
+    retention = stratalog("retention", *place, "--json")
+    assert retention.items == dry.items
+    assert [item["evicted_segments"] for item in retention.items] == [item["segments"] for item in sent.items]
     assert len(list(filled.glob("orders-0/*.log"))) == 1
     alone = stratalog("consume", "orders", "-p", 0, "--tier", tier, "--json")
-    both = stratalog("consume", "orders", "-p", 0, *place, "--json")
+    combined = stratalog("consume", "orders", "-p", 0, *place, "--json")
     assert [item["offset"] for item in alone.items] == list(range(60))
-    assert alone.out == both.out
+    assert alone.out == combined.out
     table = stratalog("topics", "describe", "orders", *place)
     assert "remote" in table.out
 
@@ -179,8 +179,8 @@ def test_dump_shows_every_kind_of_file(stratalog: RunCommand, filled: Path) -> N
     files += [filled / "recovery-point-offset-checkpoint"]
     for file in files:
         for form in ((), ("--json",), ("--json", "--values")):
-            shown = stratalog("dump", file, *form)
-            assert shown.code == 0, (file, shown.err)
+            dumped = stratalog("dump", file, *form)
+            assert dumped.code == 0, (file, dumped.err)
     first = next(file for file in files if file.suffix == ".log")
     batches = stratalog("dump", first, "--json", "--values").items
     assert [batch["base_offset"] for batch in batches] == list(range(len(batches)))
@@ -197,15 +197,15 @@ def test_dump_shows_every_kind_of_file(stratalog: RunCommand, filled: Path) -> N
 def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: RunCommand, filled: Path) -> None:
     log = min(filled.glob("orders-0/*.log"))
     data = bytearray(log.read_bytes())
-    whole = stratalog("dump", log, "--json").items
-    third = whole[2]["position"]
+    batches = stratalog("dump", log, "--json").items
+    third = batches[2]["position"]
     assert isinstance(third, int)
     data[third + 70] ^= 1
     log.write_bytes(data)
-    shown = stratalog("dump", log, "--json")
-    assert shown.code == 1
-    assert shown.items[:-1] == whole[:2]
-    assert shown.items[-1]["position"] == third
+    dumped = stratalog("dump", log, "--json")
+    assert dumped.code == 1
+    assert dumped.items[:-1] == batches[:2]
+    assert dumped.items[-1]["position"] == third
     people = stratalog("dump", log)
     assert people.code == 1
     assert f"position={third}" in people.err
@@ -303,10 +303,10 @@ def test_check_plugin_of_an_unknown_name(stratalog: RunCommand) -> None:
 
 
 def test_help_names_every_command(stratalog: RunCommand) -> None:
-    shown = stratalog("--help")
-    assert shown.code == 0
+    result = stratalog("--help")
+    assert result.code == 0
     for command in ("check-plugin", "consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
-        assert command in shown.out
+        assert command in result.out
 
 
 @pytest.mark.long
@@ -337,9 +337,9 @@ def test_demo_keeps_its_directory_and_prints_its_path(stratalog: RunCommand) -> 
 def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: RunCommand, bucket: Path) -> None:
     uri = bucket.as_uri()
     assert stratalog("demo", "--records", 100, "--tier", uri).code == 0
-    (left,) = bucket.glob("stratalog-demo-*")
-    listed = stratalog("topics", "list", "--tier", f"{uri}/{left.name}", "--json")
-    assert {item["topic"] for item in listed.items} >= {"demo", "txn", "multi"}
+    (demo_tier,) = bucket.glob("stratalog-demo-*")
+    listing = stratalog("topics", "list", "--tier", f"{uri}/{demo_tier.name}", "--json")
+    assert {item["topic"] for item in listing.items} >= {"demo", "txn", "multi"}
 
 
 def _fails() -> object:
@@ -374,9 +374,9 @@ def test_plugins_block_is_obeyed(stratalog: RunCommand, monkeypatch: pytest.Monk
     monkeypatch.setenv("STRATALOG_PLUGINS_BLOCK", "s3")
     statuses = {item["plugin"]: item["status"] for item in stratalog("plugins", "--json").items}
     assert (statuses["s3"], statuses["formats"]) == ("blocked", "ok")
-    refused = stratalog("topics", "list", "--tier", "s3://bucket/prefix")
-    assert refused.code == 2
-    assert "blocked" in refused.err
+    result = stratalog("topics", "list", "--tier", "s3://bucket/prefix")
+    assert result.code == 2
+    assert "blocked" in result.err
 
 
 # --- interrupted commands, and partial failures -------------------------------------------------------------------
@@ -410,8 +410,8 @@ def test_lines_that_do_not_fit_one_segment_together_are_appended_in_pieces(
     (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(3000)))
     with open_reader(filled) as reader:
         before = len(list(reader.log("orders", 0).records()))
-    (told,) = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--partition", "0", "--json").items
-    assert told["records"] == 3000
+    (report,) = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--partition", "0", "--json").items
+    assert report["records"] == 3000
     with open_reader(filled) as reader:
         values = [record.value for record in reader.log("orders", 0).records()]
     assert values[before:] == [b"%d" % number for number in range(3000)]
@@ -460,15 +460,15 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
                 os.sched_yield()
         if interrupt:
             running.send_signal(signal.SIGINT)
-        out, err = running.communicate()
+        output, errors = running.communicate()
     with open_reader(filled) as reader:
         values = [record.value for record in reader.log("orders", 0).records(60)]
     if interrupt:  # possibly before the second append was acknowledged
-        assert (running.returncode, values) == (130, [b"first", b"second"]), err
-        assert json.loads(out)["records"] in {1, 2}
+        assert (running.returncode, values) == (130, [b"first", b"second"]), errors
+        assert json.loads(output)["records"] in {1, 2}
     else:
-        assert (running.returncode, values) == (0, [b"first", b"second", b"last"]), err
-        assert json.loads(out)["records"] == 3
+        assert (running.returncode, values) == (0, [b"first", b"second", b"last"]), errors
+        assert json.loads(output)["records"] == 3
 
 
 def test_a_separator_may_be_any_bytes(stratalog: RunCommand, filled: Path, tmp_path: Path) -> None:
@@ -486,11 +486,11 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
 ) -> None:
     (tmp_path / "lines").write_bytes(b"more\n")
     stratalog("produce", "orders", tmp_path / "lines", "-p", 1, "--dir", filled)
-    got = stratalog("consume", "orders", "--from", 60, "--dir", filled, "--json")
-    assert (got.code, [item["partition"] for item in got.items]) == (0, [1])
+    consumed = stratalog("consume", "orders", "--from", 60, "--dir", filled, "--json")
+    assert (consumed.code, [item["partition"] for item in consumed.items]) == (0, [1])
     stratalog("produce", "orders", tmp_path / "lines", "-p", 1, "--dir", filled)
-    got = stratalog("consume", "orders", "--from", 61, "--dir", filled, "--json")
-    assert (got.code, [item["partition"] for item in got.items]) == (0, [1])
+    consumed = stratalog("consume", "orders", "--from", 61, "--dir", filled, "--json")
+    assert (consumed.code, [item["partition"] for item in consumed.items]) == (0, [1])
     assert stratalog("consume", "orders", "-p", 0, "--from", 61, "--dir", filled).code == 2
 
 
@@ -516,10 +516,10 @@ def test_each_command_finds_the_log_directories_in_the_settings(
 def test_a_damaged_partition_does_not_hide_others(stratalog: RunCommand, filled: Path) -> None:
     """A damaged file in one partition once made every topic of the directory unreadable."""
     damage(filled, 0)
-    listed = stratalog("topics", "list", "--dir", filled, "--json")
-    assert listed.code == 1
-    assert "partition.metadata" in str(listed.items[0]["error"])
-    assert listed.items[0]["topic_id"]
+    listing = stratalog("topics", "list", "--dir", filled, "--json")
+    assert listing.code == 1
+    assert "partition.metadata" in str(listing.items[0]["error"])
+    assert listing.items[0]["topic_id"]
     assert len(stratalog("consume", "orders", "-p", 1, "--dir", filled, "--json").items) == 60
 
 
@@ -561,8 +561,8 @@ def test_the_cleaner_reports_its_plan_and_carries_it_out(stratalog: RunCommand, 
         log.roll()
     dry = stratalog("cleaner", "--dry-run", "--dir", folder, "--json")
     assert (dry.code, dry.items[0]["dirty_start"], dry.items[0]["end"]) == (0, 0, 10)
-    done = stratalog("cleaner", "--dir", folder, "--json")
-    assert (done.code, done.items[0]["records_read"], done.items[0]["records_kept"]) == (0, 10, 1)
+    cleaned = stratalog("cleaner", "--dir", folder, "--json")
+    assert (cleaned.code, cleaned.items[0]["records_read"], cleaned.items[0]["records_kept"]) == (0, 10, 1)
     assert stratalog("cleaner", "--dir", folder, "--json").items == []
     table = stratalog("cleaner", "--dry-run", "--dir", folder)
     assert "compacted; nothing after it can be compacted yet" in " ".join(table.out.split())

@@ -43,9 +43,9 @@ def test_terminal_control_characters_are_spelt_out(text: str, shown: str) -> Non
 
 def test_cells_and_titles_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table("[/title]", ("a",), [("[/x]\x1b[31m",)])
-    out = capsys.readouterr().out
-    assert out.startswith("[/title]\n")
-    assert "[/x]\\x1b[31m" in out
+    output = capsys.readouterr().out
+    assert output.startswith("[/title]\n")
+    assert "[/x]\\x1b[31m" in output
 
 
 @pytest.mark.parametrize("arguments", [("consume", "t", "--dir"), ("dump", "--values")])
@@ -55,9 +55,9 @@ def test_records_are_one_line_each(
 ) -> None:
     log = hostile / "t-0" / "00000000000000000000.log"
     assert run([*arguments, str(log if arguments[0] == "dump" else hostile)]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert len([line for line in out.splitlines() if line.startswith(("0:", "|"))]) == 500
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert len([line for line in output.splitlines() if line.startswith(("0:", "|"))]) == 500
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def shown_on(terminal_columns: int, columns: Sequence[str], *rows: Sequence[obje
         patch.setenv("TERM", "xterm")
         Output(as_json=False).table("logs", columns, rows)
         assert isinstance(sys.stdout, Terminal)
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())
-        return [line.rstrip() for line in plain.splitlines()]
+        text = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())
+        return [line.rstrip() for line in text.splitlines()]
 
 
 OFFSETS = ["partition", "local_log_start", "high_watermark", "error"]

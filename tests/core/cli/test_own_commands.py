@@ -36,11 +36,11 @@ def test_the_list_shows_whole_texts_and_imports_no_command() -> None:
 def test_the_list_has_each_command_once_below_its_heading() -> None:
     ended = subprocess.run([sys.executable, "-c", LISTED], check=True, capture_output=True, text=True)  # noqa: S603 - our own interpreter
     heading = ""
-    found: dict[str, list[str]] = {}
+    headings: dict[str, list[str]] = {}
     for line in ended.stdout.splitlines():
         if line.endswith(":") and not line.startswith(" "):
             heading = line.removesuffix(":")
         elif (word := line[2:].partition(" ")[0]) in OWN_COMMANDS:
-            found.setdefault(word, []).append(heading)
-    assert found == {name: [own.section] for name, own in OWN_COMMANDS.items()}
-    assert {own.section for own in OWN_COMMANDS.values()} == set(SECTIONS)
+            headings.setdefault(word, []).append(heading)
+    assert headings == {name: [command.section] for name, command in OWN_COMMANDS.items()}
+    assert {command.section for command in OWN_COMMANDS.values()} == set(SECTIONS)

@@ -64,9 +64,9 @@ def test_text_output_shows_that_the_compiled_module_is_switched_off(
 ) -> None:
     monkeypatch.setenv(SWITCH, "1")
     assert run(["plugins"]) == 0
-    out = capsys.readouterr().out
-    assert "not compiled" in out
-    assert f"switched off by {SWITCH}" in out
+    output = capsys.readouterr().out
+    assert "not compiled" in output
+    assert f"switched off by {SWITCH}" in output
 
 
 FAILING = """

@@ -51,10 +51,10 @@ def test_the_line_has_bytes_rate_and_time_left() -> None:
         now_s[0] = float(second)
         progress(second * 10 * MIB, 100 * MIB)
     console.print(bar.get_renderable())
-    shown = console.file.getvalue()  # type: ignore[attr-defined]  # the file is the StringIO above
-    assert "40.0/100.0 MiB" in shown
-    assert "10.0 MiB/s" in shown
-    assert "00:06" in shown
+    line = console.file.getvalue()  # type: ignore[attr-defined]  # the file is the StringIO above
+    assert "40.0/100.0 MiB" in line
+    assert "10.0 MiB/s" in line
+    assert "00:06" in line
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -79,15 +79,15 @@ def on_terminal(columns: int, *arguments: object) -> Iterator[tuple[subprocess.P
     os.close(follower)
 
     def shown() -> bytes:
-        found = b""
+        output = b""
         poll = select.poll()  # select refuses a descriptor above 1,023
         poll.register(leader, select.POLLIN)
         while poll.poll(60_000):
             try:
-                found += os.read(leader, 65536)
+                output += os.read(leader, 65536)
             except OSError:  # the other end is closed
-                return found
-        raise AssertionError(found)
+                return output
+        raise AssertionError(output)
 
     try:
         yield process, shown
@@ -101,8 +101,8 @@ def on_terminal(columns: int, *arguments: object) -> Iterator[tuple[subprocess.P
 @pytest.mark.parametrize("columns", [38, 80])
 def test_a_terminal_gets_one_line_that_is_removed_at_the_end(data: Path, columns: int) -> None:
     uri = data.with_name("bucket").as_uri()
-    with on_terminal(columns, "offload", "--dir", data, "--tier", uri) as (process, shown):
-        text = shown()
+    with on_terminal(columns, "offload", "--dir", data, "--tier", uri) as (process, read_output):
+        text = read_output()
         assert process.wait(60) == 0
     before, _, _ = text.partition(b"offloaded")
     assert b"offloading" in before
@@ -132,20 +132,20 @@ def test_ctrl_c_while_files_are_produced_reports_that_the_rest_was_not_appended(
     files = [data.with_name(name) for name in ("one", "two")]
     for file in files:
         file.write_bytes(b"line\n" * 10)
-    told, seen = ByteProgress.__call__, list[tuple[int, int]]()
+    update, calls = ByteProgress.__call__, list[tuple[int, int]]()
 
     def interrupted(progress: ByteProgress, done_bytes: int, total_bytes: int) -> None:
-        seen.append((done_bytes, total_bytes))
-        told(progress, done_bytes, total_bytes)
+        calls.append((done_bytes, total_bytes))
+        update(progress, done_bytes, total_bytes)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
         patch.setattr(ByteProgress, "__call__", interrupted)
         assert run(["produce", "t", *map(str, files), "-k", "k", "--dir", str(data), "--json"]) == INTERRUPTED
-    shown = capsys.readouterr()
-    assert seen == [(50, 100)]
-    assert "50 B of 100 B done; the rest was not appended" in shown.err
-    assert '"records": 10,' in shown.out
+    captured = capsys.readouterr()
+    assert calls == [(50, 100)]
+    assert "50 B of 100 B done; the rest was not appended" in captured.err
+    assert '"records": 10,' in captured.out
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
@@ -167,10 +167,10 @@ def test_ctrl_c_ends_a_command_in_order_and_reports_the_completed_work(
     if name == "attach":
         shutil.rmtree(data)
     handler = signal.getsignal(signal.SIGINT)
-    told = ByteProgress.__call__
+    update = ByteProgress.__call__
 
     def interrupted(progress: ByteProgress, done_bytes: int, total_bytes: int) -> None:
-        told(progress, done_bytes, total_bytes)
+        update(progress, done_bytes, total_bytes)
         if done_bytes:
             signal.raise_signal(signal.SIGINT)
 
@@ -200,14 +200,14 @@ def test_ctrl_c_in_another_thread_than_the_main_one_stops_it_too(
                 engine.log("t", partition).append([Record(key=b"k", value=bytes(1 << 16))])
                 engine.log("t", partition).roll()
         engine.offload()
-    told = ByteProgress.__call__
+    update = ByteProgress.__call__
     calls = list[int]()
 
     def interrupted(progress: ByteProgress, done_bytes: int, total_bytes: int) -> None:
         calls.append(done_bytes)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)  # the main thread runs the signal handler while other threads work
-        told(progress, done_bytes, total_bytes)
+        update(progress, done_bytes, total_bytes)
 
     monkeypatch.setattr(ByteProgress, "__call__", interrupted)
     arguments = ["restore", uri, str(tmp_path / "restored")]

@@ -101,6 +101,6 @@ def test_a_command_that_takes_a_tier_takes_options_for_its_store(name: str) -> N
 
 def test_commands_show_where_settings_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "list", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "STRATALOG_CONFIG" in told
-    assert "./stratalog.toml" in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "STRATALOG_CONFIG" in help_text
+    assert "./stratalog.toml" in help_text

@@ -54,10 +54,10 @@ def records(count: int, first: int = 0) -> list[Record]:
     ]
 
 
-def encoded(components: Components, magic: int, listed: list[Record], base: int = 0, codec: str = "") -> bytes:
+def encoded(components: Components, magic: int, batch_records: list[Record], base: int = 0, codec: str = "") -> bytes:
     form = components.formats.of(magic, "", 0)
-    found = components.codecs.by_name(codec) if codec else None
-    return bytes(form.encode(listed, BatchHeader(base_offset=base), found, None))
+    named_codec = components.codecs.by_name(codec) if codec else None
+    return bytes(form.encode(batch_records, BatchHeader(base_offset=base), named_codec, None))
 
 
 def written(tmp_path: Path, *batches: bytes, name: str = LOG) -> Path:
@@ -79,8 +79,8 @@ def test_a_batch_and_its_records(dump: RunCommand, tmp_path: Path, components: C
     assert batch["codec"] == (codec or "none")
     assert batch["timestamp_type"] == "CreateTime"
     assert batch["crc"] == int.from_bytes(data[17:21], "big")
-    plain = encoded(components, 2, records(3), base=7)
-    assert batch.get("uncompressed_bytes") == (len(plain) - 61 if codec else None)
+    uncompressed = encoded(components, 2, records(3), base=7)
+    assert batch.get("uncompressed_bytes") == (len(uncompressed) - 61 if codec else None)
     assert [
         (record["offset"], record["timestamp_ms"], record["key"], record["value"], record["headers"])
         for record in batch["records"]
@@ -91,9 +91,9 @@ def test_a_count_ends_each_log_and_each_index(dump: RunCommand, tmp_path: Path, 
     batches = [encoded(components, 2, records(2), base=2 * number) for number in range(3)]
     written(tmp_path, *batches, bytes(99))  # zeros at the end, which are damage
     written(tmp_path, (5).to_bytes(4, "big"), bytes(4), (9).to_bytes(4, "big"), (80).to_bytes(4, "big"), name=INDEX)
-    shown = dump(tmp_path / LOG, tmp_path / INDEX, "--json", "--deep", "-c", "1")
-    assert shown.code == 0
-    assert [(item["kind"], item.get("count"), item.get("position")) for item in shown.items] == [
+    dumped = dump(tmp_path / LOG, tmp_path / INDEX, "--json", "--deep", "-c", "1")
+    assert dumped.code == 0
+    assert [(item["kind"], item.get("count"), item.get("position")) for item in dumped.items] == [
         ("batch", 2, 0),
         ("offset_entry", None, 0),
     ]
@@ -104,16 +104,16 @@ def test_a_count_ends_each_log_and_each_index(dump: RunCommand, tmp_path: Path, 
 def test_a_wrapper_shows_the_messages_in_it(
     dump: RunCommand, tmp_path: Path, components: Components, magic: int
 ) -> None:
-    plain = [encoded(components, magic, [record], base=0) for record in records(3)]
+    messages = [encoded(components, magic, [record], base=0) for record in records(3)]
     wrapper = encoded(components, magic, records(3), base=4, codec="gzip")
     ended = dump(written(tmp_path, wrapper), "--json", "--deep")
     (batch,) = ended.items
     assert (batch["base_offset"], batch["last_offset"], batch["count"]) == (None, 6, None)
-    assert batch["uncompressed_bytes"] == sum(map(len, plain))
+    assert batch["uncompressed_bytes"] == sum(map(len, messages))
     assert [record["offset"] for record in batch["records"]] == [4, 5, 6]
-    assert [record["inner_size_bytes"] for record in batch["records"]] == [len(message) for message in plain]
-    assert [record["inner_position"] for record in batch["records"]] == [0, len(plain[0]), 2 * len(plain[0])]
-    assert [record["crc"] for record in batch["records"]] == [int.from_bytes(m[12:16], "big") for m in plain]
+    assert [record["inner_size_bytes"] for record in batch["records"]] == [len(message) for message in messages]
+    assert [record["inner_position"] for record in batch["records"]] == [0, len(messages[0]), 2 * len(messages[0])]
+    assert [record["crc"] for record in batch["records"]] == [int.from_bytes(m[12:16], "big") for m in messages]
     assert all(record["valid"] and record["inner_magic"] == magic for record in batch["records"])
     people = dump(tmp_path / LOG, "--deep").lines
     assert [line.split()[:2] for line in people if line.startswith("|")] == [["|", "4"], ["|", "5"], ["|", "6"]]
@@ -132,8 +132,8 @@ def test_a_message_with_a_bad_crc_inside_a_wrapper_is_reported(
         messages[number * size : number * size + 8] = number.to_bytes(8, "big")
     messages[2 * size - 1] ^= 1  # in the value of the second message
     codec = components.codecs.by_name("gzip")
-    packed = Record(timestamp_ms=STAMP, value=codec.compress(messages, level=None, magic=1))
-    wrapper = bytearray(encoded(components, 1, [packed], base=2))
+    outer_record = Record(timestamp_ms=STAMP, value=codec.compress(messages, level=None, magic=1))
+    wrapper = bytearray(encoded(components, 1, [outer_record], base=2))
     wrapper[17] |= codec.id
     wrapper[12:16] = crc32(wrapper[16:]).to_bytes(4, "big")
     ended = dump(written(tmp_path, bytes(wrapper)), "--json", "--deep")
@@ -183,10 +183,12 @@ def test_values_of_different_types_stay_distinct(
 ) -> None:
     record = Record(timestamp_ms=STAMP, key=None, value=value, headers=(("h", value), ("h", None)))
     log = written(tmp_path, encoded(components, 2, [record]))
-    found = dump(log, "--json", *(style or ("--values",))).items[0]["records"][0]
-    assert {name: found[name] for name in found if name.startswith("value") and name != "value_size"} == said
-    assert found["headers"] == [{"key": "h", **said}, {"key": "h", "value": None}]
-    assert found["header_keys"] == ["h", "h"]
+    dumped_record = dump(log, "--json", *(style or ("--values",))).items[0]["records"][0]
+    assert {
+        name: dumped_record[name] for name in dumped_record if name.startswith("value") and name != "value_size"
+    } == said
+    assert dumped_record["headers"] == [{"key": "h", **said}, {"key": "h", "value": None}]
+    assert dumped_record["header_keys"] == ["h", "h"]
     people = dump(log, *(style or ("--values",))).lines
     assert people[-1] == f"| 0  2023-11-14T22:13:20.000Z  null = {shown}  h: {shown}  h: null"
 
@@ -194,9 +196,9 @@ def test_values_of_different_types_stay_distinct(
 def test_sizes_alone_are_shown_without_values(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     record = Record(timestamp_ms=-1, key=b"key", value=None, headers=(("a", b"1"), ("b", None)))
     log = written(tmp_path, encoded(components, 2, [record]))
-    found = dump(log, "--json", "--deep").items[0]["records"][0]
-    assert (found["key_size"], found["value_size"], found["header_keys"]) == (3, -1, ["a", "b"])
-    assert "key" not in found
+    dumped_record = dump(log, "--json", "--deep").items[0]["records"][0]
+    assert (dumped_record["key_size"], dumped_record["value_size"], dumped_record["header_keys"]) == (3, -1, ["a", "b"])
+    assert "key" not in dumped_record
     assert dump(log, "--deep").lines[-1] == "| 0  -  key 3 B  value null  headers a, b"
 
 
@@ -269,12 +271,12 @@ def test_unknown_and_malformed_control_records_are_shown_or_corrupt(
     dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
     form = components.formats.of(2, "", 0)
-    listed = [
+    control_records = [
         Record(timestamp_ms=STAMP, key=b"\0\0\0\x63", value=b""),
         Record(timestamp_ms=STAMP, key=control_key(ControlType.COMMIT), value=b"\0"),
         Record(timestamp_ms=STAMP, key=b"\0", value=b"\0"),
     ]
-    log = written(tmp_path, bytes(form.encode(listed, BatchHeader(control=True), None, None)))
+    log = written(tmp_path, bytes(form.encode(control_records, BatchHeader(control=True), None, None)))
     ended = dump(log, "--json", "--deep")
     assert ended.code == 1
     batch, corrupt = ended.items
@@ -288,8 +290,8 @@ def test_special_properties_of_a_batch_are_shown(dump: RunCommand, tmp_path: Pat
     form = components.formats.of(2, "", 0)
     header = BatchHeader(producer_id=9, producer_epoch=2, base_sequence=(1 << 31) - 1, transactional=True)
     log = written(tmp_path, bytes(form.encode(records(2), header, None, None)))
-    said = dump(log).lines[-1]
-    assert "producer 9/2, sequence 2147483647..0, transactional" in said
+    batch_line = dump(log).lines[-1]
+    assert "producer 9/2, sequence 2147483647..0, transactional" in batch_line
     item = dump(log, "--json", "--deep").items[0]
     assert (item["base_sequence"], item["last_sequence"], item["transactional"]) == (2147483647, 0, True)
     assert [record["sequence"] for record in item["records"]] == [2147483647, 0]
@@ -303,20 +305,20 @@ def test_everything_before_the_damage_is_shown(
     dump: RunCommand, tmp_path: Path, components: Components, form: tuple[str, ...]
 ) -> None:
     batches = [encoded(components, 2, records(2), base=2 * number) for number in range(4)]
-    whole = dump(written(tmp_path, *batches), "--json", *form).items
+    sound_items = dump(written(tmp_path, *batches), "--json", *form).items
     position = len(batches[0]) + len(batches[1])
     damaged = bytearray(b"".join(batches))
     damaged[position + 65] ^= 1
     log = written(tmp_path, bytes(damaged))
     ended = dump(log, "--json", *form)
     assert ended.code == 1
-    *good, corrupt = ended.items
-    assert good == whole[:2]
+    *readable_items, corrupt = ended.items
+    assert readable_items == sound_items[:2]
     assert (corrupt["kind"], corrupt["position"]) == ("corrupt", position)
     assert corrupt["bytes_not_shown"] == len(damaged) - position
     assert corrupt["batch"] == {
         name: False if name == "valid" else value
-        for name, value in whole[2].items()
+        for name, value in sound_items[2].items()
         if name not in {"file", "kind", "records"}
     }
     people = dump(log, *form)
@@ -327,9 +329,9 @@ def test_everything_before_the_damage_is_shown(
 
 def test_a_cut_and_a_tail_of_zeros(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     batch = encoded(components, 2, records(1))
-    cut = dump(written(tmp_path, batch, batch[:30], name="00000000000000000000.log"), "--json").items
-    assert [item["kind"] for item in cut] == ["batch", "corrupt"]
-    assert cut[1]["bytes_not_shown"] == 30
+    items = dump(written(tmp_path, batch, batch[:30], name="00000000000000000000.log"), "--json").items
+    assert [item["kind"] for item in items] == ["batch", "corrupt"]
+    assert items[1]["bytes_not_shown"] == 30
     zeros = dump(written(tmp_path, batch, bytes(3 << 20)), "--json")
     assert (zeros.code, [item["kind"] for item in zeros.items]) == (1, ["batch", "corrupt"])
     assert zeros.items[1]["only_zeros"] is True
@@ -339,10 +341,10 @@ def test_a_cut_and_a_tail_of_zeros(dump: RunCommand, tmp_path: Path, components:
 def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
     dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
-    bad = bytearray(encoded(components, 2, records(3)))
-    bad[57:61] = (4).to_bytes(4, "big")  # one more than the number of records
-    bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
-    log = written(tmp_path, bytes(bad), encoded(components, 2, records(1), base=9))
+    batch = bytearray(encoded(components, 2, records(3)))
+    batch[57:61] = (4).to_bytes(4, "big")  # one more than the number of records
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    log = written(tmp_path, bytes(batch), encoded(components, 2, records(1), base=9))
     ended = dump(log, "--json", "--deep")
     assert ended.code == 1
     assert [item["kind"] for item in ended.items] == ["batch", "corrupt", "batch"]
@@ -363,9 +365,9 @@ def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
     log = written(tmp_path, bytes(strange), bomb, encoded(components, 2, records(1), base=400))
     ended = dump(log, "--json", "--deep")
     assert ended.code == 1
-    said = [item for item in ended.items if item["kind"] == "corrupt"]
-    assert [item["position"] for item in said] == [0, len(strange)]
-    assert all(str(log) in item["corrupt"] for item in said)
+    corrupt_items = [item for item in ended.items if item["kind"] == "corrupt"]
+    assert [item["position"] for item in corrupt_items] == [0, len(strange)]
+    assert all(str(log) in item["corrupt"] for item in corrupt_items)
     assert [item["last_offset"] for item in ended.items if item["kind"] == "batch"] == [0, 300, 400]
     assert ended.items[0]["codec"] == "unknown (7)"
 
@@ -376,14 +378,14 @@ def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
 def test_the_next_file_follows_whatever_is_wrong_with_one(
     dump: RunCommand, tmp_path: Path, components: Components
 ) -> None:
-    good = written(tmp_path, encoded(components, 2, records(1)))
-    bad = written(tmp_path, b"x" * 40, name="00000000000000000001.log")
-    ended = dump(bad, good, "--json")
+    sound_log = written(tmp_path, encoded(components, 2, records(1)))
+    damaged_log = written(tmp_path, b"x" * 40, name="00000000000000000001.log")
+    ended = dump(damaged_log, sound_log, "--json")
     assert ended.code == 1
-    assert [Path(item["file"]) for item in ended.items] == [bad, good]
-    missing = dump(tmp_path / "nothing.log", good, tmp_path / "what", "--json")
+    assert [Path(item["file"]) for item in ended.items] == [damaged_log, sound_log]
+    missing = dump(tmp_path / "nothing.log", sound_log, tmp_path / "what", "--json")
     assert missing.code == 2
-    assert [Path(item["file"]) for item in missing.items] == [good]
+    assert [Path(item["file"]) for item in missing.items] == [sound_log]
     assert "nothing.log" in missing.err
     assert str(tmp_path / "what") in missing.err
 
@@ -396,16 +398,16 @@ def test_files_that_are_set_aside(dump: RunCommand, tmp_path: Path, components: 
 
 def test_names_without_a_kind_are_refused(dump: RunCommand, tmp_path: Path, components: Components) -> None:
     log = written(tmp_path, encoded(components, 2, records(1), base=1 << 40), name="copy of something")
-    refused = dump(log)
-    assert refused.code == 2
-    assert "--kind" in refused.err
+    without_kind = dump(log)
+    assert without_kind.code == 2
+    assert "--kind" in without_kind.err
     assert dump(log, "--kind", "log", "--json").items[0]["base_offset"] == 1 << 40
-    below = dump(log, "--kind", "log", "--base-offset", (1 << 40) + 1)
-    assert below.code == 1, "a segment has no offset below its base"
+    below_base = dump(log, "--kind", "log", "--base-offset", (1 << 40) + 1)
+    assert below_base.code == 1, "a segment has no offset below its base"
     index = tmp_path / "an index"
     index.write_bytes(bytes.fromhex("0000000500001068"))
-    shown = dump(index, "--kind", "index", "--base-offset", 100, "--json").items
-    assert [(item["offset"], item["position"]) for item in shown] == [(105, 4200)]
+    entries = dump(index, "--kind", "index", "--base-offset", 100, "--json").items
+    assert [(item["offset"], item["position"]) for item in entries] == [(105, 4200)]
 
 
 def test_links_are_followed(dump: RunCommand, tmp_path: Path, components: Components) -> None:
@@ -433,9 +435,9 @@ def test_a_folder_is_shown_in_order(dump: RunCommand, tmp_path: Path) -> None:
     assert bases == sorted(bases)
     assert names.index(bases[1].replace(".log", ".snapshot")) == names.index(bases[1]) - 1
     assert "notes.txt" in ended.err
-    above = dump(tmp_path / "data")
-    assert "stratalog-topics.json" in above.out
-    assert "1 folders" in above.err
+    parent_dump = dump(tmp_path / "data")
+    assert "stratalog-topics.json" in parent_dump.out
+    assert "1 folders" in parent_dump.err
 
 
 # --- text output -------------------------------------------------------------------------------------------------
@@ -465,10 +467,10 @@ def test_rows_fit_a_narrow_terminal(
 @pytest.mark.parametrize("form", [("--json", "--values"), ("--values",), ()])
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, components: Components, form: tuple[str, ...]) -> None:
-    one = encoded(components, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
+    batch = encoded(components, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
     many = bytearray()
     for number in range(16):
-        many += (number * 2000).to_bytes(8, "big") + one[8:]
+        many += (number * 2000).to_bytes(8, "big") + batch[8:]
     log = written(tmp_path, bytes(many))
     del many
     ended = _peak_of(["dump", str(log), *form])

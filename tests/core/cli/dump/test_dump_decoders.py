@@ -53,7 +53,7 @@ SHARE_KEY = offsets_key(OffsetsType.SHARE_GROUP_MEMBER_METADATA, MemberKey(group
 
 def member(protocol_type: str, subscription: bytes) -> GroupMetadata:
     assignment = Assignment(partitions=(TopicPartitions(topic="t", partitions=(0, 1)),), user_data=b"\xff")
-    one = GroupMember(
+    group_member = GroupMember(
         member="m-1",
         client_id="c",
         client_host="/h",
@@ -61,7 +61,9 @@ def member(protocol_type: str, subscription: bytes) -> GroupMetadata:
         subscription=subscription,
         assignment=ASSIGNMENT.encode(assignment, 1),
     )
-    return GroupMetadata(protocol_type=protocol_type, generation=4, protocol="range", leader="m-1", members=(one,))
+    return GroupMetadata(
+        protocol_type=protocol_type, generation=4, protocol="range", leader="m-1", members=(group_member,)
+    )
 
 
 class Dumped:
@@ -87,10 +89,10 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
     ) -> Dumped:
         host = open_host(Settings(), (), None)
         form = host.components(TopicConfig()).formats.of(2, "", 0)
-        listed = [Record(timestamp_ms=STAMP, key=key, value=value) for key, value in pairs]
+        records = [Record(timestamp_ms=STAMP, key=key, value=value) for key, value in pairs]
         (tmp_path / folder).mkdir()
         log = tmp_path / folder / "00000000000000000000.log"
-        log.write_bytes(form.encode(listed, BatchHeader(), None, None))
+        log.write_bytes(form.encode(records, BatchHeader(), None, None))
         host.close()
         code = run(["dump", str(log), "--json", *options])
         items = printed_items(capsys)
@@ -126,24 +128,24 @@ def test_commits_and_tombstones_by_the_folders_name(shown: Shown, folder: str) -
 
 def test_the_folder_decides_nothing_without_values_or_for_other_topics(shown: Shown) -> None:
     assert "decoded" not in shown("__consumer_offsets-0", (COMMIT_KEY, COMMIT), options=("--deep",)).records[0]
-    plain = shown("orders-0", (COMMIT_KEY, COMMIT)).records[0]
-    assert "decoded" not in plain
-    assert "key_base64" in plain
+    record = shown("orders-0", (COMMIT_KEY, COMMIT)).records[0]
+    assert "decoded" not in record
+    assert "key_base64" in record
 
 
 def test_a_decoder_that_is_asked_for(shown: Shown) -> None:
-    chosen = ("--decoder", "offsets")
-    assert shown("orders-0", (COMMIT_KEY, COMMIT), options=chosen).records[0]["decoded"]["type"] == "OFFSET_COMMIT"
+    options = ("--decoder", "offsets")
+    assert shown("orders-0", (COMMIT_KEY, COMMIT), options=options).records[0]["decoded"]["type"] == "OFFSET_COMMIT"
     bytes_alone = shown("__consumer_offsets-0", (b"k", b"v"), options=("--decoder", "hex")).records[0]
     assert (bytes_alone["key_hex"], bytes_alone["value_hex"]) == ("6b", "76")
 
 
 def test_members_with_their_subscriptions(shown: Shown) -> None:
-    wanted = Subscription(topics=("t", "u"), user_data=b"text", rack="r")
-    value = offsets_value(OffsetsType.GROUP_METADATA, member("consumer", SUBSCRIPTION.encode(wanted, 3)), 3)
+    subscription = Subscription(topics=("t", "u"), user_data=b"text", rack="r")
+    value = offsets_value(OffsetsType.GROUP_METADATA, member("consumer", SUBSCRIPTION.encode(subscription, 3)), 3)
     dumped = shown("__consumer_offsets-0", (GROUP_KEY, value))
-    (found,) = dumped.records[0]["decoded"]["value"]["members"]
-    assert found["subscription"] == {
+    (group_member,) = dumped.records[0]["decoded"]["value"]["members"]
+    assert group_member["subscription"] == {
         "version": 3,
         "topics": ["t", "u"],
         "user_data": "text",
@@ -151,7 +153,7 @@ def test_members_with_their_subscriptions(shown: Shown) -> None:
         "generation": -1,
         "rack": "r",
     }
-    assert found["assignment"] == {
+    assert group_member["assignment"] == {
         "version": 1,
         "partitions": [{"topic": "t", "partitions": [0, 1]}],
         "user_data_base64": "/w==",
@@ -164,18 +166,18 @@ def test_members_whose_bytes_mean_something_else(shown: Shown, protocol_type: st
     value = offsets_value(OffsetsType.GROUP_METADATA, member(protocol_type, subscription), 3)
     dumped = shown("__consumer_offsets-0", (GROUP_KEY, value))
     assert dumped.code == 0
-    (found,) = dumped.records[0]["decoded"]["value"]["members"]
-    assert found["subscription_base64"] in {"AAE=", "AA=="}
+    (group_member,) = dumped.records[0]["decoded"]["value"]["members"]
+    assert group_member["subscription_base64"] in {"AAE=", "AA=="}
 
 
 def test_messages_that_cannot_be_decoded_are_shown_as_bytes(shown: Shown) -> None:
     dumped = shown(
         "__consumer_offsets-0", (COMMIT_KEY, COMMIT[:-1]), (None, b"v"), (b"\0\x63later", b"v"), (SHARE_KEY, b"\0\0x")
     )
-    cut, keyless, later, share = dumped.records
+    truncated, keyless, later, share = dumped.records
     assert dumped.code == 1
-    assert "inside its fields" in cut["error"]
-    assert "key_base64" in cut
+    assert "inside its fields" in truncated["error"]
+    assert "key_base64" in truncated
     assert (keyless["key"], keyless["value"]) == (None, "v")
     assert "error" in keyless
     assert "decoded" not in later

@@ -88,8 +88,8 @@ def test_a_large_index_is_read_in_pieces_and_compared_across_them(dump_runner: D
     data = b"".join(a.to_bytes(4, "big") + b.to_bytes(4, "big") for a, b in entries)
     path = written(tmp_path, "00000000000000000000.index", data)
     assert rows(dump_runner(path)[1], "offset", "position") == entries
-    again = written(tmp_path, "00000000000000000000.index", data[: 1 << 20] + data[(1 << 20) - 8 :])
-    code, items, _ = dump_runner(again)
+    unsorted_path = written(tmp_path, "00000000000000000000.index", data[: 1 << 20] + data[(1 << 20) - 8 :])
+    code, items, _ = dump_runner(unsorted_path)
     assert (code, len(items), items[-1]["position"]) == (1, (1 << 17) + 1, 1 << 20)
 
 
@@ -151,10 +151,10 @@ def test_lines_of_a_damaged_checkpoint(
 
 
 def test_partition_metadata(dump_runner: DumpRunner, tmp_path: Path) -> None:
-    good = f"version: 0\ntopic_id: {TOPIC_ID}".encode()
-    code, items, _ = dump_runner(written(tmp_path, "partition.metadata", good))
+    content = f"version: 0\ntopic_id: {TOPIC_ID}".encode()
+    code, items, _ = dump_runner(written(tmp_path, "partition.metadata", content))
     assert (code, rows(items, "key", "value")) == (0, [("version", "0"), ("topic_id", TOPIC_ID)])
-    code, items, _ = dump_runner(written(tmp_path, "partition.metadata", good[:-3]))
+    code, items, _ = dump_runner(written(tmp_path, "partition.metadata", content[:-3]))
     assert (code, items[-1]["kind"], items[-1]["position"]) == (1, "corrupt", 11)
     assert dump_runner(written(tmp_path, "partition.metadata", b""))[0] == 1
 
@@ -162,8 +162,8 @@ def test_partition_metadata(dump_runner: DumpRunner, tmp_path: Path) -> None:
 def test_meta_properties(dump_runner: DumpRunner, tmp_path: Path) -> None:
     text = b"#\n#Fri Nov 21 03:52:04 UTC 2026\nnode.id=1\nversion=1\ncluster.id=a\\:b\\u0041\nspace = x y\n"
     code, items, _ = dump_runner(written(tmp_path, "meta.properties", text))
-    said = [("node.id", "1"), ("version", "1"), ("cluster.id", "a:bA"), ("space", "x y")]
-    assert (code, rows(items, "key", "value")) == (0, said)
+    properties = [("node.id", "1"), ("version", "1"), ("cluster.id", "a:bA"), ("space", "x y")]
+    assert (code, rows(items, "key", "value")) == (0, properties)
     code, items, people = dump_runner(written(tmp_path, "meta.properties", b"version=7\n"))
     assert (code, [item["kind"] for item in items]) == (1, ["property", "corrupt"])
     assert "version '7'" in people
@@ -242,25 +242,25 @@ def test_all_that_is_in_a_segment_object(dump_runner: DumpRunner, bucket: Path, 
     for suffix, kind in ((".index", "offset_entry"), (".timeindex", "time_entry")):
         alone = dump_runner(local.with_name(local.name + suffix))[1]
         assert alone
-        found = [item for item in items if item["kind"] == kind]
-        assert [{**item, "file": ""} for item in found] == [{**item, "file": ""} for item in alone]
+        entries = [item for item in items if item["kind"] == kind]
+        assert [{**item, "file": ""} for item in entries] == [{**item, "file": ""} for item in alone]
     assert rows([item for item in items if item["kind"] == "leader_epoch"], "epoch") == [(0,)]
     assert f"k{head['base_offset']}" in people
 
 
 def test_an_object_that_was_taken_out_of_its_tier(dump_runner: DumpRunner, bucket: Path, tmp_path: Path) -> None:
     path = objects(bucket, "segments")[0]
-    inside = dump_runner(path)[1]
-    taken = tmp_path / path.name
-    shutil.copy(path, taken)
-    code, outside, _ = dump_runner(taken)
+    tier_items = dump_runner(path)[1]
+    copy = tmp_path / path.name
+    shutil.copy(path, copy)
+    code, copy_items, _ = dump_runner(copy)
     assert code == 0
-    assert [{**item, "file": ""} for item in outside] == [{**item, "file": ""} for item in inside]
+    assert [{**item, "file": ""} for item in copy_items] == [{**item, "file": ""} for item in tier_items]
     shutil.move(path, tmp_path / "renamed")
     assert dump_runner(tmp_path / "renamed", "--kind", "tier-object")[0] == 0
-    other = objects(bucket, "segments")[0]
-    shutil.copy(other, other.with_name(path.name))
-    code, items, _ = dump_runner(other.with_name(path.name))
+    second_object = objects(bucket, "segments")[0]
+    shutil.copy(second_object, second_object.with_name(path.name))
+    code, items, _ = dump_runner(second_object.with_name(path.name))
     assert (code, items[-1]["kind"]) == (1, "corrupt"), "an object that lies under another's key"
 
 
@@ -303,12 +303,12 @@ def test_a_manifest_root(dump_runner: DumpRunner, bucket: Path, tmp_path: Path) 
     assert head["entries"] == len(segments) == len(objects(bucket, "segments"))
     assert rows(segments, "base_offset") == [(segment["base_offset"],) for segment in segments]
     assert [segment["key"].rpartition("/")[2] for segment in segments] == [
-        found.name for found in objects(bucket, "segments")
+        object_path.name for object_path in objects(bucket, "segments")
     ]
     assert head["commit_id"] in people
     shutil.copy(path, tmp_path / "root")
-    code, again, _ = dump_runner(tmp_path / "root", "--kind", "manifest")
-    assert (code, again[0]["sha256"]) == (0, head["sha256"])
+    code, copy_items, _ = dump_runner(tmp_path / "root", "--kind", "manifest")
+    assert (code, copy_items[0]["sha256"]) == (0, head["sha256"])
 
 
 @pytest.mark.parametrize("how", ["cut", "version", "topic", "list"])
@@ -331,8 +331,8 @@ def test_a_manifest_root_that_is_damaged(dump_runner: DumpRunner, bucket: Path, 
 
 
 def extra_file(tmp_path: Path, *, damaged: bool = False) -> Path:
-    packed = pack_extras(Identity(0, 50, 4000, STAMP, 7), {"bloom@1": b"filter", "range@2": b"least"})
-    data = bytearray(b"".join(packed))
+    parts = pack_extras(Identity(0, 50, 4000, STAMP, 7), {"bloom@1": b"filter", "range@2": b"least"})
+    data = bytearray(b"".join(parts))
     data[0] ^= damaged
     return written(tmp_path, "00000000000000000000.extra", bytes(data))
 

@@ -66,7 +66,7 @@ def place(tmp_path: Path, bucket: Path) -> Path:
 def test_each_file_that_an_engine_writes_is_recognized(dump_runner: DumpRunner, place: Path) -> None:
     """In the directory, the cache and the tier, every file name is known, and no file is reported as damaged."""
     folders = sorted({path.parent for path in place.rglob("*") if path.is_file()})
-    kinds = {found.kind for path in place.rglob("*") if (found := identify(path.name)) is not None}
+    kinds = {file_kind.kind for path in place.rglob("*") if (file_kind := identify(path.name)) is not None}
     assert {"log", "digest", "marks", "tier-note", "cached", "tier-object", "manifest"} <= kinds
     for folder in folders:
         assert sort_files(path.name for path in folder.iterdir() if path.is_file())[1] == []
@@ -214,12 +214,12 @@ def test_a_file_of_the_cache(dump_runner: DumpRunner, place: Path) -> None:
     for path in paths:
         code, items, _ = dump_runner(path)
         assert (code, len(items)) == (0, 1)
-        found = items[0]
-        start, end = map(int, found["item"].split("-"))
-        assert found["tier"] == (place / "bucket").as_uri()
-        copy = path.read_bytes()[found["position"] :]
-        assert copy == objects[found["key"]].read_bytes()[start:end]
-        assert len(copy) == found["size_bytes"]
+        chunk = items[0]
+        start, end = map(int, chunk["item"].split("-"))
+        assert chunk["tier"] == (place / "bucket").as_uri()
+        copy = path.read_bytes()[chunk["position"] :]
+        assert copy == objects[chunk["key"]].read_bytes()[start:end]
+        assert len(copy) == chunk["size_bytes"]
 
 
 @pytest.mark.parametrize("position", [0, 9, 13, 40, -1])

@@ -62,16 +62,16 @@ def test_nothing_is_written_to_what_is_no_log_directory(
     stratalog: Call, filled: Path, tmp_path: Path, options: list[str]
 ) -> None:
     before = sorted(path.name for path in (filled / "t-0").iterdir())
-    code, told, error = stratalog("recover", filled / "t-0", *options)
-    assert (code, told) == (2, [])
+    code, rows, error = stratalog("recover", filled / "t-0", *options)
+    assert (code, rows) == (2, [])
     assert f"use its log directory, {filled}" in json.loads(error)["message"]
     assert sorted(path.name for path in (filled / "t-0").iterdir()) == before
-    other = tmp_path / "other"
-    other.mkdir()
-    code, told, error = stratalog("recover", other, *options)
-    assert (code, told) == (2, [])
+    empty_directory = tmp_path / "other"
+    empty_directory.mkdir()
+    code, rows, error = stratalog("recover", empty_directory, *options)
+    assert (code, rows) == (2, [])
     assert "contains no logs" in json.loads(error)["message"]
-    assert list(other.iterdir()) == []
+    assert list(empty_directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", [["recover"], ["recover", "--dry-run"], ["verify"], ["verify", "--repair"]])
@@ -82,20 +82,20 @@ def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
     (tmp_path / "dbus-1" / "session.d").mkdir(parents=True)
     (tmp_path / "dbus-1" / "system.conf").write_bytes(b"<busconfig/>")
     before = sorted(tmp_path.rglob("*"))
-    code, told, error = stratalog(*command, tmp_path)
-    assert (code, told) == (2, [])
+    code, rows, error = stratalog(*command, tmp_path)
+    assert (code, rows) == (2, [])
     assert "contains no logs" in json.loads(error)["message"]
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_recover_truncates_reports_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
-    last = max((torn / "t-1").glob("*.log")).stat().st_size
+    torn_bytes = max((torn / "t-1").glob("*.log")).stat().st_size
     code, rows, _ = stratalog("recover", torn)
     assert code == 0
     assert [(row["partition"], row["log_end"], row["error"]) for row in rows] == [(0, COUNT, ""), (1, COUNT - 1, "")]
     assert all(row["recovered_segments"] for row in rows)
-    kept = max((torn / "t-1").glob("*.log")).stat().st_size
-    assert [row["truncated_bytes"] for row in rows] == [0, last - kept]
+    kept_bytes = max((torn / "t-1").glob("*.log")).stat().st_size
+    assert [row["truncated_bytes"] for row in rows] == [0, torn_bytes - kept_bytes]
     assert (torn / ".kafka_cleanshutdown").exists()
     code, rows, _ = stratalog("recover", torn)
     assert (code, [row["recovered_segments"] for row in rows]) == (0, [0, 0])
@@ -111,10 +111,10 @@ def test_a_dry_run_reports_the_same_and_writes_nothing(stratalog: Call, torn: Pa
 def test_a_dry_run_keeps_away_from_a_running_engine(stratalog: Call, filled: Path) -> None:
     with open_engine(filled):
         for options in ((), ("--dry-run",)):
-            code, rows, said = stratalog("recover", filled, *options)
+            code, rows, error = stratalog("recover", filled, *options)
             assert (code, rows) == (2, [])
-            assert json.loads(said)["error"] == "LogDirLockedError"
-            assert "stop the engine or broker" in json.loads(said)["message"]
+            assert json.loads(error)["error"] == "LogDirLockedError"
+            assert "stop the engine or broker" in json.loads(error)["message"]
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
@@ -130,8 +130,8 @@ def test_a_log_that_cannot_be_recovered_is_named_and_the_others_are(
 
 
 def test_recover_of_nothing(stratalog: Call, tmp_path: Path) -> None:
-    code, _, said = stratalog("recover", tmp_path / "missing")
-    assert (code, json.loads(said)["error"]) == (2, "LogDirNotFoundError")
+    code, _, error = stratalog("recover", tmp_path / "missing")
+    assert (code, json.loads(error)["error"]) == (2, "LogDirNotFoundError")
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------
@@ -186,13 +186,13 @@ def test_explain_of_gaps_markers_and_aborted_records(stratalog: Call, bed: LogBe
         bed.batch(9, records(1, start=9)),
     ]
     bed.write_segment(0, batches)
-    found = {offset: explained(stratalog, bed.directory, offset) for offset in (0, 1, 4, 9)}
-    code, steps = found[0]
+    explanations = {offset: explained(stratalog, bed.directory, offset) for offset in (0, 1, 4, 9)}
+    code, steps = explanations[0]
     assert (code, steps["record"]["aborted"], steps["record"]["read_uncommitted"]) == (0, True, True)
     assert steps["record"]["read_committed"] is False
-    assert (found[1][0], "ABORT" in str(found[1][1]["record"]["text"]).upper()) == (1, True)
-    assert (found[4][0], "not in the batch" in str(found[4][1]["record"]["text"])) == (1, True)
-    assert found[9][0] == 0
+    assert (explanations[1][0], "ABORT" in str(explanations[1][1]["record"]["text"]).upper()) == (1, True)
+    assert (explanations[4][0], "not in the batch" in str(explanations[4][1]["record"]["text"])) == (1, True)
+    assert explanations[9][0] == 0
 
 
 def test_explain_names_the_tier_of_a_record(stratalog: Call, tmp_path: Path) -> None:
@@ -221,19 +221,22 @@ def test_people_read_a_line_a_step_and_a_row_a_log(torn: Path, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["view:", "segment:", "index:", "scan:", "batch:", "record:"]
     assert run(["recover", str(torn)]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "recovered"
-    assert [words[:2] for line in told if (words := line.split()) and words[0] == "t"] == [["t", "0"], ["t", "1"]]
+    report_lines = capsys.readouterr().out.splitlines()
+    assert report_lines[0] == "recovered"
+    assert [words[:2] for line in report_lines if (words := line.split()) and words[0] == "t"] == [
+        ["t", "0"],
+        ["t", "1"],
+    ]
 
 
 def test_the_logs_of_a_directory_that_cannot_be_opened_are_not_recovered(
     stratalog: Call, filled: Path, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    with open_engine(other) as engine:
+    unreadable = tmp_path / "other"
+    with open_engine(unreadable) as engine:
         engine.create_topic("other")
-    (other / "meta.properties").write_text("version=99\n")
-    code, rows, _ = stratalog("recover", filled, other)
+    (unreadable / "meta.properties").write_text("version=99\n")
+    code, rows, _ = stratalog("recover", filled, unreadable)
     errors = {row["topic"]: row["error"] for row in rows}
     assert (code, [topic for topic, error in errors.items() if error]) == (1, ["other"])
     assert "meta.properties has version '99'" in str(errors["other"])

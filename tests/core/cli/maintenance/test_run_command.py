@@ -51,10 +51,10 @@ def test_run_continues_until_a_signal(tmp_path: Path, bucket: Path, number: sign
         assert process.stdout is not None
         assert process.stdout.readline() == "lit over 1\n"
         process.send_signal(number)
-        out, *duties = process.stdout.read().splitlines()
+        beacon_line, *duties = process.stdout.read().splitlines()
     assert process.returncode == 0
-    assert out == "out"
-    told = {item["duty"]: item for item in map(json.loads, duties)}
-    assert {"sync", "retention", "offload"} <= set(told)
-    assert not any(item["failures"] for item in told.values())
+    assert beacon_line == "out"
+    reports = {item["duty"]: item for item in map(json.loads, duties)}
+    assert {"sync", "retention", "offload"} <= set(reports)
+    assert not any(item["failures"] for item in reports.values())
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()

@@ -160,8 +160,8 @@ def test_every_byte_of_a_transaction_index_is_compared(verify: Call, aborted: Pa
     for position in [0, *range(2, 26)]:  # readers do not depend on the version's second byte and the last stable offset
         flip(path, position)
         assert verify(aborted)[0] == 1, position
-    for other in (b"", data * 2, data[:-1]):
-        path.write_bytes(other)
+    for content in (b"", data * 2, data[:-1]):
+        path.write_bytes(content)
         code, problems = verify(aborted)
         assert (code, problems[0]["problem"], problems[0]["file"]) == (1, "index", str(path))
 
@@ -180,10 +180,10 @@ def test_a_lost_end_is_found_by_the_checkpoints(verify: Call, sound: Path) -> No
     for suffix in (".log", ".index", ".timeindex"):
         last.with_suffix(suffix).unlink(missing_ok=True)
     code, problems = verify(sound)
-    told = [str(problem["text"]) for problem in problems if problem["problem"] == "bounds"]
+    texts = [str(problem["text"]) for problem in problems if problem["problem"] == "bounds"]
     assert code == 1
-    assert any(f"high watermark of t-0 is {COUNT}" in text for text in told)
-    assert any(f"recovery point of t-0 is {COUNT}" in text for text in told)
+    assert any(f"high watermark of t-0 is {COUNT}" in text for text in texts)
+    assert any(f"recovery point of t-0 is {COUNT}" in text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_folders_in_place_of_files_of_the_directory_do_not_end_the_check(verify:
         (sound / name).unlink()
         (sound / name).mkdir()
     code, problems = verify(sound)
-    found = [(problem["problem"], problem["file"]) for problem in problems]
-    assert (code, found) == (1, [("bounds", str(sound / "recovery-point-offset-checkpoint"))])
+    reported = [(problem["problem"], problem["file"]) for problem in problems]
+    assert (code, reported) == (1, [("bounds", str(sound / "recovery-point-offset-checkpoint"))])
 
 
 # --- repairs ---------------------------------------------------------------------------------------------------------
@@ -295,13 +295,13 @@ def test_a_lost_transaction_index_is_rebuilt(verify: Call, aborted: Path) -> Non
 
 def test_a_missing_segment_between_others_is_reported(verify: Call, sound: Path) -> None:
     """Records are missing although no byte is damaged. The indexes of the missing segment show the loss."""
-    first, gone, *_ = sorted((sound / "t-0").glob("*.log"))
-    gone.unlink()
+    first, missing, *_ = sorted((sound / "t-0").glob("*.log"))
+    missing.unlink()
     code, problems = verify(sound)
-    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [("damage", str(gone))])
-    assert gone.with_suffix(".index").name in str(problems[0]["text"])
-    gone.with_suffix(".index").unlink()
-    gone.with_suffix(".timeindex").unlink()
+    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [("damage", str(missing))])
+    assert missing.with_suffix(".index").name in str(problems[0]["text"])
+    missing.with_suffix(".index").unlink()
+    missing.with_suffix(".timeindex").unlink()
     first.unlink()  # a deletion that a crash interrupted leaves the same files; they are no sign of a loss
     assert verify(sound) == (0, [])
 
@@ -346,14 +346,14 @@ def test_the_lost_end_of_a_log_is_reported_after_the_repair_of_another_log(verif
 def test_damage_before_good_records_is_reported_and_never_truncated(verify: Call, sound: Path, number: int) -> None:
     path = segment(sound, number)
     flip(path, 70)
-    before = {found: found.read_bytes() for found in (sound / "t-0").glob("*.log")}
+    before = {log_path: log_path.read_bytes() for log_path in (sound / "t-0").glob("*.log")}
     for _ in range(2):
         code, problems = verify(sound, "--repair")
         assert code == 1
         assert ("damage", str(path), 0, False) in [
             (problem["problem"], problem["file"], problem["position"], problem["repaired"]) for problem in problems
         ]
-        assert {found: found.read_bytes() for found in (sound / "t-0").glob("*.log")} == before
+        assert {log_path: log_path.read_bytes() for log_path in (sound / "t-0").glob("*.log")} == before
 
 
 def test_zeros_behind_a_log_are_a_torn_tail(verify: Call, sound: Path) -> None:
@@ -374,18 +374,21 @@ def test_small_files_are_rebuilt(verify: Call, original: Path, sound: Path, name
 
 
 def test_an_interrupted_replacement_is_reported_and_finished(verify: Call, sound: Path) -> None:
-    left = sound / "t-0" / (segment(sound, 0).name + ".cleaned")
-    left.write_bytes(segment(sound, 0).read_bytes())
+    leftover = sound / "t-0" / (segment(sound, 0).name + ".cleaned")
+    leftover.write_bytes(segment(sound, 0).read_bytes())
     code, problems = verify(sound)
-    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [("left over", str(left))])
+    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (
+        1,
+        [("left over", str(leftover))],
+    )
     assert verify(sound, "--repair")[0] == 0
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_one_log_is_repaired_by_itself(verify: Call, sound: Path) -> None:
-    other = shutil.copytree(sound / "t-0", sound / "t-1", dirs_exist_ok=True)
-    for folder in (sound / "t-0", other):
+    second_folder = shutil.copytree(sound / "t-0", sound / "t-1", dirs_exist_ok=True)
+    for folder in (sound / "t-0", second_folder):
         max(folder.glob("*.log")).write_bytes(b"torn")
     assert verify(sound / "t-0", "--repair")[0] == 1, "the end of the log is lost"
     assert max((sound / "t-0").glob("*.log")).read_bytes() == b""
-    assert max(other.glob("*.log")).read_bytes() == b"torn"
+    assert max(second_folder.glob("*.log")).read_bytes() == b"torn"

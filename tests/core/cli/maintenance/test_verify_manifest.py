@@ -52,8 +52,8 @@ class Place:
         return sorted(self.bucket.glob(f"t-*/0/{kind}/*"))
 
     def contents(self) -> dict[Path, bytes]:
-        found = {path: path.read_bytes() for path in self.bucket.rglob("*") if path.is_file()}
-        return {path: data for path, data in found.items() if "quarantine" not in path.parts}
+        files = {path: path.read_bytes() for path in self.bucket.rglob("*") if path.is_file()}
+        return {path: data for path, data in files.items() if "quarantine" not in path.parts}
 
     def check_read(self, count: int = SEGMENTS) -> None:
         with stratalog.open_reader(self.uri) as reader:
@@ -90,8 +90,8 @@ def empty(path: Path) -> None:
 def reported_flaws(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
     """Return the object key and the repair of each reported flaw."""
     items = printed_items(capsys)
-    wrong = [item for item in items if item.get("flaw", "orphan") != "orphan"]
-    return [(item["key"].rpartition("/")[2], item["done"]) for item in wrong]
+    flaws = [item for item in items if item.get("flaw", "orphan") != "orphan"]
+    return [(item["key"].rpartition("/")[2], item["done"]) for item in flaws]
 
 
 DAMAGES = [flip, cut, empty, Path.unlink]
@@ -110,7 +110,7 @@ def test_every_page_is_rebuilt_byte_for_byte(
         assert run(["verify", place.uri]) == 1
         capsys.readouterr()
         assert run(["verify", place.uri, "--repair", "--json"]) == 0
-        assert {done for _, done in reported_flaws(capsys)} == {"rebuilt with the same bytes"}
+        assert {repair for _, repair in reported_flaws(capsys)} == {"rebuilt with the same bytes"}
         assert place.contents() == before
     assert run(["verify", place.uri, "--deep"]) == 0
 
@@ -125,7 +125,7 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
     versions = len(place.files("manifest"))
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
     remade = f"version {versions + 1} names its segments, found by their footers"
-    assert remade in {done for _, done in reported_flaws(capsys)} <= {remade, "rebuilt with the same bytes"}
+    assert remade in {repair for _, repair in reported_flaws(capsys)} <= {remade, "rebuilt with the same bytes"}
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
     with stratalog.open_engine(place.data, tier=place.uri) as engine:
@@ -160,9 +160,9 @@ def test_a_new_root_names_no_upload_that_was_never_committed(place: Place, *, is
     """The upload was made later than the committed one, or it is above the log's end in the tier."""
     target = WriteTarget(place.uri, take_over=True)
     with target.open() as writer:
-        staged = [stage_record(writer, value) for value in (b"%d" % SEGMENTS, b"never committed")]
+        uploads = [stage_record(writer, value) for value in (b"%d" % SEGMENTS, b"never committed")]
         if is_committed:
-            writer.append(T0, staged[0])
+            writer.append(T0, uploads[0])
         before = [path for path in place.files("segments") if path.name.startswith(f"{SEGMENTS:020}-")]
         assert len(before) == 2
         for path in place.files("pages"):
@@ -208,7 +208,7 @@ def test_history_behind_a_damaged_root_is_given_up(
     assert run(["verify", place.uri]) == 1
     capsys.readouterr()
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
-    assert {done for _, done in reported_flaws(capsys)} == {"history now begins at version 6"}
+    assert {repair for _, repair in reported_flaws(capsys)} == {"history now begins at version 6"}
     assert place.files("manifest") == roots[5:]
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
@@ -226,7 +226,7 @@ def test_objects_that_no_manifest_names_are_left_and_shown(place: Place, capsys:
         flip(path)
     before = place.contents()
     assert run(["verify", place.uri, "--repair", "--json"]) == 1
-    assert any(done.startswith("noted in ") for _, done in reported_flaws(capsys))
+    assert any(repair.startswith("noted in ") for _, repair in reported_flaws(capsys))
     after = place.contents()
     assert {path: after[path] for path in damaged} == {path: before[path] for path in damaged}
 

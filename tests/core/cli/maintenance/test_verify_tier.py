@@ -69,8 +69,8 @@ def test_damage_is_shown_and_exits_with_1(place: Place, capsys: pytest.CaptureFi
     flip(victim)
     lost.unlink()
     assert run(["verify", place.uri, "--deep", "--json"]) == 1
-    told = [item for item in printed_items(capsys) if "flaw" in item]
-    assert [(item["flaw"], item["key"], item["done"]) for item in told] == [
+    flaws = [item for item in printed_items(capsys) if "flaw" in item]
+    assert [(item["flaw"], item["key"], item["done"]) for item in flaws] == [
         ("log", str(victim.relative_to(place.bucket)), ""),
         ("missing", str(lost.relative_to(place.bucket)), ""),
     ]
@@ -106,8 +106,8 @@ def test_objects_that_cannot_be_put_back_get_a_note_and_keep_their_bytes(
     flip(place.data / "orders-0" / f"{0:020}.log")
     assert run(["verify", place.uri, "--deep", "--repair", "--dir", str(place.data), "--json"]) == 1
     (note,) = place.bucket.rglob("quarantine/*")
-    told = json.loads(note.read_bytes())
-    assert (told["key"], told["flaw"]) == (str(victim.relative_to(place.bucket)), "log")
+    note_fields = json.loads(note.read_bytes())
+    assert (note_fields["key"], note_fields["flaw"]) == (str(victim.relative_to(place.bucket)), "log")
     assert victim.read_bytes() == damaged
     capsys.readouterr()
     assert run(["verify", place.uri]) == 0, "the note itself is no orphan"
@@ -127,8 +127,8 @@ def test_collecting_orphans_keeps_the_history_for_the_configured_time(
     roots = sorted(bucket.glob("t-*/0/manifest/*"))
     (segment,) = bucket.glob("t-*/0/segments/*")
     shutil.copy(segment, segment.with_name(f"{0:020}-0-{0:032x}.seg"))
-    for found in bucket.rglob("*"):
-        os.utime(found, (then_ms / 1000, then_ms / 1000))
+    for path in bucket.rglob("*"):
+        os.utime(path, (then_ms / 1000, then_ms / 1000))
     config = tmp_path / "stratalog.toml"
     config.write_text(f'"tier.history.ms" = {10 * GRACE_MS}\n')
     assert run(["verify", bucket.as_uri(), "--repair", "--config", str(config), "--json"]) == 0
@@ -142,17 +142,17 @@ def test_a_budget_ends_a_run_and_the_next_runs_continue(
 ) -> None:
     place.objects()[1].unlink()
     state = tmp_path / "state.json"
-    seen, wrong, codes = 0, 0, []
+    segment_count, flaw_count, codes = 0, 0, []
     for _ in range(20):
         codes.append(run(["verify", place.uri, "--budget", "requests=1", "--state", str(state), "--json"]))
-        listed = printed_items(capsys)
-        seen += int(str(listed[-1]["segments"]))
-        wrong += sum("flaw" in item for item in listed)
-        if listed[-1]["complete"]:
+        items = printed_items(capsys)
+        segment_count += int(str(items[-1]["segments"]))
+        flaw_count += sum("flaw" in item for item in items)
+        if items[-1]["complete"]:
             break
         assert state.exists()
     assert len(codes) > 3
-    assert (seen, wrong) == (6, 1)
+    assert (segment_count, flaw_count) == (6, 1)
     assert codes[-1] == 1
     assert not state.exists()
 
