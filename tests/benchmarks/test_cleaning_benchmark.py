@@ -28,17 +28,17 @@ def test_each_side_is_measured_or_its_absence_is_explained(report: list[dict[str
 
 
 def test_every_bound_has_a_verdict(report: list[dict[str, Any]]) -> None:
-    found = verdicts(report)
+    lines = verdicts(report)
     bounds = sorted((bound.target, bound.case) for bound in [*compact_bounds(), *beyond_bounds()])
     cases = {case for _, case in bounds}
-    assert sorted((line["target"], line["case"]) for line in found if line["case"] in cases) == bounds
-    assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
+    assert sorted((line["target"], line["case"]) for line in lines if line["case"] in cases) == bounds
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in lines)
 
 
 def test_a_log_with_other_records_is_reported(tmp_path: Path) -> None:
-    made = make_dirty_log(tmp_path / "log", 2, 50)
-    lying = DirtyLog(made.root, made.records + 1, made.keys, made.size_bytes)
-    side = compact_case(made, tmp_path, None, None).sides[0]
+    dirty_log = make_dirty_log(tmp_path / "log", 2, 50)
+    misstated_log = DirtyLog(dirty_log.root, dirty_log.records + 1, dirty_log.keys, dirty_log.size_bytes)
+    side = compact_case(dirty_log, tmp_path, None, None).sides[0]
     side.check()
     with pytest.raises(WrongOutcomeError):
-        compact_case(lying, tmp_path, None, None).sides[0].check()
+        compact_case(misstated_log, tmp_path, None, None).sides[0].check()

@@ -71,10 +71,10 @@ def test_each_codec_is_measured_beside_its_library(report: list[dict[str, Any]])
 
 def test_each_bound_has_a_verdict_or_names_the_missing_side(report: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]) for line in report if line["kind"] == "figures"}
-    found = [line for line in report if line["kind"] == "verdict" and "memory" not in line["target"]]
+    verdict_lines = [line for line in report if line["kind"] == "verdict" and "memory" not in line["target"]]
     expected = [*bounds(), *library_bounds(TARGET)]
-    assert len(found) == len(expected)
-    for bound, verdict in zip(expected, found, strict=True):
+    assert len(verdict_lines) == len(expected)
+    for bound, verdict in zip(expected, verdict_lines, strict=True):
         assert (verdict["target"], verdict["case"]) == (bound.target, bound.case)
         measured = {(bound.case, bound.side), (bound.case, bound.peer)} <= figures
         assert (verdict["reached"] is not None) == measured
@@ -120,9 +120,9 @@ def test_a_batch_with_a_bad_crc_is_refused(workload: Workload) -> None:
 
 @pytest.mark.parametrize("shape", shapes(quick=True, full=False), ids=lambda shape: shape.name)
 def test_a_worker_finds_in_a_file_what_was_written_to_it(shape: Shape) -> None:
-    made = make(shape, quick=True)
-    found = load(made.data)
-    assert (found.codec, found.records, found.rows) == (made.codec, made.records, made.rows)
+    expected = make(shape, quick=True)
+    actual = load(expected.data)
+    assert (actual.codec, actual.records, actual.rows) == (expected.codec, expected.records, expected.rows)
 
 
 def test_all_combinations_are_measured_when_asked_for() -> None:

@@ -9,6 +9,6 @@ def test_a_quick_run_reports_both_bounds_of_a_disk() -> None:
     report = quick_run("durable.py", "--only", "this-disk")
     sides = {line["side"] for line in report if line["kind"] == "figures"}
     assert sides == {"64 threads", "one fsync each"}
-    found = verdicts(report)
-    assert [line["case"] for line in found] == ["durable/this-disk"] * 2
-    assert all(line["figure"] > 0 for line in found)
+    lines = verdicts(report)
+    assert [line["case"] for line in lines] == ["durable/this-disk"] * 2
+    assert all(line["figure"] > 0 for line in lines)

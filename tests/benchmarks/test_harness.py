@@ -69,7 +69,7 @@ def worker(tmp_path: Path) -> Worker:
 
 def result(**walls: tuple[float, ...]) -> Result:
     """Return a result with these wall times for each side. The processor time is half of the wall time."""
-    figures = {name: Figures(tuple(Sample(wall, wall / 2) for wall in found), 1) for name, found in walls.items()}
+    figures = {name: Figures(tuple(Sample(wall, wall / 2) for wall in times), 1) for name, times in walls.items()}
     return Result(Case("c", "", (), 0, 0), figures)
 
 

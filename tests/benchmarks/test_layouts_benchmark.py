@@ -10,11 +10,11 @@ pytest.importorskip("duckdb", reason="the extra sql is not installed")
 
 
 def test_each_layout_and_side_has_a_figure() -> None:
-    found = [line for line in quick_run("layouts.py") if line["kind"] == "figures"]
+    lines = [line for line in quick_run("layouts.py") if line["kind"] == "figures"]
     for codec in ("uncompressed", "zstd"):
-        offloads = [line["side"] for line in found if line["case"].startswith(f"layouts/offload-{codec}-")]
+        offloads = [line["side"] for line in lines if line["case"].startswith(f"layouts/offload-{codec}-")]
         assert offloads == ["single", "plain", "chunked", "parquet"]
-        counts = [line["side"] for line in found if line["case"] == f"layouts/count-{codec}"]
+        counts = [line["side"] for line in lines if line["case"] == f"layouts/count-{codec}"]
         assert counts[-1] == "DuckDB over the bucket"
         assert len(counts) == 3
-    assert [line["side"] for line in found if line["case"] == "layouts/search"] == ["bloom", "without"]
+    assert [line["side"] for line in lines if line["case"] == "layouts/search"] == ["bloom", "without"]

@@ -45,9 +45,9 @@ def test_kafkas_log_is_measured_or_its_absence_is_explained(report: list[dict[st
 
 
 def test_every_bound_has_a_verdict(report: list[dict[str, Any]]) -> None:
-    found = verdicts(report)
-    assert {line["case"] for line in found} == CASES - {recovering.INDEXED}
-    assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
+    lines = verdicts(report)
+    assert {line["case"] for line in lines} == CASES - {recovering.INDEXED}
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in lines)
 
 
 def test_a_made_log_adds_up_to_what_its_records_do(made: ClosedLog) -> None:

@@ -11,8 +11,8 @@ from quick_run import quick_run, verdicts
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's accounts")
 def test_every_bound_has_a_figure() -> None:
-    found = verdicts(quick_run("manifest.py"))
-    cases = {line["case"]: line for line in found}
+    lines = verdicts(quick_run("manifest.py"))
+    cases = {line["case"]: line for line in lines}
     assert set(cases) == {f"manifest/{case}" for case in ("commit", "attach/requests", "attach/cpu", "attach/memory")}
     assert cases["manifest/attach/requests"]["figure"] == 4
     assert 0 < cases["manifest/attach/memory"]["figure"] < 64

@@ -11,7 +11,7 @@ from quick_run import quick_run, verdicts
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's accounts")
 def test_every_bound_has_a_figure() -> None:
-    found = verdicts(quick_run("partitions.py"))
-    cases = {line["case"] for line in found}
+    lines = verdicts(quick_run("partitions.py"))
+    cases = {line["case"] for line in lines}
     assert cases == {f"partitions/{case}" for case in ("open", "memory/open", "memory/appended", "disk/indexes")}
-    assert all(line["figure"] > 0 for line in found)
+    assert all(line["figure"] > 0 for line in lines)

@@ -11,8 +11,8 @@ pytest.importorskip("duckdb", reason="the extra sql is not installed")
 
 def test_each_side_has_a_figure() -> None:
     lines = quick_run("sql.py")
-    found = {line["side"]: line for line in lines if line["kind"] == "figures"}
-    assert list(found)[:2] == ["stratalog", "DuckDB over Parquet"]
-    assert all(line["case"] == "sql/count" and line["records"] == 40_000 for line in found.values())
+    sides = {line["side"]: line for line in lines if line["kind"] == "figures"}
+    assert list(sides)[:2] == ["stratalog", "DuckDB over Parquet"]
+    assert all(line["case"] == "sql/count" and line["records"] == 40_000 for line in sides.values())
     missing = [line["reason"] for line in lines if line["kind"] == "missing"]
-    assert "Spark over the topic" in found or missing[0].startswith("Spark is left out: ")
+    assert "Spark over the topic" in sides or missing[0].startswith("Spark is left out: ")

@@ -24,7 +24,7 @@ def only(cases: list[str]) -> list[str]:
 
 
 def test_every_bound_has_a_figure() -> None:
-    cases = {found["case"]: found for found in verdicts(quick_run("tier.py", *only([*ALONE, first.FIRST])))}
+    cases = {line["case"]: line for line in verdicts(quick_run("tier.py", *only([*ALONE, first.FIRST])))}
     promised = [f"{first.FIRST}/attached", f"{first.FIRST}/warm"]
     assert set(cases) == {*ALONE, *promised}
     assert all(cases[name]["reached"] for name in (*promised, memory.UPLOAD, memory.READER))
@@ -33,9 +33,9 @@ def test_every_bound_has_a_figure() -> None:
 
 @pytest.mark.oracle
 def test_a_kafka_with_tiered_storage_is_measured_or_its_absence_is_explained() -> None:
-    told = quick_run("tier.py", *only(BESIDE_KAFKA))
-    missing = [line["reason"] for line in told if line["kind"] == "missing"]
-    found = {line["case"]: line["figure"] for line in verdicts(told)}
-    assert set(found) == set(BESIDE_KAFKA)
+    report = quick_run("tier.py", *only(BESIDE_KAFKA))
+    missing = [line["reason"] for line in report if line["kind"] == "missing"]
+    figures = {line["case"]: line["figure"] for line in verdicts(report)}
+    assert set(figures) == set(BESIDE_KAFKA)
     assert all(reason.startswith(KAFKA) for reason in missing)
-    assert all((figure is None) == bool(missing) for figure in found.values())
+    assert all((figure is None) == bool(missing) for figure in figures.values())

@@ -61,40 +61,40 @@ def test_the_variables_of_the_image_are_settings(dockerfile: DockerfileParser) -
 
 def test_the_image_installs_extras_that_exist(dockerfile: DockerfileParser) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    (named,) = re.findall(r"\$\{wheel\}\[([\w,-]+)\]", dockerfile.content)
-    assert set(named.split(",")) <= set(extras)
+    (names,) = re.findall(r"\$\{wheel\}\[([\w,-]+)\]", dockerfile.content)
+    assert set(names.split(",")) <= set(extras)
 
 
 def test_the_context_of_the_image_has_all_that_a_wheel_needs() -> None:
-    kept = {
+    included = {
         line[1:]
         for line in (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
         if line.startswith("!")
     }
-    assert [name for name in kept if not (ROOT / name).exists()] == []
+    assert [name for name in included if not (ROOT / name).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     needed = {"pyproject.toml", "hatch_build.py", project["project"]["readme"], *project["project"]["license-files"]}
     needed |= {path.split("/")[0] for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
-    assert needed == kept
+    assert needed == included
 
 
 def test_the_settings_of_the_example_are_known() -> None:
     settings = read_settings(DEPLOY / "stratalog.toml", {})
     TopicConfig().replaced(settings.topic_defaults, "the example")
-    known = Registry.of(settings, []).engine_settings()
-    assert {name: set(values) - known[name] for name, values in settings.plugins.items()} == {"s3": set()}
+    plugin_settings = Registry.of(settings, []).engine_settings()
+    assert {name: set(values) - plugin_settings[name] for name, values in settings.plugins.items()} == {"s3": set()}
     assert settings.engine.log_dirs == ("/data",)
 
 
 def mounts() -> list[tuple[str, str]]:
     """Return the paths that compose.yaml mounts from its own folder, each with its path in the container."""
-    found = []
+    paths = []
     for service in COMPOSE["services"].values():
         for mount in service.get("volumes", []):
             source, target = mount.removesuffix(":ro").split(":")
             if source.startswith("."):
-                found.append((source, target))
-    return found
+                paths.append((source, target))
+    return paths
 
 
 def inside(path: str) -> Path:
@@ -119,12 +119,12 @@ def test_services_depend_on_services_that_exist() -> None:
     services = COMPOSE["services"]
     for name, service in services.items():
         assert ("image" in service) != ("build" in service), name
-        wanted = service.get("depends_on", {})
-        assert set(wanted) <= set(services), name
-        if isinstance(wanted, dict):
-            for other, how in wanted.items():
-                if how["condition"] == "service_healthy":
-                    assert "healthcheck" in services[other]
+        dependencies = service.get("depends_on", {})
+        assert set(dependencies) <= set(services), name
+        if isinstance(dependencies, dict):
+            for dependency, options in dependencies.items():
+                if options["condition"] == "service_healthy":
+                    assert "healthcheck" in services[dependency]
     build = services["stratalog"]["build"]
     assert (DEPLOY / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
@@ -179,8 +179,8 @@ def test_the_unit_runs_a_command_that_exists() -> None:
     program, name, *options = shlex.split(unit()["Service"]["ExecStart"])
     assert Path(program).name == "stratalog"
     assert name == "run"
-    known = {option for parameter in run_engine.params for option in parameter.opts}
-    assert {option for option in options if option.startswith("-")} <= known
+    known_options = {option for parameter in run_engine.params for option in parameter.opts}
+    assert {option for option in options if option.startswith("-")} <= known_options
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -195,5 +195,5 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    told = [line for line in ran.stderr.splitlines() if "stratalog" in line]
-    assert (ran.returncode, told) == (0, [])
+    messages = [line for line in ran.stderr.splitlines() if "stratalog" in line]
+    assert (ran.returncode, messages) == (0, [])

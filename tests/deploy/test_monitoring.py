@@ -29,14 +29,14 @@ VARIABLES = {"$__rate_interval": "5m", "$instance": ".*", "$topic": ".*"}
 
 def series() -> dict[str, set[str]]:
     """Return the labels of each series that the metrics service serves, by the name of the series."""
-    found = {name: set[str]() for name in PROCESS_METRICS}
+    labels_by_series = {name: set[str]() for name in PROCESS_METRICS}
     for metric in METRICS:
         if metric.kind is MetricKind.HISTOGRAM:
-            found[f"{metric.name}_bucket"] = {*metric.labels, "le"}
-            found |= {f"{metric.name}_{part}": set(metric.labels) for part in ("sum", "count")}
+            labels_by_series[f"{metric.name}_bucket"] = {*metric.labels, "le"}
+            labels_by_series |= {f"{metric.name}_{part}": set(metric.labels) for part in ("sum", "count")}
         else:
-            found[metric.name] = set(metric.labels)
-    return {name: labels | TARGET_LABELS for name, labels in found.items()} | {"up": TARGET_LABELS}
+            labels_by_series[metric.name] = set(metric.labels)
+    return {name: labels | TARGET_LABELS for name, labels in labels_by_series.items()} | {"up": TARGET_LABELS}
 
 
 SERIES = series()
@@ -47,9 +47,9 @@ def check(expression: str) -> Any:
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     parsed = promql_parser.parse(expression)
-    used = list(selectors(parsed))
-    assert used
-    for name, labels in used:
+    metric_selectors = list(selectors(parsed))
+    assert metric_selectors
+    for name, labels in metric_selectors:
         assert name in SERIES, name
         assert labels <= SERIES[name], (name, labels)
     return parsed
@@ -63,16 +63,16 @@ def names_of(parsed: Any) -> set[str]:
 def test_a_panel_shows_what_exists(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         parsed = check(target["expr"])
-        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-        left = labels_left(parsed)
-        known = set.intersection(*(SERIES[name] for name in names_of(parsed)))
-        assert shown <= (known if left is None else left)
+        legend_labels = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        result_labels = labels_left(parsed)
+        metric_labels = set.intersection(*(SERIES[name] for name in names_of(parsed)))
+        assert legend_labels <= (metric_labels if result_labels is None else result_labels)
 
 
 def test_panels_have_identities_and_places_of_their_own() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    taken = set[tuple[int, int]]()
+    occupied_cells = set[tuple[int, int]]()
     for panel in panels:
         place = panel["gridPos"]
         cells = {
@@ -81,32 +81,32 @@ def test_panels_have_identities_and_places_of_their_own() -> None:
             for y in range(place["y"], place["y"] + place["h"])
         }
         assert max(x for x, _ in cells) < 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied_cells, panel["title"]
+        occupied_cells |= cells
 
 
 def test_the_variables_of_the_dashboard_are_labels_that_exist() -> None:
-    listed = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
-    assert set(listed) == {"datasource", "instance", "topic"}
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    assert set(variables) == {"datasource", "instance", "topic"}
     for name in ("instance", "topic"):
-        ((metric, label),) = re.findall(r"^label_values\((\w+), (\w+)\)$", listed[name]["query"])
+        ((metric, label),) = re.findall(r"^label_values\((\w+), (\w+)\)$", variables[name]["query"])
         assert label == name
         assert label in SERIES[metric]
-    used = set(re.findall(r"\$(\w+)", json.dumps([panel["targets"] for panel in PANELS])))
-    assert used == {"__rate_interval", "instance", "topic"}
+    used_names = set(re.findall(r"\$(\w+)", json.dumps([panel["targets"] for panel in PANELS])))
+    assert used_names == {"__rate_interval", "instance", "topic"}
 
 
 def test_each_metric_of_the_engine_is_on_the_dashboard_or_in_an_alert() -> None:
-    shown = set[str]()
+    shown_metrics = set[str]()
     for expression in (
         *(target["expr"] for panel in PANELS for target in panel["targets"]),
         *(r["expr"] for r in RULES),
     ):
-        shown |= names_of(check(expression))
+        shown_metrics |= names_of(check(expression))
     places = {"stratalog_logs", "stratalog_log_leader_epoch", "stratalog_log_leading", "stratalog_tier_cache_items"}
     places |= {"stratalog_log_local_start_offset", "stratalog_log_tier_end_offset", "stratalog_duty_failures_total"}
-    without = {metric.name for metric in METRICS if not {metric.name, f"{metric.name}_bucket"} & shown}
-    assert without == places
+    missing_metrics = {metric.name for metric in METRICS if not {metric.name, f"{metric.name}_bucket"} & shown_metrics}
+    assert missing_metrics == places
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
@@ -116,10 +116,10 @@ def test_an_alert_uses_existing_metrics_and_advises_what_to_do(rule: dict[str, A
     assert isinstance(parsed, promql_parser.BinaryExpr)
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert set(rule["annotations"]) == {"summary", "action"}
-    left = labels_left(parsed)
-    known = set.intersection(*(SERIES[name] for name in names_of(parsed)))
+    result_labels = labels_left(parsed)
+    metric_labels = set.intersection(*(SERIES[name] for name in names_of(parsed)))
     for text in rule["annotations"].values():
-        assert set(re.findall(r"\$labels\.(\w+)", text)) <= (known if left is None else left)
+        assert set(re.findall(r"\$labels\.(\w+)", text)) <= (metric_labels if result_labels is None else result_labels)
         assert re.sub(r"\{\{ \$(labels\.\w+|value( \| humanize(Percentage|Duration))?) \}\}", "", text).count("{") == 0
 
 

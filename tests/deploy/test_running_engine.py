@@ -33,8 +33,8 @@ def get(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
-def answered(process: subprocess.Popen[str], port: int, path: str, wanted: str = "") -> str:
-    """Repeat the request until the response contains ``wanted``, and return the response.
+def answered(process: subprocess.Popen[str], port: int, path: str, expected: str = "") -> str:
+    """Repeat the request until the response contains ``expected``, and return the response.
 
     Raises:
         AssertionError: the process ended, or the response did not come in time.
@@ -45,9 +45,9 @@ def answered(process: subprocess.Popen[str], port: int, path: str, wanted: str =
             status, text = get(port, path)
         except ConnectionRefusedError:
             continue
-        if status == 200 and wanted in text:
+        if status == 200 and expected in text:
             return text
-    raise AssertionError(f"{path} did not answer with {wanted!r}: {text[:500]}")
+    raise AssertionError(f"{path} did not answer with {expected!r}: {text[:500]}")
 
 
 @pytest.mark.long
@@ -75,9 +75,9 @@ def test_offload_moves_and_reports_all_segments(tmp_path: Path, local_s3: LocalS
         process.terminate()
         assert process.wait(WAIT_S) == 0
     dashboard = json.loads((DEPLOY / "grafana/dashboards/stratalog.json").read_text("utf-8"))
-    wanted = set(SERIES.findall(json.dumps([panel.get("targets", []) for panel in dashboard["panels"]])))
+    named_series = set(SERIES.findall(json.dumps([panel.get("targets", []) for panel in dashboard["panels"]])))
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8")
-    wanted |= set(SERIES.findall(" ".join(re.findall(r"(?:expr: |^ {10})(.*)", rules, re.MULTILINE))))
+    named_series |= set(SERIES.findall(" ".join(re.findall(r"(?:expr: |^ {10})(.*)", rules, re.MULTILINE))))
     served = set(re.findall(r"^(\w+)[{ ]", text, re.MULTILINE))
-    assert len(wanted) > 30
-    assert wanted - served == ABSENT
+    assert len(named_series) > 30
+    assert named_series - served == ABSENT

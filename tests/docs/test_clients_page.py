@@ -24,14 +24,14 @@ def test_producer_options() -> None:
 
 
 def test_consumer_options() -> None:
-    given = inspect.signature(Engine.consumer).parameters.values()
+    parameters = inspect.signature(Engine.consumer).parameters.values()
     options = {
-        found.name: "required"
-        if found.default is found.empty
+        parameter.name: "required"
+        if parameter.default is parameter.empty
         else "none"
-        if found.default is None
-        else str(found.default)
-        for found in given
-        if found.name != "self"
+        if parameter.default is None
+        else str(parameter.default)
+        for parameter in parameters
+        if parameter.name != "self"
     }
     assert rows("Consumer options") == options

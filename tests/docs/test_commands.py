@@ -58,8 +58,8 @@ def parse(line: str, *, is_whole: bool) -> None:
         assert name in command.commands, f"there is no command {name!r}"
         command = command.commands[name]
     context = click.Context(command, info_name=command.name, **app.context_settings)
-    values, left, _ = command.make_parser(context).parse_args(words)
-    assert not left, f"too many arguments: {left}"
+    values, extra_words, _ = command.make_parser(context).parse_args(words)
+    assert not extra_words, f"too many arguments: {extra_words}"
     for parameter in command.get_params(context):
         value = values.get(parameter.name or "")
         if isinstance(parameter, click.Argument) and parameter.required and is_whole:
@@ -70,21 +70,24 @@ def parse(line: str, *, is_whole: bool) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_are_accepted(page: Path) -> None:
-    wrong = []
+    problems = []
     for line, is_whole in shown(page):
         try:
             parse(line, is_whole=is_whole)
         except (click.ClickException, AssertionError) as error:
-            wrong.append(f"stratalog {line}: {error}")
-    assert wrong == []
+            problems.append(f"stratalog {line}: {error}")
+    assert problems == []
 
 
 @pytest.mark.parametrize("name", OWN_COMMANDS)
 def test_the_help_of_a_command_ends_with_an_example_that_is_accepted(name: str) -> None:
     command = OWN_COMMANDS[name].load()
     parts: dict[str, click.Command] = getattr(command, "commands", {})
-    for words, found in {name: command, **{f"{name} {part}": found for part, found in parts.items()}}.items():
-        assert found.epilog
-        example = found.epilog.splitlines()[-1].partition("stratalog ")[2]
+    for words, subcommand in {
+        name: command,
+        **{f"{name} {part}": subcommand for part, subcommand in parts.items()},
+    }.items():
+        assert subcommand.epilog
+        example = subcommand.epilog.splitlines()[-1].partition("stratalog ")[2]
         assert example.startswith(f"{words} ") or example == words
         parse(example, is_whole=True)

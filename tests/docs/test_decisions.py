@@ -14,6 +14,6 @@ def test_each_number_is_taken_once() -> None:
 
 def test_titles_have_the_number_of_the_file() -> None:
     for path in sorted(FOLDER.glob("*.md"))[1:]:
-        title, *rest = path.read_text("utf-8").splitlines()
+        title, *lines = path.read_text("utf-8").splitlines()
         assert title.startswith(f"# {path.name[:4]}: ")
-        assert any(line.startswith("Status: ") for line in rest[:3])
+        assert any(line.startswith("Status: ") for line in lines[:3])

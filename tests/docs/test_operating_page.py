@@ -24,13 +24,13 @@ def text() -> str:
 
 
 def test_the_settings_are_right(text: str) -> None:
-    block, other = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    section = read_settings(tomllib.loads(other), {}).plugins["s3"]
+    engine_block, store_block = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    section = read_settings(tomllib.loads(store_block), {}).plugins["s3"]
     assert S3Section.from_mapping(section, "the page").allow_http
-    settings = read_settings(tomllib.loads(block), {})
+    settings = read_settings(tomllib.loads(engine_block), {})
     TopicConfig().replaced(settings.topic_defaults, "the page")
-    offered = {offer.provider.name for offer in Registry.of(settings, []).services()}
-    assert set(settings.engine.services) <= offered
+    service_names = {offer.provider.name for offer in Registry.of(settings, []).services()}
+    assert set(settings.engine.services) <= service_names
 
 
 def test_metrics_and_commands_are_there(text: str) -> None:
@@ -43,10 +43,10 @@ def test_metrics_and_commands_are_there(text: str) -> None:
 
 def test_settings_named_in_sentences_are_there(text: str) -> None:
     reference = (PAGE.parent / "reference" / "settings.md").read_text("utf-8")
-    named = {
-        word
-        for word in re.findall(r"`([a-z]+(?:\.[a-z*]+)+)`", text)
-        if word not in {"engine.start", "os.fork", "stratalog.toml"}
+    names = {
+        name
+        for name in re.findall(r"`([a-z]+(?:\.[a-z*]+)+)`", text)
+        if name not in {"engine.start", "os.fork", "stratalog.toml"}
     }
-    missing = [word for word in named if f"`{word.rstrip('*')}" not in reference]
+    missing = [name for name in names if f"`{name.rstrip('*')}" not in reference]
     assert missing == []

@@ -105,8 +105,8 @@ def test_the_contracts_are_passed_by_the_example(pytester: pytest.Pytester, sour
 
 
 def test_all_contracts_are_named_with_their_fixtures() -> None:
-    named = dict(re.findall(r"^\| `(\w+Contract)` \| (.+?) \|", PAGE, re.MULTILINE))
-    assert named.keys() == {name for name in contracts.__all__ if name.endswith("Contract")}
-    for name, fixtures in named.items():
+    contract_fixtures = dict(re.findall(r"^\| `(\w+Contract)` \| (.+?) \|", PAGE, re.MULTILINE))
+    assert contract_fixtures.keys() == {name for name in contracts.__all__ if name.endswith("Contract")}
+    for name, fixtures in contract_fixtures.items():
         for fixture in re.findall(r"`(\w+)`", fixtures):
             assert hasattr(getattr(contracts, name), fixture), (name, fixture)

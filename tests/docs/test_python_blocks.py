@@ -64,8 +64,8 @@ def engine(tmp_path: Path, uri: str) -> Iterator[Engine]:
 
 def test_every_block_of_every_page_is_run_by_a_test() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    found = {str(page.relative_to(ROOT)): len(blocks(str(page.relative_to(ROOT)))) for page in pages}
-    assert {page: count for page, count in found.items() if count} == {**ELSEWHERE, **HERE}
+    block_counts = {str(page.relative_to(ROOT)): len(blocks(str(page.relative_to(ROOT)))) for page in pages}
+    assert {page: count for page, count in block_counts.items() if count} == {**ELSEWHERE, **HERE}
 
 
 def test_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:

@@ -22,10 +22,10 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_the_demo_prints_the_lines_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shown,) = re.findall(r"^```\n(starting a local S3 server\n.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    (excerpt,) = re.findall(r"^```\n(starting a local S3 server\n.*?)^```$", README, re.MULTILINE | re.DOTALL)
     (tmp_path / "bucket").mkdir()
     assert run(["demo", "--records", "1000", "--tier", (tmp_path / "bucket").as_uri()]) == 0
-    expected = shown.replace("1,000,000", "1,000").removeprefix("starting a local S3 server\n")
+    expected = excerpt.replace("1,000,000", "1,000").removeprefix("starting a local S3 server\n")
     assert capsys.readouterr().err == expected
 
 

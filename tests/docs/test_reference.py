@@ -85,15 +85,15 @@ def test_a_page_that_is_missing_is_written(generator: ModuleType, copied_root: P
 def test_every_setting_is_documented_with_its_default_and_sentence(generator: ModuleType) -> None:
     documented = list(rows(SETTINGS))
     sections = [*SECTIONS, *(section for _, section in generator.provider_sections())]
-    settings = [(section, name, found) for section in sections for name, found in section.keys().items()]
+    settings = [(section, name, setting) for section in sections for name, setting in section.keys().items()]
     assert [cells[0].strip("`") for cells in documented] == [name for _, name, _ in settings]
-    for cells, (section, name, found) in zip(documented, settings, strict=True):
+    for cells, (section, name, setting) in zip(documented, settings, strict=True):
         _, _, default, allowed, sentence = cells
-        told = None if default == "none" else default.strip("`")
-        read = section.from_mapping({name: told or ""} if told else {}, "page").to_mapping()
+        value = None if default == "none" else default.strip("`")
+        read = section.from_mapping({name: value or ""} if value else {}, "page").to_mapping()
         assert read[name] == section().to_mapping()[name]
-        assert sentence.replace("\\|", "|") == found.doc
-        assert all(choice in allowed for choice in found.choices)
+        assert sentence.replace("\\|", "|") == setting.doc
+        assert all(choice in allowed for choice in setting.choices)
 
 
 def test_the_example_of_a_settings_file_is_one() -> None:
@@ -110,9 +110,9 @@ def test_every_hook_is_documented_with_its_arguments() -> None:
     assert list(documented) == list(specs)
     for name, spec in specs.items():
         parameters = inspect.signature(spec, eval_str=True).parameters.values()
-        told = re.findall(r"`(\w+): (\w+)\(([^)]*)\)`", documented[name])
-        assert [argument for argument, _, _ in told] == [parameter.name for parameter in parameters]
-        for (_, kind, fields), parameter in zip(told, parameters, strict=True):
+        arguments = re.findall(r"`(\w+): (\w+)\(([^)]*)\)`", documented[name])
+        assert [argument for argument, _, _ in arguments] == [parameter.name for parameter in parameters]
+        for (_, kind, fields), parameter in zip(arguments, parameters, strict=True):
             assert kind == parameter.annotation.__name__
             assert fields.split(", ") == list(parameter.annotation.__slots__)
 

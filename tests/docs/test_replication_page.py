@@ -38,10 +38,10 @@ def opened(path: Path) -> stratalog.Engine:
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[tuple[stratalog.Engine, stratalog.Engine]]:
     with ExitStack() as stack:
-        one, two = (stack.enter_context(opened(tmp_path / name)) for name in ("one", "two"))
-        for engine in (one, two):
+        first, second = (stack.enter_context(opened(tmp_path / name)) for name in ("one", "two"))
+        for engine in (first, second):
             engine.create_topic("orders", config=SMALL)
-        yield one, two
+        yield first, second
 
 
 def written(log: stratalog.Log, count: int) -> None:
@@ -66,43 +66,43 @@ def caught_up(replicate: Replicate, leader: stratalog.Log, follower: stratalog.L
 def test_logs_whose_leader_changes_end_up_the_same(
     replicate: Replicate, engines: tuple[stratalog.Engine, stratalog.Engine]
 ) -> None:
-    one, two = (engine.log("orders", 0) for engine in engines)
+    first, second = (engine.log("orders", 0) for engine in engines)
     for epoch in range(1, 6):
-        leader, follower = (one, two) if epoch % 2 else (two, one)
+        leader, follower = (first, second) if epoch % 2 else (second, first)
         leader.lead(epoch)
         follower.follow(epoch)
         written(leader, 12)
         for _ in range(epoch):
             replicate(leader, follower)
-    caught_up(replicate, one, two)
-    one.delete_records(one.offsets().high_watermark)
+    caught_up(replicate, first, second)
+    first.delete_records(first.offsets().high_watermark)
     engines[0].apply_retention()
-    two.truncate_to(3)
-    written(one, 3)
-    caught_up(replicate, one, two)
-    assert two.offsets().log_start == one.offsets().log_start
+    second.truncate_to(3)
+    written(first, 3)
+    caught_up(replicate, first, second)
+    assert second.offsets().log_start == first.offsets().log_start
 
 
 def test_truncated_records_stay_away_after_the_engine_is_reopened(
     replicate: Replicate, tmp_path: Path, engines: tuple[stratalog.Engine, stratalog.Engine]
 ) -> None:
-    one, two = (engine.log("orders", 0) for engine in engines)
-    written(one, 20)
-    two.follow(0)
-    caught_up(replicate, one, two)
+    first, second = (engine.log("orders", 0) for engine in engines)
+    written(first, 20)
+    second.follow(0)
+    caught_up(replicate, first, second)
     engines[1].flush()
-    for log, end in ((one, 5), (two, 4)):
+    for log, end in ((first, 5), (second, 4)):
         log.follow(1)
         log.truncate_to(end)
-    one.truncate_fully_and_start_at(2)
+    first.truncate_fully_and_start_at(2)
     folders = {
         name: (tmp_path / name / "recovery-point-offset-checkpoint").read_text().split() for name in ("one", "two")
     }
     assert [lines[-1] for lines in folders.values()] == ["2", "4"]
     engines[1].close()
-    with opened(tmp_path / "two") as again:
-        assert [offset for offset, _, _ in held(again.log("orders", 0))] == [0, 1, 2, 3]
-        assert again.log("orders", 0).is_leader
+    with opened(tmp_path / "two") as reopened_engine:
+        assert [offset for offset, _, _ in held(reopened_engine.log("orders", 0))] == [0, 1, 2, 3]
+        assert reopened_engine.log("orders", 0).is_leader
 
 
 def test_markers_end_a_transaction_in_every_log_and_again(page: dict[str, object], tmp_path: Path) -> None:
@@ -116,9 +116,11 @@ def test_markers_end_a_transaction_in_every_log_and_again(page: dict[str, object
             for partition in range(2):
                 producer.send("orders", value=b"v", partition=partition)
             producer.flush()
-            (found,) = logs[0].open_transactions()
+            (transaction,) = logs[0].open_transactions()
             for _ in range(2):
-                write_markers(engine, names, found.producer_id, found.producer_epoch, commit=True, coordinator_epoch=0)
+                write_markers(
+                    engine, names, transaction.producer_id, transaction.producer_epoch, commit=True, coordinator_epoch=0
+                )
             for log in logs:
                 assert log.open_transactions() == []
                 assert [record.value for record in log.records(isolation="read_committed")] == [b"v"]

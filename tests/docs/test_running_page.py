@@ -43,32 +43,32 @@ def test_an_engine_is_added_to_a_registry(text: str, tmp_path: Path, monkeypatch
 
 def loggers() -> set[str]:
     """Return the names of all loggers in the source files."""
-    found = set[str]()
+    names = set[str]()
     for source in (ROOT / "core", *(ROOT / "plugins").iterdir()):
         for path in source.rglob("*.py"):
             module = ".".join(path.relative_to(source).with_suffix("").parts)
-            found |= {name.strip('"').replace("__name__", module) for name in LOGGER.findall(path.read_text("utf-8"))}
-    return found
+            names |= {name.strip('"').replace("__name__", module) for name in LOGGER.findall(path.read_text("utf-8"))}
+    return names
 
 
 def test_the_table_has_all_loggers_and_no_other(text: str) -> None:
     rows = set(re.findall(r"^\| `(stratalog[\w.]*)` \|", text, re.MULTILINE))
-    above = {name: [row for row in rows if name == row or name.startswith(f"{row}.")] for name in loggers()}
-    assert [name for name, found in above.items() if not found] == []
-    assert rows == {max(found, key=len) for found in above.values()}
+    logger_rows = {name: [row for row in rows if name == row or name.startswith(f"{row}.")] for name in loggers()}
+    assert [name for name, matching_rows in logger_rows.items() if not matching_rows] == []
+    assert rows == {max(matching_rows, key=len) for matching_rows in logger_rows.values()}
 
 
 def test_the_levels_are_set_on_loggers_that_exist(text: str) -> None:
     _, block = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     compile(block, "the page", "exec")
-    (named,) = re.findall(r'getLogger\("([\w.]+)"\)', block)
-    assert any(name.startswith(f"{named}.") for name in loggers())
+    (logger,) = re.findall(r'getLogger\("([\w.]+)"\)', block)
+    assert any(name.startswith(f"{logger}.") for name in loggers())
 
 
 def test_the_files_and_options_of_commands_are_there(text: str) -> None:
-    named = set(re.findall(r"deploy/[\w./-]+", text))
-    assert len(named) == 5
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+    files = set(re.findall(r"deploy/[\w./-]+", text))
+    assert len(files) == 5
+    assert [name for name in files if not (ROOT / name).is_file()] == []
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for group in re.findall(r'"stratalog\[([\w,-]+)\]"', text):
         assert set(group.split(",")) <= set(extras)

@@ -64,14 +64,14 @@ def commands(page: str) -> list[str]:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    found = BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))
-    return [block["text"] for block in found if block["language"] == language]
+    matches = BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))
+    return [block["text"] for block in matches if block["language"] == language]
 
 
 def with_places(text: str, place: Path) -> str:
     """Replace the directories, URIs and topics of the page by those of this test."""
-    for name, ours in PLACES.items():
-        text = text.replace(name, ours.format(place))
+    for name, replacement in PLACES.items():
+        text = text.replace(name, replacement.format(place))
     return text
 
 
@@ -104,8 +104,8 @@ def place(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if "__consumer_offsets-12" in (ROOT / page).read_text(encoding="utf-8"):
             engine.alter_group_offsets("group-26", {TopicPartition("orders", 0): 1})
     shutil.copy("kafka/orders-0/00000000000000000000.log", tmp_path)
-    stored = next((tmp_path / "bucket").rglob("00000000000000000000-*.seg"))
-    shutil.copy(stored, tmp_path / "00000000000000000000-0-ed66a171f09843a2b26df2bbedfafbbf.seg")
+    segment_object = next((tmp_path / "bucket").rglob("00000000000000000000-*.seg"))
+    shutil.copy(segment_object, tmp_path / "00000000000000000000-0-ed66a171f09843a2b26df2bbedfafbbf.seg")
     (tmp_path / "stratalog.toml").write_text(f'log.dirs = ["data"]\ntier = "{uri}"\n')
     monkeypatch.setenv("STRATALOG_CONFIG", "stratalog.toml")
     return tmp_path
@@ -116,10 +116,12 @@ def variants(line: str) -> list[str]:
 
     Each variant with an option writes to new directories.
     """
-    plain = OPTION.sub("", line)
-    with_options = [f"{plain} {option}" for option in OPTION.findall(line)]
-    named = [re.sub(r"\b(restored|empty)\b", rf"\g<0>-{number}", text) for number, text in enumerate(with_options)]
-    return [plain, *named]
+    bare_command = OPTION.sub("", line)
+    with_options = [f"{bare_command} {option}" for option in OPTION.findall(line)]
+    separate_variants = [
+        re.sub(r"\b(restored|empty)\b", rf"\g<0>-{number}", text) for number, text in enumerate(with_options)
+    ]
+    return [bare_command, *separate_variants]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -133,8 +135,8 @@ def test_the_commands_of_a_page_run(page: str, place: Path, capsys: pytest.Captu
     for line in lines:
         for command in variants(with_places(line, place).partition(" #")[0].rstrip()):
             # reports high costs, because the segments are tiny
-            found = 1 if command.startswith("stratalog tier cost file:") else 0
-            assert run(shlex.split(command)[1:]) == found, f"{command}\n{capsys.readouterr().err}"
+            expected_code = 1 if command.startswith("stratalog tier cost file:") else 0
+            assert run(shlex.split(command)[1:]) == expected_code, f"{command}\n{capsys.readouterr().err}"
 
 
 def test_each_page_with_commands_is_run_by_a_test() -> None:

@@ -20,20 +20,20 @@ MOST_MODULES = {
 
 
 def test_an_append_and_a_fetch_use_few_modules(tmp_path: Path) -> None:
-    found = paths(tmp_path)
-    assert set(found) == set(STEPS)
-    modules = {path: {call.module for call in found[path]} for path in MOST_MODULES}
+    calls = paths(tmp_path)
+    assert set(calls) == set(STEPS)
+    modules = {path: {call.module for call in calls[path]} for path in MOST_MODULES}
     assert {"stratalog.log.read.fetch", "stratalog.log.read.batch_lookup"} <= modules["local fetch"]
-    for path, most in MOST_MODULES.items():
-        assert len(modules[path]) <= most, (path, sorted(modules[path]))
-    assert "stratalog.tier.read.fetcher" in {call.module for call in found["cold fetch"]}
+    for path, max_modules in MOST_MODULES.items():
+        assert len(modules[path]) <= max_modules, (path, sorted(modules[path]))
+    assert "stratalog.tier.read.fetcher" in {call.module for call in calls["cold fetch"]}
 
 
 def test_each_path_is_printed_with_its_modules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    shown = capsys.readouterr().out
-    assert "local fetch: " in shown
-    assert "stratalog.log.read.fetch" in shown
+    output = capsys.readouterr().out
+    assert "local fetch: " in output
+    assert "stratalog.log.read.fetch" in output
 
 
 CALLS = [

@@ -150,10 +150,10 @@ def test_an_installation_that_ended_early_is_repeated(
 def test_the_pins_of_the_demo_are_versions_that_the_project_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     module = loaded(ROOT, monkeypatch)
     pins = dict(line.split("==") for line in (ROOT / module.DEMO_PINS).read_text().splitlines())
-    wanted = {found.name: found for found in map(Requirement, module.demo_packages())}
-    assert wanted.keys() & pins.keys() == {"aiobotocore", "boto3", "fsspec", "moto", "s3fs"}
-    for name in wanted.keys() & pins.keys():
-        assert pins[name] in wanted[name].specifier
+    requirements = {requirement.name: requirement for requirement in map(Requirement, module.demo_packages())}
+    assert requirements.keys() & pins.keys() == {"aiobotocore", "boto3", "fsspec", "moto", "s3fs"}
+    for name in requirements.keys() & pins.keys():
+        assert pins[name] in requirements[name].specifier
 
 
 def test_two_installations_at_once_show_each_step_once(
@@ -193,9 +193,9 @@ def test_a_terminal_shows_one_line_that_is_rewritten(
     with checkout.Progress("installing") as progress:
         for line in PIP_OUTPUT.splitlines():
             progress.read(line.strip())
-    shown = capsys.readouterr().err
-    assert "\n" not in shown
-    _, *lines, last = shown.split("\r\x1b[K")
+    output = capsys.readouterr().err
+    assert "\n" not in output
+    _, *lines, last = output.split("\r\x1b[K")
     without_seconds = [re.sub(r"\(\d+ s\)", "(0 s)", line) for line in lines]
     assert list(dict.fromkeys(without_seconds)) == [
         "stratalog: installing (0 s) ",

@@ -12,6 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("script", ["scripts/sanitize", ".ci/run", "tests/conftest.py"])
 def test_the_tests_that_a_script_names_exist(script: str) -> None:
-    named = re.findall(r"\btests/[\w/.]*\w", (ROOT / script).read_text("utf-8"))
-    assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    paths = re.findall(r"\btests/[\w/.]*\w", (ROOT / script).read_text("utf-8"))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []

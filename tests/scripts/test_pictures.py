@@ -26,10 +26,10 @@ PICTURES = {
 
 
 def boxes(picture: str) -> list[tuple[float, float, float, float]]:
-    found = ET.fromstring(picture).iter(f"{NAMESPACE}rect")  # noqa: S314 - our own text
+    rectangles = ET.fromstring(picture).iter(f"{NAMESPACE}rect")  # noqa: S314 - our own text
     return [
         tuple(float(box.attrib[name]) for name in ("x", "y", "width", "height"))  # type: ignore[misc] # four of them
-        for box in found
+        for box in rectangles
     ]
 
 
@@ -53,8 +53,8 @@ def test_the_boxes_of_a_tree_do_not_overlap() -> None:
 
 
 def test_a_bar_is_as_long_as_its_figure() -> None:
-    (_, _, ours, _), (_, _, another, _) = boxes(PICTURES["bars"])
-    assert another / ours == pytest.approx(20)
+    (_, _, first_width, _), (_, _, second_width, _) = boxes(PICTURES["bars"])
+    assert second_width / first_width == pytest.approx(20)
     assert re.findall(r">([\d.]+)</text>", PICTURES["bars"]) == ["1.5", "30"]
 
 

@@ -61,9 +61,9 @@ def test_what_is_not_ready_is_named_and_not_tagged(
     (root / file).write_text(text)
     with pytest.raises(_release.ReleaseError, match="nothing was done"):
         _release.release(root, really=True)
-    told = capsys.readouterr().err
-    assert problem in told
-    assert "the checkout has changes" in told
+    message = capsys.readouterr().err
+    assert problem in message
+    assert "the checkout has changes" in message
     assert git(root, "tag", "--list") == ""
     with pytest.raises(_release.ReleaseError, match="not ready"):
         _release.release(root, really=False)
@@ -91,7 +91,7 @@ def test_an_sdist_without_sources_is_refused(tmp_path: Path) -> None:
 
 def test_wheels_are_built_for_every_python_of_the_classifiers() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    named = [line.rpartition(" ")[2] for line in project["project"]["classifiers"] if "Python :: 3." in line]
-    built = project["tool"]["cibuildwheel"]["build"].split()
-    assert [f"cp{version.replace('.', '')}-*" for version in named] == built
-    assert project["project"]["requires-python"] == f">={named[0]}"
+    versions = [line.rpartition(" ")[2] for line in project["project"]["classifiers"] if "Python :: 3." in line]
+    wheel_tags = project["tool"]["cibuildwheel"]["build"].split()
+    assert [f"cp{version.replace('.', '')}-*" for version in versions] == wheel_tags
+    assert project["project"]["requires-python"] == f">={versions[0]}"

@@ -31,8 +31,8 @@ def test_a_setting_is_used_or_reported_as_unused(section: type[Section]) -> None
     for field in dataclasses.fields(section):
         if not field.metadata:
             continue  # a field for the settings of plugins
-        (found,) = (value for value in field.metadata.values() if isinstance(value, Key))
-        if NOTHING_YET in found.doc or NO_EFFECT in found.doc:
-            assert f".{field.name}" not in elsewhere, f"{found.name} has an effect now"
+        (setting,) = (value for value in field.metadata.values() if isinstance(value, Key))
+        if NOTHING_YET in setting.doc or NO_EFFECT in setting.doc:
+            assert f".{field.name}" not in elsewhere, f"{setting.name} has an effect now"
         else:
-            assert f".{field.name}" in everywhere, f"{found.name} has no effect"
+            assert f".{field.name}" in everywhere, f"{setting.name} has no effect"

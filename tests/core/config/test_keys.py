@@ -191,12 +191,12 @@ samples = st.fixed_dictionaries(
 def test_a_written_setting_is_read_back(values: dict[str, object], only_changed: bool) -> None:  # noqa: FBT001 - drawn
     """A folder with a comma in its name was once read back as two folders."""
     settings = sample(**values)
-    written = settings.to_mapping(only_changed=only_changed)
-    assert Sample.from_mapping(written, "test") == settings
+    mapping = settings.to_mapping(only_changed=only_changed)
+    assert Sample.from_mapping(mapping, "test") == settings
     if only_changed:
-        assert all(value != Sample().to_mapping()[name] for name, value in written.items())
+        assert all(value != Sample().to_mapping()[name] for name, value in mapping.items())
     else:
-        assert set(written) == set(Sample.keys())
+        assert set(mapping) == set(Sample.keys())
 
 
 def test_words_are_written_as_kafka_writes_them() -> None:
@@ -215,9 +215,9 @@ def test_every_setting_is_described(section: type[Section]) -> None:
     described = section.keys()
     assert len(described) == len(set(section.__slots__) - {"sections", "refusal"})  # slots for the settings of plugins
     assert section.title
-    for name, found in described.items():
-        assert name == found.name
-        assert found.doc.endswith(".")
+    for name, setting in described.items():
+        assert name == setting.name
+        assert setting.doc.endswith(".")
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -234,9 +234,9 @@ class Index:
 
 def test_an_integer_of_a_library_is_accepted_and_15_0_is_refused() -> None:
     assert TopicConfig.from_mapping({"segment.bytes": Index()}, "here").segment_bytes == 1024
-    for wrong in (15.0, True, b"15"):
+    for value in (15.0, True, b"15"):
         with pytest.raises(ConfigError, match="is not of type int"):
-            TopicConfig.from_mapping({"segment.bytes": wrong}, "here")
+            TopicConfig.from_mapping({"segment.bytes": value}, "here")
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:

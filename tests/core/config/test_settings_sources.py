@@ -115,9 +115,9 @@ def test_a_variable_names_the_file_where_a_caller_names_none(settings_file: Path
     environment = {"STRATALOG_CONFIG": str(settings_file)}
     check_whole(read_settings(None, environment))
     assert read_settings({}, environment) == Settings()
-    other = tmp_path / "other.toml"
-    other.write_text("durability = 'written'", encoding="utf-8")
-    assert read_settings(other, environment).engine.durability == "written"
+    second_file = tmp_path / "other.toml"
+    second_file.write_text("durability = 'written'", encoding="utf-8")
+    assert read_settings(second_file, environment).engine.durability == "written"
 
 
 def test_a_variable_with_a_missing_file_is_an_error_and_an_empty_variable_is_ignored(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_a_file_in_the_working_directory_is_not_read_by_itself(
 
 def test_settings_of_plugins_come_from_the_environment() -> None:
     environment = {"STRATALOG_PLUGINS_S3_PART_BYTES": "6291456", "STRATALOG_PLUGINS_S3_ALLOW_HTTP": "true"}
-    known = {"s3": ["part.bytes", "allow_http"], "chunked": ["level"]}
-    found = plugin_values(read_settings(None, environment), known)
-    assert found == {"s3": {"part.bytes": "6291456", "allow_http": "true"}}
+    known_keys = {"s3": ["part.bytes", "allow_http"], "chunked": ["level"]}
+    values = plugin_values(read_settings(None, environment), known_keys)
+    assert values == {"s3": {"part.bytes": "6291456", "allow_http": "true"}}
 
 
 @pytest.mark.parametrize(

@@ -165,10 +165,10 @@ def test_settings_of_a_plugin_are_checked_together_too() -> None:
 
 
 def test_local_limits_resolve_to_the_whole() -> None:
-    whole = topic(retention_ms=100, retention_bytes=200)
-    assert (whole.local_limit_ms, whole.local_limit_bytes) == (100, 200)
-    own = topic(retention_ms=100, retention_bytes=200, local_retention_ms=10, local_retention_bytes=20)
-    assert (own.local_limit_ms, own.local_limit_bytes) == (10, 20)
+    total_only = topic(retention_ms=100, retention_bytes=200)
+    assert (total_only.local_limit_ms, total_only.local_limit_bytes) == (100, 200)
+    with_local = topic(retention_ms=100, retention_bytes=200, local_retention_ms=10, local_retention_bytes=20)
+    assert (with_local.local_limit_ms, with_local.local_limit_bytes) == (10, 20)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_name_of_brokers_proposes_the_one_of_topics(brokers: str, ours: str) -
 
 @pytest.mark.parametrize("name", ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"])
 def test_throttled_replicas_are_pairs_or_all(name: str) -> None:
-    for right in ("", "*", "0:1", "0:1,1:2"):
-        TopicConfig.from_mapping({name: right}, "test")
-    for wrong in ("x", "0", "0:1,*", "0:-1"):
+    for valid in ("", "*", "0:1", "0:1,1:2"):
+        TopicConfig.from_mapping({name: valid}, "test")
+    for invalid in ("x", "0", "0:1,*", "0:-1"):
         with pytest.raises(ConfigError):
-            TopicConfig.from_mapping({name: wrong}, "test")
+            TopicConfig.from_mapping({name: invalid}, "test")

@@ -195,8 +195,8 @@ def test_no_requirement_of_that_name_proposes_nothing() -> None:
     ],
 )
 def test_allow_and_block(allow: tuple[str, ...], block: tuple[str, ...], wanted: set[str]) -> None:
-    both = [a_candidate("a"), a_candidate("b")]
-    selection = select(both, allow, block)
+    candidates = [a_candidate("a"), a_candidate("b")]
+    selection = select(candidates, allow, block)
     assert {candidate.name for candidate in selection.to_import} == wanted
     assert {candidate.name for candidate in selection.blocked} == {"a", "b"} - wanted
 
@@ -207,12 +207,12 @@ def test_an_allowed_name_without_a_plugin_is_missing() -> None:
 
 def test_a_name_in_two_distributions_is_refused_until_one_is_blocked() -> None:
     """A distribution could give its entry point the name of an allowed one. It must not be imported in its place."""
-    good, evil = a_candidate("local", "stratalog"), a_candidate("local", "evil")
-    selection = select([evil, good], ("local",), ())
+    genuine, evil = a_candidate("local", "stratalog"), a_candidate("local", "evil")
+    selection = select([evil, genuine], ("local",), ())
     assert selection.to_import == ()
-    assert selection.ambiguous == (evil, good)
-    text = str(ambiguity(good, selection.ambiguous))
+    assert selection.ambiguous == (evil, genuine)
+    text = str(ambiguity(genuine, selection.ambiguous))
     assert "evil 1.0" in text
     assert "stratalog 1.0" in text
-    assert select([evil, good], (), ("evil:local",)).to_import == (good,)
-    assert select([evil, good], ("stratalog:local",), ()).to_import == (good,)
+    assert select([evil, genuine], (), ("evil:local",)).to_import == (genuine,)
+    assert select([evil, genuine], ("stratalog:local",), ()).to_import == (genuine,)

@@ -54,11 +54,11 @@ def test_our_errors_and_those_that_end_the_callers_thread_pass(error: BaseExcept
 
 
 def test_a_system_exit_on_an_engine_thread_is_an_error_of_the_component() -> None:
-    found = list[BaseException]()
-    thread = OwnThread(lambda: found.append(raised_by(SystemExit(2))), "test")
+    errors = list[BaseException]()
+    thread = OwnThread(lambda: errors.append(raised_by(SystemExit(2))), "test")
     thread.start()
     thread.join()
-    assert [type(error) for error in found] == [PluginError]
+    assert [type(error) for error in errors] == [PluginError]
 
 
 def test_a_result_of_another_type_is_refused() -> None:

@@ -44,8 +44,8 @@ class Bytes(SegmentFile):
         return len(self.data) - len(data)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        found: Any = None if self.reads_none else memoryview(bytes(self.data))[position : position + size_bytes]
-        return found  # type: ignore[no-any-return] # None is the mistake
+        data: Any = None if self.reads_none else memoryview(bytes(self.data))[position : position + size_bytes]
+        return data  # type: ignore[no-any-return] # None is the mistake
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         return FileSlice.of(self.read(position, size_bytes), position)
@@ -186,9 +186,9 @@ def test_errors_of_other_types_are_converted(guarded: LogFiles) -> None:
 
 
 def test_only_a_folder_that_is_created_may_exist_already() -> None:
-    found = Mock(spec=SegmentStore)
-    found.open_log.side_effect = FileExistsError("t-0")
-    store = guarded_part(found, SegmentStore, GUARD)
+    unguarded = Mock(spec=SegmentStore)
+    unguarded.open_log.side_effect = FileExistsError("t-0")
+    store = guarded_part(unguarded, SegmentStore, GUARD)
     with pytest.raises(FileExistsError):
         store.open_log("t-0", create=True)
     with refusal("open_log raised FileExistsError: t-0"):

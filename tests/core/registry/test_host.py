@@ -66,20 +66,20 @@ def test_each_event_has_a_listener_and_reaches_it(make_plugin: MakePlugin, event
 
 def test_every_event_class_is_in_the_union() -> None:
     classes = {
-        found for found in vars(events).values() if inspect.isclass(found) and found.__module__ == events.__name__
+        member for member in vars(events).values() if inspect.isclass(member) and member.__module__ == events.__name__
     }
     assert classes == set(get_args(events.Event))
 
 
 def test_offers_are_reported_by_plugin(make_plugin: MakePlugin, provider: MakeProvider) -> None:
     host = Host(DeadlineCalls())
-    one, two = provider("one"), provider("two")
-    host.register(make_plugin("b", codecs=[two]), "b")
-    host.register(make_plugin("a", codecs=iter([one])), "a")
+    first, second = provider("one"), provider("two")
+    host.register(make_plugin("b", codecs=[second]), "b")
+    host.register(make_plugin("a", codecs=iter([first])), "a")
     host.register(make_plugin("c", tier_layouts=()), "c")
     assert [(answer.plugin, answer.offers, answer.error) for answer in host.providers(CODECS)] == [
-        ("a", (one,), None),
-        ("b", (two,), None),
+        ("a", (first,), None),
+        ("b", (second,), None),
     ]
 
 
@@ -181,9 +181,9 @@ def test_a_plugin_that_cannot_be_hashed_is_refused() -> None:
 def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugin: MakePlugin) -> None:
     host, plugin = Host(DeadlineCalls()), make_plugin("acme", codecs=[])
     host.register(plugin, "acme")
-    for other, name in ((plugin, "again"), (plugin, "acme"), (_good(), "acme")):
+    for duplicate, name in ((plugin, "again"), (plugin, "acme"), (_good(), "acme")):
         with pytest.raises(PluginError, match="registered already"):
-            host.register(other, name)
+            host.register(duplicate, name)
     assert [answer.plugin for answer in host.providers(CODECS)] == ["acme"]
 
 
@@ -235,9 +235,9 @@ def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> Non
 
 
 def test_two_hosts_share_nothing(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    one, two, plugin = Host(DeadlineCalls()), Host(DeadlineCalls()), make_plugin("acme", codecs=[provider("zstd")])
-    one.register(plugin, "acme")
-    assert two.providers(CODECS) == ()
-    two.register(plugin, "acme")
-    one.unregister("acme")
-    assert len(two.providers(CODECS)) == 1
+    first, second, plugin = Host(DeadlineCalls()), Host(DeadlineCalls()), make_plugin("acme", codecs=[provider("zstd")])
+    first.register(plugin, "acme")
+    assert second.providers(CODECS) == ()
+    second.register(plugin, "acme")
+    first.unregister("acme")
+    assert len(second.providers(CODECS)) == 1

@@ -168,9 +168,9 @@ def test_the_report_names_the_right_hook_for_an_index_of_records(make_plugin: Ma
     plugin = make_plugin("acme", index_formats=[Provider(name="positions", open=lambda _context: Positions())])
     assert "must be an ExtraIndex, which the hook stratalog_extra_indexes" in texts(check_plugin(plugin))
     with open_engine(tmp_path, plugins=[plugin]) as engine:
-        named = {"index.formats": "offset,time,transaction,positions"}
+        config = {"index.formats": "offset,time,transaction,positions"}
         with pytest.raises(UnknownComponentError, match=r"'positions', an extra index: move it to index\.extra"):
-            engine.create_topic("t", config=named)
+            engine.create_topic("t", config=config)
         assert engine.topics() == {}
 
 
@@ -182,12 +182,12 @@ def test_a_store_needs_a_well_formed_scheme_and_is_not_opened(make_plugin: MakeP
     def refuse(context: OpenContext) -> Any:
         raise AssertionError(context)
 
-    none = check_plugin(make_plugin("acme", object_stores=[plain(refuse)]))
-    bad = check_plugin(make_plugin("acme", object_stores=[plain(refuse, schemes=frozenset({"S3:"}))]))
-    good = check_plugin(make_plugin("acme", object_stores=[plain(refuse, schemes=frozenset({"s3"}))]))
-    assert "serves no URI scheme" in texts(none)
-    assert "scheme 'S3:' is not of the form" in texts(bad)
-    assert good == []
+    without_scheme = check_plugin(make_plugin("acme", object_stores=[plain(refuse)]))
+    malformed = check_plugin(make_plugin("acme", object_stores=[plain(refuse, schemes=frozenset({"S3:"}))]))
+    well_formed = check_plugin(make_plugin("acme", object_stores=[plain(refuse, schemes=frozenset({"s3"}))]))
+    assert "serves no URI scheme" in texts(without_scheme)
+    assert "scheme 'S3:' is not of the form" in texts(malformed)
+    assert well_formed == []
 
 
 def test_a_plugin_that_is_not_installed_is_only_a_warning(make_plugin: MakePlugin) -> None:
@@ -201,10 +201,10 @@ def test_a_plugin_that_is_not_installed_is_only_a_warning(make_plugin: MakePlugi
 
 def test_commands_are_checked_too(make_plugin: MakePlugin) -> None:
     commands = [Command("Do It", "", object), Command("fine", "Is fine.", object)]
-    told = texts(check_plugin(make_plugin("acme", commands=commands)))
-    assert "command Do It: its name" in told
-    assert "command Do It: it has no help" in told
-    assert "fine" not in told
+    report = texts(check_plugin(make_plugin("acme", commands=commands)))
+    assert "command Do It: its name" in report
+    assert "command Do It: it has no help" in report
+    assert "fine" not in report
     assert "its commands hook raised" in texts(check_plugin(make_plugin("acme", commands=lambda: 1 // 0)))
 
 

@@ -145,9 +145,9 @@ def test_a_hook_that_fails_takes_the_whole_plugin_out(install_distribution: Inst
 
 
 def test_a_passed_module_is_used_beside_the_installed_ones(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    mine = provider("zip9")
-    registry = Registry.load([make_plugin("my_codecs", codecs=[mine])], block=("my_codecs",))
-    assert registry.codecs().by_name("zip9") is mine
+    codec = provider("zip9")
+    registry = Registry.load([make_plugin("my_codecs", codecs=[codec])], block=("my_codecs",))
+    assert registry.codecs().by_name("zip9") is codec
     info = info_of(registry, "my_codecs")
     assert (info.status, info.distribution) == (PluginStatus.OK, "")
 
@@ -216,9 +216,9 @@ def test_settings_choose_between_stores_of_a_scheme(make_plugin: MakePlugin, pro
 def test_each_kind_has_a_catalogue_of_its_own(make_plugin: MakePlugin, provider: MakeProvider, kind: object) -> None:
     key = getattr(kind, "key", "")
     registry = Registry.load([make_plugin("mine", **{key: [provider("thing")]})], allow=NOTHING)
-    for other in KINDS:
-        catalogue = getattr(registry, other.key)()
-        assert catalogue.names() == (("thing",) if other is kind else ())
+    for catalogue_kind in KINDS:
+        catalogue = getattr(registry, catalogue_kind.key)()
+        assert catalogue.names() == (("thing",) if catalogue_kind is kind else ())
     assert set(info_of(registry, "mine").offers) == {key}
 
 
@@ -232,18 +232,20 @@ def test_each_collecting_hook_has_a_kind_except_commands() -> None:
 
 
 def test_loading_calls_each_hook_once_and_that_of_commands_never(make_plugin: MakePlugin) -> None:
-    asked = list[str]()
-    answers = {kind.key: lambda key=kind.key: asked.append(key) for kind in KINDS}
-    registry = Registry.load([make_plugin("mine", **answers, commands=lambda: asked.append("commands"))], allow=NOTHING)
+    called_hooks = list[str]()
+    answers = {kind.key: lambda key=kind.key: called_hooks.append(key) for kind in KINDS}
+    registry = Registry.load(
+        [make_plugin("mine", **answers, commands=lambda: called_hooks.append("commands"))], allow=NOTHING
+    )
     registry.codecs()
     registry.tier_layouts()
-    assert sorted(asked) == sorted(kind.key for kind in KINDS)
+    assert sorted(called_hooks) == sorted(kind.key for kind in KINDS)
 
 
 def test_commands_are_on_offer_and_a_failing_hook_hides_no_other(make_plugin: MakePlugin) -> None:
     command = Command("do-it", "Does it.", object)
-    good, bad = make_plugin("good", commands=[command]), make_plugin("bad", commands=lambda: 1 // 0)
-    commands = Registry.load([good, bad], allow=NOTHING).commands()
+    sound_plugin, failing_plugin = make_plugin("good", commands=[command]), make_plugin("bad", commands=lambda: 1 // 0)
+    commands = Registry.load([sound_plugin, failing_plugin], allow=NOTHING).commands()
     assert commands.by_name("do-it") is command
     with pytest.raises(UnknownComponentError, match="stratalog_commands of plugin 'bad' failed"):
         commands.by_name("other")
@@ -267,9 +269,9 @@ def test_events_reach_listeners_and_failures_are_counted(make_plugin: MakePlugin
     def hear(event: LogOpened) -> None:
         heard.append(event)
 
-    good = make_plugin("good", on_log_opened=hear)
-    bad = make_plugin("bad", on_log_opened=lambda event: event.no_such_field)
-    registry = Registry.load([bad, good], allow=NOTHING)
+    sound_plugin = make_plugin("good", on_log_opened=hear)
+    failing_plugin = make_plugin("bad", on_log_opened=lambda event: event.no_such_field)
+    registry = Registry.load([failing_plugin, sound_plugin], allow=NOTHING)
     event = LogOpened(log=TopicPartition("t", 0), log_start=0, log_end=0)
     registry.notify(event)
     assert heard == [event]
@@ -277,7 +279,7 @@ def test_events_reach_listeners_and_failures_are_counted(make_plugin: MakePlugin
 
 
 def test_registries_do_not_share_components(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    one = Registry.load([make_plugin("mine", codecs=[provider("zip9")])], allow=NOTHING)
-    two = Registry.load(allow=NOTHING)
-    assert one.codecs().names() == ("zip9",)
-    assert two.codecs().names() == ()
+    first = Registry.load([make_plugin("mine", codecs=[provider("zip9")])], allow=NOTHING)
+    second = Registry.load(allow=NOTHING)
+    assert first.codecs().names() == ("zip9",)
+    assert second.codecs().names() == ()

@@ -44,7 +44,7 @@ def test_the_order_of_offers_means_nothing(offer: MakeOffer) -> None:
     catalogue: Catalogue[Codec] = Catalogue(CODECS, offers)
     assert catalogue.names() == ("gzip", "lz4", "zstd")
     assert list(catalogue) == list(Catalogue(CODECS, reversed(offers)))
-    assert [found.provider.name for found in catalogue] == ["gzip", "lz4", "zstd"]
+    assert [entry.provider.name for entry in catalogue] == ["gzip", "lz4", "zstd"]
 
 
 def test_an_unknown_name_lists_what_is_there_and_what_could_not_be_used(offer: MakeOffer) -> None:
@@ -94,15 +94,15 @@ def test_a_name_is_no_scheme(offer: MakeOffer) -> None:
 
 
 def test_a_scheme_claimed_twice_is_an_error_until_the_settings_choose(offer: MakeOffer) -> None:
-    one, two = offer("fast", "one", schemes=("s3",)), offer("plain", "two", schemes=("s3", "gs"))
+    first, second = offer("fast", "one", schemes=("s3",)), offer("plain", "two", schemes=("s3", "gs"))
     with pytest.raises(PluginClashError) as caught:
-        Catalogue(OBJECT_STORES, [one, two]).by_scheme("s3")
+        Catalogue(OBJECT_STORES, [first, second]).by_scheme("s3")
     assert "one 1.0" in str(caught.value)
     assert "two 1.0" in str(caught.value)
     assert 'plugins.prefer = ["s3=' in str(caught.value)
-    chosen = Catalogue(OBJECT_STORES, [one, two], prefer={"S3": "plain"})
-    assert chosen.by_scheme("s3") is two.provider
-    assert chosen.by_scheme("gs") is two.provider
+    catalogue = Catalogue(OBJECT_STORES, [first, second], prefer={"S3": "plain"})
+    assert catalogue.by_scheme("s3") is second.provider
+    assert catalogue.by_scheme("gs") is second.provider
 
 
 def test_a_preference_for_what_does_not_serve_the_scheme_is_an_error(offer: MakeOffer) -> None:

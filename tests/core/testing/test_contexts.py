@@ -66,9 +66,9 @@ def test_a_component_is_opened_with_settings_by_name(open_component: Callable[..
 @pytest.fixture
 def opened_stores() -> Iterator[list[Store]]:
     """Yield a list for the stores of a test, and check that they are closed when the test is over."""
-    found = list[Store]()
-    yield found
-    assert [store.closed for store in found] == [True]
+    stores = list[Store]()
+    yield stores
+    assert [store.closed for store in stores] == [True]
 
 
 def test_a_store_is_closed_after_the_test(opened_stores: list[Store], open_component: Callable[..., Any]) -> None:

@@ -42,7 +42,9 @@ ALL: Final = {module.__name__.rpartition(".")[2]: module.MUTANTS for module in M
 def test_each_contract_has_mutants() -> None:
     names = {name for name in contracts.__all__ if name.endswith("Contract")}
     assert {
-        name for name in names if any(issubclass(found.contract, getattr(contracts, name)) for found in ALL.values())
+        name
+        for name in names
+        if any(issubclass(contract_mutants.contract, getattr(contracts, name)) for contract_mutants in ALL.values())
     } == names
 
 
@@ -57,13 +59,15 @@ def test_each_rule_has_a_mutant(found: ContractMutants) -> None:
     ids=list(ALL),
 )
 def test_each_mutant_fails_at_its_rule(found: ContractMutants, tmp_path: Path) -> None:
-    seen = outcomes(found, tmp_path / "run")
-    assert {rule: seen.get(rule) for rule in found.mutants if "noticed" not in seen.get(rule, [])} == {}
+    rule_outcomes = outcomes(found, tmp_path / "run")
+    assert {
+        rule: rule_outcomes.get(rule) for rule in found.mutants if "noticed" not in rule_outcomes.get(rule, [])
+    } == {}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("found", ALL.values(), ids=list(ALL))
 def test_the_component_without_a_mistake_passes(found: ContractMutants, tmp_path: Path) -> None:
-    seen = outcomes(found, tmp_path / "run", is_sound=True)
-    assert seen
-    assert {rule: texts for rule, texts in seen.items() if set(texts) - {"passed", "skipped"}} == {}
+    rule_outcomes = outcomes(found, tmp_path / "run", is_sound=True)
+    assert rule_outcomes
+    assert {rule: texts for rule, texts in rule_outcomes.items() if set(texts) - {"passed", "skipped"}} == {}

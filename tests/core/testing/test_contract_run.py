@@ -82,8 +82,8 @@ def test_a_file_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_contract_of_a_component_is_run(tmp_path: Path) -> None:
     assert run_contracts(plugin(tmp_path, SOUND)) == []
-    wrong = plugin(tmp_path, "def plan(self, log, config, now_ms): return [DeletePrefix(0, 0, 'nothing')]")
-    findings = run_contracts(wrong)
+    breaching_plugin = plugin(tmp_path, "def plan(self, log, config, now_ms): return [DeletePrefix(0, 0, 'nothing')]")
+    findings = run_contracts(breaching_plugin)
     assert findings
     assert {finding.where for finding in findings} == {"cleanup policy newest"}
     assert all("of CleanupPolicyContract failed" in finding.text for finding in findings)
@@ -99,8 +99,8 @@ def test_a_component_that_cannot_be_opened_here_does_not_keep_the_others_from_th
 ) -> None:
     tested = list[tuple[str, str]]()
 
-    def no_failures(_plugin: str, given: list[tuple[str, str]], _titles: object) -> list[PluginFinding]:
-        tested.extend(given)
+    def no_failures(_plugin: str, components: list[tuple[str, str]], _titles: object) -> list[PluginFinding]:
+        tested.extend(components)
         return []
 
     monkeypatch.setattr(contract_run, "_failures", no_failures)

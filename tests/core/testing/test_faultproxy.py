@@ -99,7 +99,7 @@ def test_a_reply_may_be_cut_or_changed_or_no_reply_at_all(proxy: FaultProxy, pat
         ask(proxy, "GET", path)
     status, body = ask(proxy, "GET", path)
     assert status == 200
-    assert sum((one ^ other).bit_count() for one, other in zip(body, BODY, strict=True)) == 1
+    assert sum((actual ^ expected).bit_count() for actual, expected in zip(body, BODY, strict=True)) == 1
     with pytest.raises(http.client.HTTPException):
         ask(proxy, "GET", path)
 

@@ -39,13 +39,13 @@ class Disk:
 
     def states(self, count: int = 40) -> list[State]:
         """Return possible contents of the folder after a power loss, one for each seed: bytes by relative path."""
-        found = []
+        states = []
         for seed in range(count):
             target = self.tmp_path / f"left-{len(list(self.tmp_path.iterdir()))}"
             self.files.leave(target, random.Random(seed))  # noqa: S311 - replayed from its seed
             paths = [path for path in target.rglob("*") if path.is_file()]
-            found.append({str(path.relative_to(target)): path.read_bytes() for path in paths})
-        return found
+            states.append({str(path.relative_to(target)): path.read_bytes() for path in paths})
+        return states
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_a_removal_may_be_lost_and_the_inode_used_again(disk: Disk) -> None:
 def test_bytes_that_were_not_synced_are_whole_or_cut_or_zeros_or_missing(disk: Disk) -> None:
     disk.write("file", b"12345678", sync=False)
     disk.sync()
-    left = {state["file"] for state in disk.states(60)}
-    assert {b"", b"12345678"} < left
-    assert all(b"12345678".startswith(found.rstrip(b"\0")) for found in left)
-    assert any(found and not found.strip(b"\0") for found in left)
+    contents = {state["file"] for state in disk.states(60)}
+    assert {b"", b"12345678"} < contents
+    assert all(b"12345678".startswith(content.rstrip(b"\0")) for content in contents)
+    assert any(content and not content.strip(b"\0") for content in contents)
 
 
 def test_a_folder_that_is_renamed_keeps_what_is_durable_in_it(disk: Disk) -> None:

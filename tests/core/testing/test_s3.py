@@ -45,8 +45,8 @@ def test_servers_have_buckets_of_their_own_and_drop_them() -> None:
             ask(first, "/kept", "PUT", b"data")
             ask(second, "/dropped", "PUT", b"data")
         assert ask(first, "/kept") == (HTTPStatus.OK, b"data")
-    with local_s3(first.bucket) as again:
-        assert ask(again, "/kept")[0] == HTTPStatus.NOT_FOUND
+    with local_s3(first.bucket) as restarted:
+        assert ask(restarted, "/kept")[0] == HTTPStatus.NOT_FOUND
 
 
 def test_requests_are_counted_by_operation() -> None:

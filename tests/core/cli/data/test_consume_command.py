@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", partitions=2, config={"cleanup.policy": "compact"})
-        records = [Record(timestamp_ms=START_MS + at, key=b"k%d" % (at // 2), value=b"v%d" % at) for at in range(20)]
+        records = [Record(timestamp_ms=START_MS + i, key=b"k%d" % (i // 2), value=b"v%d" % i) for i in range(20)]
         engine.log("t", 0).append(records)
         engine.log("t", 0).roll()
         engine.run_cleaner()
@@ -105,13 +105,13 @@ def test_values_are_shown_in_full_and_apart(
         engine.log("t", 0).append([Record(timestamp_ms=START_MS, key=b"k", value=value)])
     arguments = ["consume", "t", "--decoder", decoder, "--key-decoder", "text", "--dir", str(tmp_path / "data")]
     assert run(arguments) == 0
-    first, *more = capsys.readouterr().out.splitlines()
+    first, *further_lines = capsys.readouterr().out.splitlines()
     assert first == f'0:0  2023-11-14T22:13:20.000Z  "k" = {people}'
-    assert bool(more) == (value == b"{oops")
+    assert bool(further_lines) == (value == b"{oops")
     assert run([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {name: found[name] for name in found if name.startswith("value")} == item
-    assert ("error" in found) == (value == b"{oops")
+    printed = json.loads(capsys.readouterr().out)
+    assert {name: printed[name] for name in printed if name.startswith("value")} == item
+    assert ("error" in printed) == (value == b"{oops")
 
 
 def test_committed_offsets_are_decoded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

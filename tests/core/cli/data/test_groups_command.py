@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> str:
 
 def committed(folder: str, group: str) -> dict[TopicPartition, int]:
     with open_engine(folder) as engine:
-        return {name: found.offset for name, found in engine.group_offsets(group).items()}
+        return {name: commit.offset for name, commit in engine.group_offsets(group).items()}
 
 
 def test_the_list_names_topics_of_each_group(folder: str, capsys: pytest.CaptureFixture[str]) -> None:

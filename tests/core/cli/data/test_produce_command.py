@@ -31,14 +31,14 @@ def produced(tmp_path: Path) -> Produced:
 
 def test_keys_headers_and_null(produced: Produced, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"a\t1\nb\t-\n-\t-\n-\n")
-    found = produced(tmp_path / "lines", "-K", r"\t", "-H", "h=x=1", "-H", "i=", "--null", "-", "-p", 2)
-    assert [(record.key, record.value, record.partition) for record in found] == [
+    records = produced(tmp_path / "lines", "-K", r"\t", "-H", "h=x=1", "-H", "i=", "--null", "-", "-p", 2)
+    assert [(record.key, record.value, record.partition) for record in records] == [
         (b"a", b"1", 2),
         (b"b", None, 2),
         (None, None, 2),
         (None, None, 2),
     ]
-    assert {record.headers for record in found} == {(("h", b"x=1"), ("i", b""))}
+    assert {record.headers for record in records} == {(("h", b"x=1"), ("i", b""))}
 
 
 def test_one_key_for_all_lines(produced: Produced, tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_json_objects_of_consume_give_the_same_records(
 
 def test_json_values_are_written_as_json(produced: Produced, tmp_path: Path) -> None:
     (tmp_path / "records").write_text('{"key": 7, "value": {"a": [1, "é"]}}\n\n{"value": "text"}\n', encoding="utf-8")
-    found = {record.key: record.value for record in produced("--input", "json", tmp_path / "records")}
-    assert found == {b"7": '{"a":[1,"é"]}'.encode(), None: b"text"}
+    values = {record.key: record.value for record in produced("--input", "json", tmp_path / "records")}
+    assert values == {b"7": '{"a":[1,"é"]}'.encode(), None: b"text"}
 
 
 @pytest.mark.parametrize(

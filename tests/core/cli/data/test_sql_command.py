@@ -102,13 +102,13 @@ def test_a_result_is_written_to_a_file(folder: Path, tmp_path: Path, suffix: str
 def test_fields_of_json_values_are_columns(folder: Path) -> None:
     """Values that are not JSON objects have null columns. A field with a column's name gets the prefix ``value_``."""
     query = 'select "offset", key, id, value_key, tags from orders where partition = 0 order by 1'
-    found = items(query, folder, "--values", "orders=json")
-    assert found[:3] == [
+    rows = items(query, folder, "--values", "orders=json")
+    assert rows[:3] == [
         {"offset": 0, "key": "0", "id": 1, "value_key": "a", "tags": [1]},
         {"offset": 1, "key": "1", "id": 2, "value_key": None, "tags": None},
         {"offset": 2, "key": "2", "id": None, "value_key": None, "tags": None},
     ]
-    assert [item["id"] for item in found[3:]] == [None] * 3
+    assert [item["id"] for item in rows[3:]] == [None] * 3
     assert items('select * from "odd-name"', folder, "--values", "odd-name=json")[0]["value"] == "x"
 
 
@@ -126,8 +126,8 @@ def test_fields_of_avro_values_are_columns(tmp_path: Path) -> None:
         engine.create_topic("t")
         engine.log("t", 0).append([Record(value=encoded.getvalue()), Record(value=b""), Record()])
     query = 'select id, who from t order by "offset"'
-    found = items(query, tmp_path / "data", "--values", f"t={tmp_path / 'r.avsc'}")
-    assert found == [{"id": 7, "who": "me"}, {"id": None, "who": None}, {"id": None, "who": None}]
+    rows = items(query, tmp_path / "data", "--values", f"t={tmp_path / 'r.avsc'}")
+    assert rows == [{"id": 7, "who": "me"}, {"id": None, "who": None}, {"id": None, "who": None}]
 
 
 def test_a_long_result_is_cut_in_a_table_alone(folder: Path) -> None:

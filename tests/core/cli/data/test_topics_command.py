@@ -41,10 +41,10 @@ def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.Capture
 def test_a_topic_is_deleted_after_confirmation(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for answer, said in (("n\n", "nothing was deleted"), ("", "--yes")):  # no response: the input of a script has ended
+    for answer, text in (("n\n", "nothing was deleted"), ("", "--yes")):  # no response: the input of a script has ended
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         assert run(["topics", "delete", "orders", "--dir", folder]) == 2
-        assert said in capsys.readouterr().err
+        assert text in capsys.readouterr().err
     assert run(["topics", "delete", "nosuch", "--dir", folder]) == 2  # no question for a topic that does not exist
     assert capsys.readouterr().err.startswith("error: there is no topic nosuch")
     assert len(items_of(capsys, "topics", "list", "--dir", folder)) == 1
@@ -54,16 +54,16 @@ def test_a_topic_is_deleted_after_confirmation(
 
 
 def test_all_of_a_topic_is_described(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = items_of(capsys, "topics", "describe", "orders", "--dir", folder)
-    bounds = [item for item in told if "log_end" in item]
+    items = items_of(capsys, "topics", "describe", "orders", "--dir", folder)
+    bounds = [item for item in items if "log_end" in item]
     assert [(item["partition"], item["recovery_point"], item["log_end"]) for item in bounds] == [
         (0, 3, 3),
         (1, 2, 2),
         (2, 2, 2),
     ]
-    assert [item["partition"] for item in told if "where" in item] == [0, 1, 2]
-    assert [(item["leader_epoch"], item["start_offset"]) for item in told if "leader_epoch" in item] == [(0, 0)] * 3
-    (producer,) = (item for item in told if "producer_id" in item)
+    assert [item["partition"] for item in items if "where" in item] == [0, 1, 2]
+    assert [(item["leader_epoch"], item["start_offset"]) for item in items if "leader_epoch" in item] == [(0, 0)] * 3
+    (producer,) = (item for item in items if "producer_id" in item)
     assert (producer["partition"], producer["last_offset"], producer["open_transaction"]) == (0, 2, None)
 
 
@@ -77,8 +77,8 @@ def test_a_topic_of_a_tier_is_described_with_its_settings(
         engine.log("orders", 0).roll()
         engine.offload()
     assert run(["topics", "describe", "orders", "--tier", uri]) == 0
-    assert "retention.ms" in (shown := capsys.readouterr().out)
-    assert "12,345" in shown
+    assert "retention.ms" in (output := capsys.readouterr().out)
+    assert "12,345" in output
     roots = [path for path in bucket.rglob("*") if path.is_file() and b"retention.ms" in path.read_bytes()]
     assert roots
     for root in roots:
@@ -91,8 +91,8 @@ def test_describe_continues_after_a_partition_that_cannot_be_read(
 ) -> None:
     (Path(folder) / "orders-1" / "leader-epoch-checkpoint").write_text("nonsense")
     assert run(["topics", "describe", "orders", "--dir", folder, "--json"]) == 1
-    told = printed_items(capsys)
-    bounds = [item for item in told if "log_end" in item]
+    items = printed_items(capsys)
+    bounds = [item for item in items if "log_end" in item]
     assert [item["log_end"] for item in bounds] == [3, None, 2]
     assert "leader-epoch-checkpoint" in bounds[1]["error"]
 
@@ -105,11 +105,11 @@ def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
     config.write_text('"plugins.modules" = ["silent_store"]\n"store.retries" = 0\n')
     place = ("--dir", str(tmp_path / "data"), "--tier", URI, "--config", str(config))
     assert run(["topics", "describe", "t", *place, "--json"]) == 1
-    told = printed_items(capsys)
-    (bounds,) = [item for item in told if "log_start" in item]
+    items = printed_items(capsys)
+    (bounds,) = [item for item in items if "log_start" in item]
     assert (bounds["log_start"], bounds["local_log_start"], bounds["log_end"]) == (0, 4, 6)
     assert "the store of the tier has been unavailable" in bounds["error"]
-    assert [item["base_offset"] for item in told if "where" in item] == [4, 5]
+    assert [item["base_offset"] for item in items if "where" in item] == [4, 5]
     assert run(["topics", "list", *place]) == 2
 
 

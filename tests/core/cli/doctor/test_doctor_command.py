@@ -180,8 +180,8 @@ class Overwriting(StoreWrapper):
 class OfTheFuture(StoreWrapper):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         now_ms = Env().clock.now_ms() + 3_600_000
-        found = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
-        return [ObjectInfo(info.key, info.size_bytes, info.etag, now_ms) for info in found]
+        infos = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+        return [ObjectInfo(info.key, info.size_bytes, info.etag, now_ms) for info in infos]
 
 
 class Shifted(StoreWrapper):
@@ -214,9 +214,9 @@ def test_each_fault_of_a_store_is_found_with_advice(
 ) -> None:
     env = Env()
     checks = StoreChecks(TierStore(fault(store), env, EngineConfig()), env)
-    wrong = [(name, found.change) for name, found in checks.run() if found.outcome is Outcome.WRONG]
+    faults = [(name, verdict.change) for name, verdict in checks.run() if verdict.outcome is Outcome.WRONG]
     checks.close()
-    ((name, change),) = wrong
+    ((name, change),) = faults
     assert name == check
     assert advice in change
     assert names(tmp_path) == []

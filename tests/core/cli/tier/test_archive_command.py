@@ -43,14 +43,14 @@ def fill(folder: Path, count: int) -> None:
 
 def test_the_archive_reads_like_the_directory(source: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["archive", str(source), target, "--json"]) == 0
-    listed = printed_items(capsys)
-    assert [item["topic"] for item in listed] == ["orders", "orders-old", "other"]
-    with stratalog.open_reader(target) as archived, stratalog.open_reader(source) as there:
-        for item in listed:
+    items = printed_items(capsys)
+    assert [item["topic"] for item in items] == ["orders", "orders-old", "other"]
+    with stratalog.open_reader(target) as archived, stratalog.open_reader(source) as original:
+        for item in items:
             log = archived.log(str(item["topic"]), 0)
             end = log.offsets().log_end
             assert item["tier_end_offset"] == end
-            assert list(log.records()) == list(there.log(str(item["topic"]), 0).records(end=end))
+            assert list(log.records()) == list(original.log(str(item["topic"]), 0).records(end=end))
             remote = log.view().remote
             assert remote is not None
             assert item["segments"] == len(remote.segments)
@@ -115,10 +115,10 @@ def test_damage_is_reported_other_logs_are_archived_and_the_exit_code_is_1(
     first = min((source / "orders-0").glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1] + b"?")
     assert run(["archive", str(source), target, "--json"]) == 1
-    broken, *others = printed_items(capsys)
+    broken, *sound_items = printed_items(capsys)
     assert str(first) in str(broken["error"])
     assert broken["tier_end_offset"] == 0
-    assert all(item["segments"] for item in others)
+    assert all(item["segments"] for item in sound_items)
 
 
 def test_a_damaged_checkpoint_ends_the_command_with_exit_code_2(
@@ -138,16 +138,16 @@ def following(source: Path, target: str) -> AbstractContextManager[subprocess.Po
 def test_following_archives_segments_that_are_closed_later_and_ends_at_ctrl_c(source: Path, target: str) -> None:
     with following(source, target) as process:
         assert process.stdout is not None
-        seen = [json.loads(process.stdout.readline()) for _ in range(3)]
-        before = {item["topic"]: item["tier_end_offset"] for item in seen}
+        first_items = [json.loads(process.stdout.readline()) for _ in range(3)]
+        before = {item["topic"]: item["tier_end_offset"] for item in first_items}
         fill(source, 40)
-        later = [json.loads(process.stdout.readline()) for _ in range(3)]
+        later_items = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
+        output = process.stdout.read()
     assert process.returncode == 0
-    assert all(item["tier_end_offset"] > before[item["topic"]] for item in later)
-    told = [json.loads(line) for line in rest.splitlines()]
-    passes, totals = [*seen, *later, *told[:-3]], told[-3:]
+    assert all(item["tier_end_offset"] > before[item["topic"]] for item in later_items)
+    last_items = [json.loads(line) for line in output.splitlines()]
+    passes, totals = [*first_items, *later_items, *last_items[:-3]], last_items[-3:]
     assert {item["topic"]: item["segments"] for item in totals} == {
         topic: sum(item["segments"] for item in passes if item["topic"] == topic) for topic in before
     }

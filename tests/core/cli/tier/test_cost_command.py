@@ -11,15 +11,15 @@ from stratalog.cli.app import run
 
 def cost_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
     assert run(["tier", "cost", *arguments, "--json"]) == code
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    costs: dict[str, object] = json.loads(capsys.readouterr().out)
+    return costs
 
 
 def test_a_topic_is_priced(capsys: pytest.CaptureFixture[str]) -> None:
-    found = cost_json(capsys, "--write-rate", "1048576", "--set", "retention.ms=86400000")
-    assert found["segment_bytes"] == 1 << 30
-    assert found["stored_bytes"] == 86_400 << 20
-    assert found["warning"] == ""
+    costs = cost_json(capsys, "--write-rate", "1048576", "--set", "retention.ms=86400000")
+    assert costs["segment_bytes"] == 1 << 30
+    assert costs["stored_bytes"] == 86_400 << 20
+    assert costs["warning"] == ""
 
 
 def test_text_output_shows_the_costs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,9 +41,9 @@ def test_tiny_segments_are_warned_about(capsys: pytest.CaptureFixture[str]) -> N
 def test_settings_are_read_from_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "stratalog.toml"
     file.write_text('[topic_defaults]\n"segment.bytes" = 536870912\n[plugins.s3]\n"part.bytes" = 16777216\n', "utf-8")
-    found = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
-    assert found["segment_bytes"] == 512 << 20
-    assert found["writes_per_gib"] == pytest.approx(2 * (32 + 2 + 2), rel=0.01)
+    costs = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
+    assert costs["segment_bytes"] == 512 << 20
+    assert costs["writes_per_gib"] == pytest.approx(2 * (32 + 2 + 2), rel=0.01)
 
 
 def test_the_environment_overrides_the_part_size_of_the_file(
@@ -105,14 +105,14 @@ def uri(tmp_path: Path, bucket: Path) -> str:
 
 def test_an_existing_tier_is_priced(capsys: pytest.CaptureFixture[str], uri: str) -> None:
     assert run(["tier", "cost", uri, "--json"]) == 1
-    many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    many, single = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (many["topic"], many["segments"], many["objects"], many["commits"], many["writes"]) == ("many", 3, 3, 4, 9)
     assert many["smallest_bytes"] == many["largest_bytes"] == many["log_bytes"] / 3
     assert many["stored_bytes"] > many["log_bytes"] > 3000
     assert "segment" in many["warning"]
-    assert (one["topic"], one["segments"]) == ("one", 1)
+    assert (single["topic"], single["segments"]) == ("one", 1)
     assert run(["tier", "cost", uri, "one", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == one
+    assert json.loads(capsys.readouterr().out) == single
 
 
 def test_a_tier_without_dear_requests_is_no_finding(capsys: pytest.CaptureFixture[str], uri: str) -> None:
@@ -124,9 +124,9 @@ def test_a_log_that_cannot_be_read_is_reported(capsys: pytest.CaptureFixture[str
     for root in bucket.glob("one-*/0/manifest/*"):
         root.write_bytes(b"no manifest")
     assert run(["tier", "cost", uri, "--json"]) == 1
-    many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (many["error"], one["segments"]) == ("", None)
-    assert "manifest" in one["error"]
+    many, single = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (many["error"], single["segments"]) == ("", None)
+    assert "manifest" in single["error"]
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_a_plan_is_reported_and_carried_out(tmp_path: Path, uri: str, capsys: py
     (plan,) = items_of(capsys, "restore", uri, where, "--to-offset", "t-0:2", "--as", "t=u", "--dry-run")
     assert (plan["restored_as"], plan["log_end"], plan["segments"], plan["copied"]) == ("u-0", 2, 2, 0)
     assert not (tmp_path / "new").exists()
-    (done,) = items_of(capsys, "restore", uri, where, "--to-time", "2023-11-14T22:13:21Z")
-    assert (done["restored_as"], done["log_end"], done["copied"]) == ("t-0", 1, 1)
+    (report,) = items_of(capsys, "restore", uri, where, "--to-time", "2023-11-14T22:13:21Z")
+    assert (report["restored_as"], report["log_end"], report["copied"]) == ("t-0", 1, 1)
     with open_reader(where) as reader:
         assert [record.value for record in reader.log("t", 0).records()] == [b"0"]
 
@@ -36,8 +36,8 @@ def test_the_directory_is_an_argument_or_an_option(
     tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = str(tmp_path / "new")
-    (done,) = items_of(capsys, "restore", uri, "--dir", where)
-    assert done["log_end"] == 3
+    (report,) = items_of(capsys, "restore", uri, "--dir", where)
+    assert report["log_end"] == 3
     assert run(["restore", uri, where, "--dir", "other"]) == 2
     assert f"writes to one log directory, and several are named: {where} other" in capsys.readouterr().err
     assert run(["restore", uri]) == 2
@@ -72,8 +72,8 @@ def test_existing_records_are_replaced_on_request(tmp_path: Path, uri: str, caps
     items_of(capsys, "restore", uri, where)
     assert run(["restore", uri, where, "--to-offset", "t-0:1"]) == 2
     assert "overwrite" in capsys.readouterr().err
-    (done,) = items_of(capsys, "restore", uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
-    assert done["log_end"] == 1
+    (report,) = items_of(capsys, "restore", uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
+    assert report["log_end"] == 1
 
 
 def test_a_transaction_without_an_end_is_reported(

@@ -101,12 +101,12 @@ def test_pages_of_a_manifest_can_be_shown(
             engine.log("t", 0).append([Record(value=b"v")])
             engine.log("t", 0).roll()
         engine.offload()
-    pages = [str(found) for found in sorted(bucket.rglob("*.page"))]
+    pages = [str(path) for path in sorted(bucket.rglob("*.page"))]
     levels = list[object]()
     for page in pages:
         assert run(["dump", page, "--json"]) == 0
-        said = printed_items(capsys)
-        levels += [found["level"] for found in said if found["kind"] == "manifest_page"]
+        items = printed_items(capsys)
+        levels += [item["level"] for item in items if item["kind"] == "manifest_page"]
     assert set(levels) == {0, 1}
     assert run(["dump", pages[0]]) == 0
     assert "manifest page" in capsys.readouterr().out
@@ -123,8 +123,8 @@ def test_unneeded_objects_are_collected_when_old_enough(
     (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert (row["roots"], row["left_for_later"]) == (0, 5)
     two_hours_ago = bucket.stat().st_mtime - 7_200
-    for found in bucket.rglob("*"):
-        os.utime(found, (two_hours_ago, two_hours_ago))
+    for path in bucket.rglob("*"):
+        os.utime(path, (two_hours_ago, two_hours_ago))
     (row,) = items_of(capsys, "tier", "collect", "--dir", data, "--tier", uri)
     assert row["roots"] == 0, "the roots themselves say when they were made"
     assert run(["tier", "collect", "--dir", data]) == 2
@@ -132,8 +132,8 @@ def test_unneeded_objects_are_collected_when_old_enough(
 
 
 def test_a_reader_shows_an_earlier_state(uri: str, tmp_path: Path) -> None:
-    def values(**wanted: object) -> list[bytes | None]:
-        with open_reader(uri, **wanted) as reader:  # type: ignore[arg-type] # the two kinds of as_of
+    def values(**options: object) -> list[bytes | None]:
+        with open_reader(uri, **options) as reader:  # type: ignore[arg-type] # the two kinds of as_of
             return [record.value for record in reader.log("t", 0).records()]
 
     assert values() == [b"1", b"2"]
@@ -158,8 +158,8 @@ def test_a_tier_without_an_engine_is_collected(
         engine.offload()
         engine.log("t", 0).delete_records(1)
         engine.apply_retention()
-    for found in bucket.rglob("*"):
-        os.utime(found, (then_ms / 1000, then_ms / 1000))
+    for path in bucket.rglob("*"):
+        os.utime(path, (then_ms / 1000, then_ms / 1000))
     uri = bucket.as_uri()
     assert run(["tier", "gc", uri, "--topic", "t", "--topic", "misspelt"]) == 2
     assert "there is no topic misspelt" in capsys.readouterr().err

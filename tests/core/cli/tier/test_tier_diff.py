@@ -57,8 +57,8 @@ def test_the_newest_topic_or_that_of_the_directory_is_compared_if_a_topic_was_cr
         engine.offload()
     assert differences(capsys, 1, uri, "t", "0", "--from", "1") == [("right", 0)]
     assert ("both", 0) in differences(capsys, 1, uri, "t", "0", "--dir", str(tmp_path / "data"), "--all")
-    left = differences(capsys, 1, uri, "t", "0", "--dir", str(tmp_path / "copy"))
-    assert left == [("left", 1), ("left", 2), ("left", 3)], "the tier has no segment of the deleted topic"
+    copy_differences = differences(capsys, 1, uri, "t", "0", "--dir", str(tmp_path / "copy"))
+    assert copy_differences == [("left", 1), ("left", 2), ("left", 3)], "the tier has no segment of the deleted topic"
 
 
 @pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])

@@ -36,8 +36,8 @@ def test_a_rate_is_the_growth_over_the_window(folder: Path) -> None:
         assert orders(activity).rate is None
         append(folder, 30)
         clock.advance_ms(10_000)
-        found = orders(activity)
-        assert (found.rate, found.high_watermark, found.log_end, found.partitions) == (3.0, 30, 30, 2)
+        topic = orders(activity)
+        assert (topic.rate, topic.high_watermark, topic.log_end, topic.partitions) == (3.0, 30, 30, 2)
         clock.advance_ms(5_000)
         assert orders(activity).rate == 2.0
         clock.advance_ms(WINDOW_MS)
@@ -54,8 +54,8 @@ def test_a_topic_that_is_created_again_has_no_negative_rate(folder: Path) -> Non
             engine.delete_topic("orders")
             engine.create_topic("orders")
         clock.advance_ms(1000)
-        found = orders(activity)
-        assert (found.rate, found.high_watermark, found.partitions) == (0.0, 0, 1)
+        topic = orders(activity)
+        assert (topic.rate, topic.high_watermark, topic.partitions) == (0.0, 0, 1)
 
 
 def test_deleted_topics_disappear_and_new_ones_appear(folder: Path) -> None:
@@ -96,9 +96,11 @@ def test_the_next_actions_are_named(tmp_path: Path) -> None:
         engine.create_topic("later", config={"retention.ms": 60_000})
         engine.log("later", 0).append([Record(value=b"v", timestamp_ms=1_700_000_200_000)])
     with open_reader(tmp_path) as reader:
-        found = {topic.topic: topic.next for topic in Activity(reader, ManualClock(1_700_000_100_000)).sample().topics}
-    assert found["orders"].startswith("delete 1 (")
-    assert found["later"] == "delete at 2023-11-14T22:17Z"
+        actions = {
+            topic.topic: topic.next for topic in Activity(reader, ManualClock(1_700_000_100_000)).sample().topics
+        }
+    assert actions["orders"].startswith("delete 1 (")
+    assert actions["later"] == "delete at 2023-11-14T22:17Z"
 
 
 def test_the_lag_of_a_group_is_the_sum_over_partitions(folder: Path) -> None:
@@ -118,6 +120,6 @@ def test_a_damaged_log_has_its_error(folder: Path) -> None:
     append(folder, 3)
     (folder / "orders-1" / "partition.metadata").write_bytes(b"nonsense")
     with open_reader(folder) as reader:
-        found = orders(Activity(reader, ManualClock()))
-    assert "orders-1" in found.error
-    assert found.high_watermark == 3
+        topic = orders(Activity(reader, ManualClock()))
+    assert "orders-1" in topic.error
+    assert topic.high_watermark == 3

@@ -56,7 +56,7 @@ class Client:
         return text
 
     def offsets(self, path: str) -> list[int]:
-        return [int(found) for found in re.findall(r"/records/(\d+)\?", self.page(path))]
+        return [int(offset) for offset in re.findall(r"/records/(\d+)\?", self.page(path))]
 
 
 @contextmanager
@@ -87,20 +87,20 @@ def console(place: tuple[str, str]) -> Iterator[Client]:
 
 
 def test_every_link_leads_to_a_page_and_no_data_becomes_markup(console: Client) -> None:
-    seen, waiting = set[str](), ["/"]
+    visited, waiting = set[str](), ["/"]
     while waiting:
         path = waiting.pop()
-        if path in seen or path.startswith("/topics/__"):
+        if path in visited or path.startswith("/topics/__"):
             continue
-        seen.add(path)
+        visited.add(path)
         page = console.page(path)
         assert HOSTILE.decode() not in page
         assert "<script" not in page
         links = [unescape(link) for link in re.findall(r'href="([^"]*)"', page)]
         assert all(urlsplit(link).netloc == "" and link.startswith("/") for link in links)
         waiting += [link for link in links if link.count("/records/") == 0]
-    assert {"/", "/groups", "/topics/orders", "/topics/orders/1", "/topics/orders/0/history"} <= seen
-    assert "/topics/orders/0/changes?from=1&to=2" in seen
+    assert {"/", "/groups", "/topics/orders", "/topics/orders/1", "/topics/orders/0/history"} <= visited
+    assert "/topics/orders/0/changes?from=1&to=2" in visited
 
 
 def test_answers_forbid_scripts_and_other_servers(console: Client) -> None:
@@ -126,8 +126,8 @@ def test_answers_forbid_scripts_and_other_servers(console: Client) -> None:
     ],
 )
 def test_only_requests_for_this_machine_are_answered(console: Client, host: str, status: int) -> None:
-    found, text = console.request("/topics/orders", headers={"Host": host})
-    assert found == status
+    actual, text = console.request("/topics/orders", headers={"Host": host})
+    assert actual == status
     assert ("orders-0" in text) == (status == 200)
 
 
@@ -153,9 +153,9 @@ def test_other_methods_than_get_are_refused(console: Client, method: str) -> Non
     ],
 )
 def test_records_are_found_by_offset_time_and_key(console: Client, query: str, first: int | None, count: int) -> None:
-    found = console.offsets(RECORDS + query)
-    assert len(found) == count
-    assert (found[0] if found else None) == first
+    offsets = console.offsets(RECORDS + query)
+    assert len(offsets) == count
+    assert (offsets[0] if offsets else None) == first
 
 
 @pytest.mark.parametrize(
@@ -175,17 +175,17 @@ def test_records_are_found_by_offset_time_and_key(console: Client, query: str, f
     ],
 )
 def test_a_wrong_address_gets_a_page_with_the_reason(console: Client, path: str, status: int, text: str) -> None:
-    found, page = console.request(path)
-    assert found == status
+    actual, page = console.request(path)
+    assert actual == status
     assert text in page
 
 
 def test_values_are_decoded_according_to_the_query(console: Client) -> None:
-    one = f"{RECORDS}/3"
-    assert "{&#34;order&#34;:3" in console.page(one)
-    assert "&#34;order&#34;: 3,\n" in console.page(f"{one}?decoder=json")
-    assert "0x7b226f72646572" in console.page(f"{one}?decoder=hex")
-    assert "eyJvcmRlciI6" in console.page(f"{one}?decoder=base64")
+    record_path = f"{RECORDS}/3"
+    assert "{&#34;order&#34;:3" in console.page(record_path)
+    assert "&#34;order&#34;: 3,\n" in console.page(f"{record_path}?decoder=json")
+    assert "0x7b226f72646572" in console.page(f"{record_path}?decoder=hex")
+    assert "eyJvcmRlciI6" in console.page(f"{record_path}?decoder=base64")
     assert "(not JSON)" in console.page("/topics/profiles/0/records?from=-1&decoder=json")
     assert "0xfffe0062696e617279" in console.page("/topics/profiles/0/records/61")
 
@@ -203,11 +203,11 @@ def test_avro_values_are_shown_as_json(tmp_path: Path) -> None:
     file, data = tmp_path / "order.avsc", tmp_path / "data"
     file.write_text(json.dumps(schema), encoding="utf-8")
     data.mkdir()
-    stored = BytesIO()
-    fastavro.schemaless_writer(stored, fastavro.parse_schema(schema), {"amount": 7})
+    encoded = BytesIO()
+    fastavro.schemaless_writer(encoded, fastavro.parse_schema(schema), {"amount": 7})
     with open_engine(data) as engine:
         engine.create_topic("orders")
-        engine.log("orders", 0).append([Record(value=stored.getvalue()), Record(value=b""), Record(value=None)])
+        engine.log("orders", 0).append([Record(value=encoded.getvalue()), Record(value=b""), Record(value=None)])
     with serving(str(data), avro={"orders": avro_text(file, "console")}) as client:
         page = client.page(RECORDS)
     assert "{&#34;amount&#34;: 7}" in page
@@ -229,22 +229,22 @@ def test_groups_show_their_lag_and_internal_topics_are_decoded(console: Client) 
     cells = re.findall(r"<td[^>]*>(.*?)</td>", console.page("/groups"))
     assert cells == ["billing", "orders-0", "30", "11", "billing", "orders-1", "5", "26"]
     links = set(re.findall(r'"(/topics/__consumer_offsets/\d+/records)', console.page("/topics/__consumer_offsets")))
-    found = [console.page(link) for link in links]
-    assert sum("offset_commit group=billing" in page for page in found) == 1
+    pages = [console.page(link) for link in links]
+    assert sum("offset_commit group=billing" in page for page in pages) == 1
 
 
 def test_pages_of_records_have_each_record_once(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse, "PAGE_RECORDS", 7)
     data, uri = place
     with open_reader(data, tier=uri) as reader:
-        log, start, found = reader.log("orders", 0), 0, list[int]()
+        log, start, offsets = reader.log("orders", 0), 0, list[int]()
         while True:
             page = read_page(log, Query(Start(start)))
-            found += [record.offset for record in page.records]
+            offsets += [record.offset for record in page.records]
             if page.next_start is None:
                 break
             start = page.next_start
-    assert found == list(range(41))
+    assert offsets == list(range(41))
 
 
 def test_a_search_for_a_key_reads_a_bounded_part_of_the_log(
@@ -252,17 +252,17 @@ def test_a_search_for_a_key_reads_a_bounded_part_of_the_log(
 ) -> None:
     monkeypatch.setattr(browse, "PAGE_BYTES", 20_000)
     data, uri = place
-    ends, found, start = list[int](), list[int](), 0
+    ends, offsets, start = list[int](), list[int](), 0
     with open_reader(data, tier=uri) as reader:
         log = reader.log("orders", 0)
         while True:
             page = read_page(log, Query(Start(start), key=b"30"))
             ends.append(page.end)
-            found += [record.offset for record in page.records]
+            offsets += [record.offset for record in page.records]
             if page.next_start is None:
                 break
             start = page.next_start
-    assert found == [30]
+    assert offsets == [30]
     assert len(ends) > 4
     assert ends[0] < 12
     assert ends == sorted(set(ends))
@@ -312,9 +312,9 @@ def test_the_command_prints_its_address_and_ends_at_an_interrupt(place: tuple[st
         assert process.stdout is not None
         assert process.stderr is not None
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
-        assert found is not None, line
-        assert "orders" in Client(int(found[1])).page("/")
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+        assert address is not None, line
+        assert "orders" in Client(int(address[1])).page("/")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""

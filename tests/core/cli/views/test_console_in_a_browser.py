@@ -56,8 +56,8 @@ def url(place: tuple[str, str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def window() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
+    with browser() as opened_browser:
+        yield opened_browser
 
 
 @pytest.mark.parametrize("width", [380, 1280])

@@ -35,16 +35,18 @@ def test_spans_cover_the_log_and_name_their_tiers(place: tuple[str, str], found:
     with open_reader(data, tier=uri) as reader:
         segments, offsets = reader.log("orders", 0).segments(), reader.log("orders", 0).offsets()
     assert [(span.start, span.end, span.size_bytes) for span in orders.spans] == [
-        (one.base_offset, one.end_offset, one.size_bytes) for one in segments
+        (segment.base_offset, segment.end_offset, segment.size_bytes) for segment in segments
     ]
     assert {span.place for span in orders.spans} == {Place.TIER, Place.BOTH, Place.ACTIVE}
     assert orders.offsets == offsets
-    assert orders.local_bytes == sum(one.size_bytes for one in segments if one.is_local)
-    assert orders.tier_bytes == sum(one.size_bytes for one in segments if one.is_remote)
+    assert orders.local_bytes == sum(segment.size_bytes for segment in segments if segment.is_local)
+    assert orders.tier_bytes == sum(segment.size_bytes for segment in segments if segment.is_remote)
     assert orders.segments == len(segments)
     assert orders.tier is not None
     assert orders.tier.bill is not None
-    assert orders.tier.bill.segments == orders.tier.segments == len([one for one in segments if one.is_remote])
+    assert (
+        orders.tier.bill.segments == orders.tier.segments == len([segment for segment in segments if segment.is_remote])
+    )
 
 
 def test_times_begin_at_the_oldest_record_and_follow_each_other(found: Overview) -> None:
@@ -69,7 +71,7 @@ def test_a_topic_outside_the_tier_has_nothing_to_offload(found: Overview) -> Non
 
 def test_groups_have_their_lag(found: Overview) -> None:
     ends = {log.name: log.offsets.high_watermark for log in found.logs}
-    assert [(one.group, one.name, one.committed, one.lag) for one in found.groups] == [
+    assert [(group.group, group.name, group.committed, group.lag) for group in found.groups] == [
         ("billing", TopicPartition("orders", 0), 30, ends[TopicPartition("orders", 0)] - 30),
         ("billing", TopicPartition("orders", 1), 5, ends[TopicPartition("orders", 1)] - 5),
     ]
@@ -83,12 +85,13 @@ def test_the_forecast_agrees_with_the_engine(tmp_path: Path) -> None:
             log.append([Record(value=b"v" * 600, timestamp_ms=T0_MS + number * 50_000)])
     now = ManualClock(T0_MS + 250_000)
     with open_reader(tmp_path) as reader:
-        (seen,) = collect(reader, now).logs
+        (log_overview,) = collect(reader, now).logs
     with open_engine(tmp_path, env=Env(clock=now)) as engine:
         expected = engine.why_kept("t", 0).ranges
-    assert Fate.DELETE in {one.fate for one in expected}
-    assert [(span.start, span.end, span.fate, span.when_ms, span.reason) for span in seen.spans] == [
-        (one.start, one.end, one.fate, one.when_ms, one.reason) for one in expected
+    assert Fate.DELETE in {kept_range.fate for kept_range in expected}
+    assert [(span.start, span.end, span.fate, span.when_ms, span.reason) for span in log_overview.spans] == [
+        (kept_range.start, kept_range.end, kept_range.fate, kept_range.when_ms, kept_range.reason)
+        for kept_range in expected
     ]
 
 
@@ -121,24 +124,30 @@ def test_a_damaged_log_does_not_hide_the_others(tmp_path: Path) -> None:
 
 def test_logs_are_closed_one_by_one(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     with open_reader(place[0], tier=place[1]) as reader:
-        most = 0
+        max_open = 0
         release = reader.release
 
         def counted(name: TopicPartition) -> None:
-            nonlocal most
-            most = max(most, len(reader._logs))  # noqa: SLF001 - no public name tells which logs are open
+            nonlocal max_open
+            max_open = max(max_open, len(reader._logs))  # noqa: SLF001 - no public name tells which logs are open
             release(name)
 
         monkeypatch.setattr(reader, "release", counted)
         collect(reader, ManualClock(T0_MS))
-    assert most == 1
+    assert max_open == 1
 
 
 def test_very_many_segments_are_joined_evenly() -> None:
-    spans = [Span(at, at + 1, 10, at, at + 1, Place.TIER if at < 900 else Place.LOCAL) for at in range(1000)]
-    fewer = join_spans(spans, 100)
-    assert len(fewer) <= 101
-    assert max(span.segments for span in fewer) == 10
-    assert (sum(span.size_bytes for span in fewer), sum(span.segments for span in fewer)) == (10_000, 1000)
-    assert [span.start for span in fewer[1:]] == [span.end for span in fewer[:-1]]
+    spans = [
+        Span(offset, offset + 1, 10, offset, offset + 1, Place.TIER if offset < 900 else Place.LOCAL)
+        for offset in range(1000)
+    ]
+    joined_spans = join_spans(spans, 100)
+    assert len(joined_spans) <= 101
+    assert max(span.segments for span in joined_spans) == 10
+    assert (sum(span.size_bytes for span in joined_spans), sum(span.segments for span in joined_spans)) == (
+        10_000,
+        1000,
+    )
+    assert [span.start for span in joined_spans[1:]] == [span.end for span in joined_spans[:-1]]
     assert join_spans(spans[:100], 100) == tuple(spans[:100])

@@ -43,7 +43,7 @@ class Outline(HTMLParser):
 
     def all_of(self, tag: str) -> str:
         """Return all texts directly inside elements with this tag."""
-        return " ".join(text.strip() for inside, text in self.texts if inside == tag)
+        return " ".join(text.strip() for element, text in self.texts if element == tag)
 
 
 @pytest.fixture(scope="module")

@@ -49,23 +49,23 @@ class Terminal:
 
 @contextmanager
 def terminal(columns: int, lines: int, *arguments: str) -> Iterator[Terminal]:
-    here, there = pty.openpty()
-    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
     command = [sys.executable, "-m", "stratalog", "top", *arguments, "--interval", "0.1"]
     with subprocess.Popen(  # noqa: S603 - Python with arguments of the test
         command,
-        stdin=there,
-        stdout=there,
+        stdin=follower,
+        stdout=follower,
         stderr=subprocess.PIPE,
         env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
     ) as process:
-        os.close(there)
+        os.close(follower)
         try:
-            yield Terminal(here, process)
+            yield Terminal(leader, process)
         finally:
             process.kill()
-            os.close(here)
+            os.close(leader)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +75,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def test_one_table_has_topics_and_groups(place: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["top", place[0], "--tier", place[1], "--once"]) == 0
-    shown = capsys.readouterr().out
-    assert [line.split()[0] for line in shown.splitlines() if line.startswith((" orders", " pro", " pay", " __"))] == [
+    output = capsys.readouterr().out
+    assert [line.split()[0] for line in output.splitlines() if line.startswith((" orders", " pro", " pay", " __"))] == [
         "orders",
         "payments",
         "profiles",
         "__consumer_offsets",
     ]
-    assert "compact 4" in shown
-    assert re.search(r"billing +orders +37", shown)
+    assert "compact 4" in output
+    assert re.search(r"billing +orders +37", output)
 
 
 def test_json_has_an_object_for_each_topic_and_group(
@@ -118,15 +118,15 @@ def test_a_damaged_log_sets_the_exit_code(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("columns", [140, 80, 50])
 def test_a_terminal_of_any_width_gets_rows_of_one_line_without_colour(place: tuple[str, str], columns: int) -> None:
-    with terminal(columns, 24, place[0], "--tier", place[1]) as shown:
-        text = shown.read_until("37")
-        shown.read_until("37")  # the second frame replaces the first one
-        shown.process.send_signal(signal.SIGINT)
-        assert shown.process.wait(30) == 0
-        assert shown.process.stderr is not None
-        assert shown.process.stderr.read() == b""
+    with terminal(columns, 24, place[0], "--tier", place[1]) as screen:
+        text = screen.read_until("37")
+        screen.read_until("37")  # the second frame replaces the first one
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.process.wait(30) == 0
+        assert screen.process.stderr is not None
+        assert screen.process.stderr.read() == b""
     assert max(map(len, text.splitlines())) <= columns
-    assert all(code in {"", "0", "1"} for code, kind in ESCAPE.findall(shown.written) if kind == "m")
+    assert all(code in {"", "0", "1"} for code, kind in ESCAPE.findall(screen.written) if kind == "m")
     assert ("next" in text) == (columns >= 80)
     assert "orders" in text
 
@@ -135,16 +135,16 @@ def test_a_low_terminal_counts_the_topics_that_do_not_fit(tmp_path: Path) -> Non
     with open_engine(tmp_path) as engine:
         for number in range(20):
             engine.create_topic(f"topic-{number:02}")
-    with terminal(100, 12, str(tmp_path)) as shown:
-        text = shown.read_until("topic-05")
+    with terminal(100, 12, str(tmp_path)) as screen:
+        text = screen.read_until("topic-05")
     assert "topics, 14 more not shown" in text
 
 
 def test_records_of_a_later_writer_are_shown(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
-    with terminal(120, 24, str(tmp_path)) as shown:
-        shown.read_until("orders")
+    with terminal(120, 24, str(tmp_path)) as screen:
+        screen.read_until("orders")
         with open_engine(tmp_path) as engine:
             engine.log("orders", 0).append([Record(value=b"v")] * 4321)
-        assert "4,321" in shown.read_until("4,321")
+        assert "4,321" in screen.read_until("4,321")
