@@ -12,5 +12,5 @@ from gateway_bed import Served, served
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "logs") as made:
-        yield made
+    with served(tmp_path / "logs") as server:
+        yield server

@@ -32,30 +32,30 @@ def orders(gateway: Served) -> Served:
 
 
 def topic_id(gateway: Served) -> uuid.UUID:
-    found = gateway.engine.topics()["orders"].topic_id
-    assert found is not None
-    return found.as_uuid
+    orders_id = gateway.engine.topics()["orders"].topic_id
+    assert orders_id is not None
+    return orders_id.as_uuid
 
 
-def produced(wire: Wire, data: bytes, wanted: uuid.UUID) -> Any:
+def produced(wire: Wire, data: bytes, requested_id: uuid.UUID) -> Any:
     records = part("Produce", 13, "PartitionProduceData", index=0, records=data)
-    topics = (part("Produce", 13, "TopicProduceData", topic_id=wanted, partition_data=(records,)),)
-    found = wire.ask("Produce", 13, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics).responses[0]
-    assert found.topic_id == wanted
-    return found.partition_responses[0]
+    topics = (part("Produce", 13, "TopicProduceData", topic_id=requested_id, partition_data=(records,)),)
+    topic = wire.ask("Produce", 13, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics).responses[0]
+    assert topic.topic_id == requested_id
+    return topic.partition_responses[0]
 
 
 def test_records_are_produced_and_fetched_by_topic_id(orders: Served) -> None:
-    data, wanted = orders.batch([b"a"]), topic_id(orders)
+    data, orders_id = orders.batch([b"a"]), topic_id(orders)
     with orders.wire() as wire:
-        assert produced(wire, data, wanted).error_code == 0
+        assert produced(wire, data, orders_id).error_code == 0
         partition = part("Fetch", 18, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        topics = (part("Fetch", 18, "FetchTopic", topic_id=wanted, partitions=(partition,)),)
-        found = wire.ask(
+        topics = (part("Fetch", 18, "FetchTopic", topic_id=orders_id, partitions=(partition,)),)
+        topic = wire.ask(
             "Fetch", 18, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0,
             session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
         ).responses[0]  # fmt: skip
-    assert (found.topic_id, len(found.partitions[0].records)) == (wanted, len(data))
+    assert (topic.topic_id, len(topic.partitions[0].records)) == (orders_id, len(data))
 
 
 def test_an_unknown_topic_id_is_refused(orders: Served) -> None:
@@ -64,40 +64,40 @@ def test_an_unknown_topic_id_is_refused(orders: Served) -> None:
 
 
 def test_offsets_are_committed_and_read_by_topic_id(orders: Served) -> None:
-    def commit(wire: Wire, wanted: uuid.UUID) -> int:
+    def commit(wire: Wire, requested_id: uuid.UUID) -> int:
         offset = part(
             "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=1, committed_offset=5,
             committed_leader_epoch=0, committed_metadata="m",
         )  # fmt: skip
-        topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=wanted, partitions=(offset,)),)
-        found = wire.ask(
+        topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=requested_id, partitions=(offset,)),)
+        topic = wire.ask(
             "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
             topics=topics,
         ).topics[0]  # fmt: skip
-        assert found.topic_id == wanted
-        code: int = found.partitions[0].error_code
+        assert topic.topic_id == requested_id
+        code: int = topic.partitions[0].error_code
         return code
 
-    def fetch(wire: Wire, wanted: tuple[uuid.UUID, ...] | None) -> list[tuple[uuid.UUID, int, int]]:
+    def fetch(wire: Wire, requested_ids: tuple[uuid.UUID, ...] | None) -> list[tuple[uuid.UUID, int, int]]:
         topics = None
-        if wanted is not None:
+        if requested_ids is not None:
             topics = tuple(
-                part("OffsetFetch", 10, "OffsetFetchRequestTopics", topic_id=found, partition_indexes=(1,))
-                for found in wanted
+                part("OffsetFetch", 10, "OffsetFetchRequestTopics", topic_id=requested_id, partition_indexes=(1,))
+                for requested_id in requested_ids
             )
         group = part("OffsetFetch", 10, "OffsetFetchRequestGroup", group_id="g", topics=topics)
-        found = wire.ask("OffsetFetch", 10, groups=(group,), require_stable=True).groups[0]
+        fetched_group = wire.ask("OffsetFetch", 10, groups=(group,), require_stable=True).groups[0]
         return [
             (topic.topic_id, item.committed_offset, item.error_code)
-            for topic in found.topics
+            for topic in fetched_group.topics
             for item in topic.partitions
         ]
 
-    known, unknown = topic_id(orders), uuid.uuid4()
+    known_id, unknown_id = topic_id(orders), uuid.uuid4()
     with orders.wire() as wire:
-        assert (commit(wire, known), commit(wire, unknown)) == (0, 100)
-        assert fetch(wire, None) == [(known, 5, 0)]
-        assert fetch(wire, (unknown, known)) == [(known, 5, 0), (unknown, -1, 100)]
+        assert (commit(wire, known_id), commit(wire, unknown_id)) == (0, 100)
+        assert fetch(wire, None) == [(known_id, 5, 0)]
+        assert fetch(wire, (unknown_id, known_id)) == [(known_id, 5, 0), (unknown_id, -1, 100)]
 
 
 def test_topics_are_described_in_pages(orders: Served) -> None:
@@ -105,61 +105,65 @@ def test_topics_are_described_in_pages(orders: Served) -> None:
 
     def page(wire: Wire, limit: int, cursor: Any = None, *names: str) -> tuple[dict[str, list[int]], Any]:
         topics = tuple(part("DescribeTopicPartitions", 0, "TopicRequest", name=name) for name in names)
-        found = wire.ask("DescribeTopicPartitions", 0, topics=topics, response_partition_limit=limit, cursor=cursor)
-        assert all(item.eligible_leader_replicas == () for topic in found.topics for item in topic.partitions)
+        response = wire.ask("DescribeTopicPartitions", 0, topics=topics, response_partition_limit=limit, cursor=cursor)
+        assert all(item.eligible_leader_replicas == () for topic in response.topics for item in topic.partitions)
         described = {
             topic.name: [item.partition_index for item in topic.partitions] or [-topic.error_code]
-            for topic in found.topics
+            for topic in response.topics
         }
-        if found.next_cursor is None:
+        if response.next_cursor is None:
             return described, None
-        at = found.next_cursor
+        next_cursor = response.next_cursor
         return described, part(
-            "DescribeTopicPartitions", 0, "Cursor", topic_name=at.topic_name, partition_index=at.partition_index
+            "DescribeTopicPartitions",
+            0,
+            "Cursor",
+            topic_name=next_cursor.topic_name,
+            partition_index=next_cursor.partition_index,
         )
 
     with orders.wire() as wire:
         first, cursor = page(wire, 3)
         second, end = page(wire, 3, cursor)
-        named, _ = page(wire, 100, None, "orders", "none")
-        least, _ = page(wire, 0)
-    assert least == {"bills": [0]}  # a page is never empty: the client would request it forever
+        named_page, _ = page(wire, 100, None, "orders", "none")
+        smallest_page, _ = page(wire, 0)
+    assert smallest_page == {"bills": [0]}  # a page is never empty: the client would request it forever
     assert (first, second, end) == ({"bills": [0], "orders": [0, 1]}, {"orders": [2]}, None)
-    assert named == {"none": [-3], "orders": [0, 1, 2]}
+    assert named_page == {"none": [-3], "orders": [0, 1, 2]}
 
 
 def test_the_directories_of_the_broker_are_described(orders: Served) -> None:
     orders.engine.log("orders", 1).append([Record(value=bytes(1000))])
-    wanted = part("DescribeLogDirs", 4, "DescribableLogDirTopic", topic="orders", partitions=(0, 1))
+    topic = part("DescribeLogDirs", 4, "DescribableLogDirTopic", topic="orders", partitions=(0, 1))
     with orders.wire() as wire:
-        [found] = wire.ask("DescribeLogDirs", 4, topics=(wanted,)).results
+        [directory] = wire.ask("DescribeLogDirs", 4, topics=(topic,)).results
         [everything] = wire.ask("DescribeLogDirs", 1, topics=None).results
-    sizes = {item.partition_index: item.partition_size for item in found.topics[0].partitions}
-    assert (found.error_code, found.log_dir) == (0, next(iter(orders.engine.log_directories())))
+    sizes = {item.partition_index: item.partition_size for item in directory.topics[0].partitions}
+    assert (directory.error_code, directory.log_dir) == (0, next(iter(orders.engine.log_directories())))
     assert (sizes[0], sizes[1] > 1000, sorted(sizes)) == (0, True, [0, 1])
-    assert 0 < found.usable_bytes <= found.total_bytes
+    assert 0 < directory.usable_bytes <= directory.total_bytes
     assert len(everything.topics[0].partitions) == 3
 
 
 def test_a_directory_whose_disk_has_failed_has_an_error_code(tmp_path: Path) -> None:
     files = FaultyVfs()
-    with served(tmp_path, env=Env(files=files)) as made:
-        made.engine.create_topic("orders")
+    with served(tmp_path, env=Env(files=files)) as gateway:
+        gateway.engine.create_topic("orders")
         files.rule = failing("write", errno.EIO)
         with pytest.raises(LogDirOfflineError):
-            made.engine.log("orders", 0).append([Record(value=b"lost")])
-        with made.wire() as wire:
+            gateway.engine.log("orders", 0).append([Record(value=b"lost")])
+        with gateway.wire() as wire:
             for version in (1, 4):
-                [found] = wire.ask("DescribeLogDirs", version, topics=None).results
-                assert (found.error_code, found.log_dir, found.topics) == (56, str(tmp_path), ())
-            assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+                [directory] = wire.ask("DescribeLogDirs", version, topics=None).results
+                assert (directory.error_code, directory.log_dir, directory.topics) == (56, str(tmp_path), ())
+            assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
 
 
 def test_elections_are_refused(orders: Served) -> None:
-    wanted = part("ElectLeaders", 2, "TopicPartitions", topic="orders", partitions=(0, 9))
+    topic_partitions = part("ElectLeaders", 2, "TopicPartitions", topic="orders", partitions=(0, 9))
     with orders.wire() as wire:
-        found = wire.ask("ElectLeaders", 2, election_type=0, topic_partitions=(wanted,), timeout=SECOND)
-        assert [item.error_code for item in found.replica_election_results[0].partition_result] == [84, 3]
+        response = wire.ask("ElectLeaders", 2, election_type=0, topic_partitions=(topic_partitions,), timeout=SECOND)
+        assert [item.error_code for item in response.replica_election_results[0].partition_result] == [84, 3]
         assert wire.ask("ElectLeaders", 2, election_type=1, topic_partitions=None, timeout=SECOND).error_code == 0
         assert wire.ask("ElectLeaders", 2, election_type=7, topic_partitions=None, timeout=SECOND).error_code == 42
 
@@ -171,10 +175,10 @@ def test_the_quorum_is_this_broker(gateway: Served) -> None:
         return wire.ask("DescribeQuorum", 2, topics=topics)
 
     with gateway.wire() as wire:
-        found = asked(wire, "__cluster_metadata")
-        [partition] = found.topics[0].partitions
+        quorum = asked(wire, "__cluster_metadata")
+        [partition] = quorum.topics[0].partitions
         assert (partition.leader_id, [voter.replica_id for voter in partition.current_voters]) == (1, [1])
-        assert [node.node_id for node in found.nodes] == [1]
+        assert [node.node_id for node in quorum.nodes] == [1]
         assert asked(wire, "orders").topics[0].partitions[0].error_code == 3
 
 
@@ -189,31 +193,31 @@ def test_a_replica_moves_to_another_directory_and_to_no_other_broker(tmp_path: P
                 assert [moved(wire, path) for path in (directories[1], directories[1], tmp_path / "c")] == [0, 0, 57]
                 assert TopicPartition("orders", 0) in engine.log_directories()[str(directories[1])]
                 assert [reassigned(wire, replicas) for replicas in ((1,), (2,), None)] == [0, 39, 85]
-                asked = wire.ask("ListPartitionReassignments", 0, timeout=SECOND, topics=None)
-                assert (asked.error_code, asked.topics) == (0, ())
+                reassignments = wire.ask("ListPartitionReassignments", 0, timeout=SECOND, topics=None)
+                assert (reassignments.error_code, reassignments.topics) == (0, ())
         finally:
             gateway.stop()
 
 
 def moved(wire: Wire, path: Path) -> int:
     topic = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDirTopic", name="orders", partitions=(0,))
-    wanted = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDir", path=str(path), topics=(topic,))
-    code: int = wire.ask("AlterReplicaLogDirs", 2, dirs=(wanted,)).results[0].partitions[0].error_code
+    directory = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDir", path=str(path), topics=(topic,))
+    code: int = wire.ask("AlterReplicaLogDirs", 2, dirs=(directory,)).results[0].partitions[0].error_code
     return code
 
 
 def reassigned(wire: Wire, replicas: tuple[int, ...] | None) -> int:
     api = "AlterPartitionReassignments"
-    wanted = part(api, 0, "ReassignablePartition", partition_index=0, replicas=replicas)
-    topics = (part(api, 0, "ReassignableTopic", name="orders", partitions=(wanted,)),)
+    partition = part(api, 0, "ReassignablePartition", partition_index=0, replicas=replicas)
+    topics = (part(api, 0, "ReassignableTopic", name="orders", partitions=(partition,)),)
     code: int = wire.ask(api, 0, timeout=SECOND, topics=topics).responses[0].partitions[0].error_code
     return code
 
 
 def test_the_resources_with_settings_are_listed(orders: Served) -> None:
     with orders.wire() as wire:
-        found = wire.ask("ListConfigResources", 1, resource_types=())
-        assert [(item.resource_type, item.resource_name) for item in found.config_resources] == [
+        response = wire.ask("ListConfigResources", 1, resource_types=())
+        assert [(item.resource_type, item.resource_name) for item in response.config_resources] == [
             (2, "orders"),
             (4, "1"),
         ]
@@ -225,45 +229,45 @@ def test_the_resources_with_settings_are_listed(orders: Served) -> None:
 def test_a_group_that_does_not_exist_is_an_error_from_version_6_on(gateway: Served) -> None:
     with gateway.wire() as wire:
         for version, code in ((5, 0), (6, 69)):
-            found = wire.ask("DescribeGroups", version, groups=("g",), include_authorized_operations=False).groups[0]
-            assert (found.error_code, found.group_state) == (code, "Dead")
+            group = wire.ask("DescribeGroups", version, groups=("g",), include_authorized_operations=False).groups[0]
+            assert (group.error_code, group.group_state) == (code, "Dead")
 
 
 def test_a_group_is_described_with_assignments_only_if_it_is_stable(gateway: Served) -> None:
-    with gateway.wire() as wire, gateway.wire() as other:
+    with gateway.wire() as wire, gateway.wire() as second_wire:
 
         def described() -> tuple[Any, ...]:
-            found = other.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
-            member = found.members[0]
-            return found.group_state, found.protocol_data, member.member_metadata, member.member_assignment
+            group = second_wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
+            member = group.members[0]
+            return group.group_state, group.protocol_data, member.member_metadata, member.member_assignment
 
         protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"m")
         values = {
             "group_id": "g", "session_timeout": SECOND * 60, "rebalance_timeout": SECOND * 60,
             "protocol_type": "consumer", "protocols": (protocol,),
         }  # fmt: skip
-        joined = wire.ask("JoinGroup", 3, member_id="", **values)
+        join_response = wire.ask("JoinGroup", 3, member_id="", **values)
         assert described() == ("CompletingRebalance", "", b"", b"")
         assignment = part(
-            "SyncGroup", 2, "SyncGroupRequestAssignment", member_id=joined.member_id, assignment=b"assigned"
+            "SyncGroup", 2, "SyncGroupRequestAssignment", member_id=join_response.member_id, assignment=b"assigned"
         )
         assert wire.ask(
-            "SyncGroup", 2, group_id="g", generation_id=1, member_id=joined.member_id, assignments=(assignment,)
+            "SyncGroup", 2, group_id="g", generation_id=1, member_id=join_response.member_id, assignments=(assignment,)
         ).error_code == 0  # fmt: skip
         assert described() == ("Stable", "range", b"m", b"assigned")
-        other.send(request("JoinGroup", 3, {"member_id": "", **values}))
-        with gateway.wire() as third:
-            beat = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id}
-            assert any(third.ask("Heartbeat", 2, **beat).error_code for _ in range(10_000))
-            found = third.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
-            assert found.group_state == "PreparingRebalance"
-            assert {(item.member_metadata, item.member_assignment) for item in found.members} == {(b"", b"")}
+        second_wire.send(request("JoinGroup", 3, {"member_id": "", **values}))
+        with gateway.wire() as third_wire:
+            beat = {"group_id": "g", "generation_id": 1, "member_id": join_response.member_id}
+            assert any(third_wire.ask("Heartbeat", 2, **beat).error_code for _ in range(10_000))
+            group = third_wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
+            assert group.group_state == "PreparingRebalance"
+            assert {(item.member_metadata, item.member_assignment) for item in group.members} == {(b"", b"")}
 
 
 def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_its_group(gateway: Served) -> None:
     protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"m")
     with gateway.wire() as wire:
-        joined = wire.ask(
+        join_response = wire.ask(
             "JoinGroup", 3, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
             protocol_type="consumer", protocols=(protocol,),
         )  # fmt: skip
@@ -276,7 +280,7 @@ def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_i
         )
         codes = [
             wire.ask(
-                "SyncGroup", 5, group_id="g", generation_id=1, member_id=joined.member_id, group_instance_id=None,
+                "SyncGroup", 5, group_id="g", generation_id=1, member_id=join_response.member_id, group_instance_id=None,
                 protocol_type=kind, protocol_name=name, assignments=(),
             ).error_code
             for kind, name in names
@@ -286,10 +290,10 @@ def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_i
 
 def test_a_deletion_names_a_topic_either_by_name_or_by_id(orders: Served) -> None:
     with orders.wire() as wire:
-        for name, known in (("orders", topic_id(orders)), ("orders", uuid.uuid4()), (None, None)):
-            topics = (part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=known),)
-            [found] = wire.ask("DeleteTopics", 6, topics=topics, timeout=SECOND).responses
-            assert (found.error_code, found.name, found.topic_id) == (42, name, known)
+        for name, requested_id in (("orders", topic_id(orders)), ("orders", uuid.uuid4()), (None, None)):
+            topics = (part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=requested_id),)
+            [result] = wire.ask("DeleteTopics", 6, topics=topics, timeout=SECOND).responses
+            assert (result.error_code, result.name, result.topic_id) == (42, name, requested_id)
     assert "orders" in orders.engine.topics()
 
 
@@ -306,21 +310,23 @@ def test_a_topic_that_is_deleted_after_its_creation_is_created_without_an_error(
     topic = part("CreateTopics", 7, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
                  assignments=(), configs=())  # fmt: skip
     with gateway.wire() as wire:
-        [found] = wire.ask("CreateTopics", 7, topics=(topic,), timeout=SECOND, validate_only=False).topics
-    assert (found.error_code, found.configs) == (0, ())
+        [created_topic] = wire.ask("CreateTopics", 7, topics=(topic,), timeout=SECOND, validate_only=False).topics
+    assert (created_topic.error_code, created_topic.configs) == (0, ())
 
 
 def test_a_topic_that_is_in_a_deletion_twice_is_not_deleted(orders: Served) -> None:
     orders.engine.create_topic("prices")
     with orders.wire() as wire:
-        for name, known in (("orders", None), (None, topic_id(orders))):
-            twice = part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=known)
-            other = part("DeleteTopics", 6, "DeleteTopicState", name="unknown", topic_id=None)
-            found = wire.ask("DeleteTopics", 6, topics=(twice, other, twice), timeout=SECOND).responses
-            assert [item.error_code for item in found] == [42, 3, 42]
+        for name, requested_id in (("orders", None), (None, topic_id(orders))):
+            repeated_topic = part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=requested_id)
+            unknown_topic = part("DeleteTopics", 6, "DeleteTopicState", name="unknown", topic_id=None)
+            results = wire.ask(
+                "DeleteTopics", 6, topics=(repeated_topic, unknown_topic, repeated_topic), timeout=SECOND
+            ).responses
+            assert [item.error_code for item in results] == [42, 3, 42]
         names = ("orders", "prices", "orders")
-        found = wire.ask("DeleteTopics", 5, topic_names=names, timeout=SECOND).responses
-        assert [item.error_code for item in found] == [42, 0, 42]
+        results = wire.ask("DeleteTopics", 5, topic_names=names, timeout=SECOND).responses
+        assert [item.error_code for item in results] == [42, 0, 42]
     assert list(orders.engine.topics()) == ["orders"]
 
 
@@ -330,8 +336,8 @@ def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) 
     records = part("Produce", version, "PartitionProduceData", index=0, records=gateway.batch([b"a", b"b"]))
     topics = (part("Produce", version, "TopicProduceData", name="orders", partition_data=(records,)),)
     with gateway.wire() as wire:
-        found = wire.ask("Produce", version, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
-    result = found.responses[0].partition_responses[0]
+        response = wire.ask("Produce", version, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+    result = response.responses[0].partition_responses[0]
     assert result.error_code == 87
     assert [item.batch_index for item in result.record_errors] == [0, 1]
     assert all(item.batch_index_error_message for item in result.record_errors)
@@ -340,13 +346,13 @@ def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) 
 def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
     gateway.engine.create_topic("orders", config={"retention.ms": 5, "segment.bytes": 2000})
     setting = part("AlterConfigs", 2, "AlterableConfig", name="retention.ms", value="7")
-    wanted = part(
+    resource = part(
         "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
     )
     with gateway.wire() as wire:
         for only_check, sources in ((True, {"retention.ms", "segment.bytes"}), (False, {"retention.ms"})):
-            found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
-            assert found.responses[0].error_code == 0
+            response = wire.ask("AlterConfigs", 2, resources=(resource,), validate_only=only_check)
+            assert response.responses[0].error_code == 0
             settings = gateway.engine.topic_settings("orders")
             assert {name for name, setting in settings.items() if setting.source == "topic"} == sources
     assert gateway.engine.topics()["orders"].config.retention_ms == 7
@@ -356,25 +362,27 @@ def test_a_topic_without_a_valid_name_has_no_settings(orders: Served) -> None:
     with orders.wire() as wire:
         for name, code in (("", 42), ("or/ders", 17), ("unknown", 3)):
             assert altered(wire, (name, (("retention.ms", 0, "5"),)), only_check=False) == [code]
-        wanted = tuple(
+        resources = tuple(
             part("DescribeConfigs", 4, "DescribeConfigsResource", resource_type=2, resource_name=name,
                  configuration_keys=None)
             for name in ("", "or/ders", "unknown")
         )  # fmt: skip
-        found = wire.ask("DescribeConfigs", 4, resources=wanted, include_synonyms=False, include_documentation=False)
-    assert [item.error_code for item in found.results] == [17, 17, 3]
+        response = wire.ask(
+            "DescribeConfigs", 4, resources=resources, include_synonyms=False, include_documentation=False
+        )
+    assert [item.error_code for item in response.results] == [17, 17, 3]
 
 
-def described(wire: Wire, kind: int, name: str, *names: str, **more: bool) -> dict[str, Any]:
+def described(wire: Wire, kind: int, name: str, *names: str, **options: bool) -> dict[str, Any]:
     """Send DescribeConfigs for a resource, with all fields by default. Return its settings by name."""
     resource = part(
         "DescribeConfigs", 4, "DescribeConfigsResource", resource_type=kind, resource_name=name,
         configuration_keys=names or None,
     )  # fmt: skip
-    asked = {"include_synonyms": True, "include_documentation": True, **more}
-    [found] = wire.ask("DescribeConfigs", 4, resources=(resource,), **asked).results
-    assert found.error_code == 0
-    return {item.name: item for item in found.configs}
+    all_options = {"include_synonyms": True, "include_documentation": True, **options}
+    [result] = wire.ask("DescribeConfigs", 4, resources=(resource,), **all_options).results
+    assert result.error_code == 0
+    return {item.name: item for item in result.configs}
 
 
 def values_of(setting: Any) -> list[tuple[str, str | None, int]]:
@@ -384,10 +392,10 @@ def values_of(setting: Any) -> list[tuple[str, str | None, int]]:
 
 def test_the_settings_of_a_topic_are_described_with_synonyms_types_and_documentation(tmp_path: Path) -> None:
     defaults = {"retention.ms": 9, "segment.bytes": 2000, "local.hard.limit.bytes": 7}
-    with served(tmp_path / "logs", topic_defaults=defaults) as made, made.wire() as wire:
-        made.engine.create_topic("orders", config={"segment.bytes": 3000, "flush.ms": 5, "index.extra": ""})
-        found = described(wire, 2, "orders")
-        assert {name: values_of(found[name]) for name in (
+    with served(tmp_path / "logs", topic_defaults=defaults) as gateway, gateway.wire() as wire:
+        gateway.engine.create_topic("orders", config={"segment.bytes": 3000, "flush.ms": 5, "index.extra": ""})
+        settings = described(wire, 2, "orders")
+        assert {name: values_of(settings[name]) for name in (
             "segment.bytes", "flush.ms", "retention.ms", "cleanup.policy", "segment.ms", "local.hard.limit.bytes",
             "remote.storage.enable", "index.extra",
         )} == {
@@ -401,17 +409,17 @@ def test_the_settings_of_a_topic_are_described_with_synonyms_types_and_documenta
             "index.extra": [("index.extra", "", 1)],
         }  # fmt: skip
         names = "segment.bytes", "compression.gzip.level", "retention.ms", "cleanup.policy", "preallocate"
-        assert [found[name].config_type for name in names] == [3, 3, 5, 7, 1]
-        assert all(item.documentation for item in found.values())
+        assert [settings[name].config_type for name in names] == [3, 3, 5, 7, 1]
+        assert all(item.documentation for item in settings.values())
         short = described(wire, 2, "orders", include_synonyms=False, include_documentation=False)
         assert {(item.synonyms, item.documentation) for item in short.values()} == {((), None)}
 
 
 def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_documentation(tmp_path: Path) -> None:
-    with served(tmp_path / "logs", partitions=3) as made, made.wire() as wire:
-        found = described(wire, 4, "1")
-        chosen = "num.partitions", "max.connections", "ssl.cipher.suites", "broker.id"
-        assert {name: (found[name].config_source, values_of(found[name])) for name in chosen} == {
+    with served(tmp_path / "logs", partitions=3) as gateway, gateway.wire() as wire:
+        settings = described(wire, 4, "1")
+        sourced_names = "num.partitions", "max.connections", "ssl.cipher.suites", "broker.id"
+        assert {name: (settings[name].config_source, values_of(settings[name])) for name in sourced_names} == {
             "num.partitions": (4, [("num.partitions", "3", 4), ("num.partitions", "1", 5)]),
             "max.connections": (5, [("max.connections", "2000", 5)]),
             "ssl.cipher.suites": (5, []),
@@ -421,8 +429,8 @@ def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_docume
             "num.partitions", "connections.max.idle.ms", "ssl.cipher.suites", "listeners", "ssl.key.password",
             "ssl.principal.mapping.rules", "auto.create.topics.enable",
         )  # fmt: skip
-        assert [found[name].config_type for name in names] == [3, 5, 7, 2, 9, 2, 1]
-        assert found["num.partitions"].documentation
+        assert [settings[name].config_type for name in names] == [3, 5, 7, 2, 9, 2, 1]
+        assert settings["num.partitions"].documentation
         short = described(wire, 4, "1", include_synonyms=False, include_documentation=False)
         assert {(item.synonyms, item.documentation) for item in short.values()} == {((), None)}
         assert described(wire, 4, "") == {}
@@ -430,7 +438,7 @@ def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_docume
 
 def altered(wire: Wire, *resources: tuple[str, tuple[tuple[str, int, str | None], ...]], only_check: bool) -> list[int]:
     """Send IncrementalAlterConfigs for topics, each with changes (name, operation, value). Return the error codes."""
-    wanted = tuple(
+    requested_resources = tuple(
         part(
             "IncrementalAlterConfigs", 1, "AlterConfigsResource", resource_type=2, resource_name=topic,
             configs=tuple(
@@ -440,16 +448,18 @@ def altered(wire: Wire, *resources: tuple[str, tuple[tuple[str, int, str | None]
         )
         for topic, changes in resources
     )  # fmt: skip
-    found = wire.ask("IncrementalAlterConfigs", 1, resources=wanted, validate_only=only_check).responses
-    return [item.error_code for item in found]
+    responses = wire.ask(
+        "IncrementalAlterConfigs", 1, resources=requested_resources, validate_only=only_check
+    ).responses
+    return [item.error_code for item in responses]
 
 
 def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Served) -> None:
     orders.engine.create_topic("prices")
     first, second = ("retention.ms", 0, "5"), ("retention.bytes", 0, "6")
     with orders.wire() as wire:
-        found = altered(wire, ("orders", (first,)), ("prices", (first,)), ("orders", (second,)), only_check=False)
-    assert found == [42, 0, 42]
+        codes = altered(wire, ("orders", (first,)), ("prices", (first,)), ("orders", (second,)), only_check=False)
+    assert codes == [42, 0, 42]
     assert {name: info.config.retention_ms for name, info in orders.engine.topics().items()} == {
         "orders": 604_800_000,
         "prices": 5,
@@ -459,9 +469,9 @@ def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Se
 @pytest.mark.parametrize("only_check", [True, False])
 def test_a_check_of_settings_reports_the_refusal_of_the_change(tmp_path: Path, *, only_check: bool) -> None:
     (tmp_path / "tier").mkdir()
-    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as made, made.wire() as wire:
-        made.engine.create_topic("orders")
-        made.engine.create_topic("prices", config={"retention.ms": 5_000, "local.retention.ms": 5_000})
+    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as gateway, gateway.wire() as wire:
+        gateway.engine.create_topic("orders")
+        gateway.engine.create_topic("prices", config={"retention.ms": 5_000, "local.retention.ms": 5_000})
         for topic, change in (
             ("orders", ("remote.storage.enable", 0, "false")),  # the topic would leave its tier
             ("prices", ("retention.ms", 0, "4000")),
@@ -487,8 +497,8 @@ def test_a_setting_that_names_an_unknown_component_is_invalid(orders: Served, na
         value = part("CreateTopics", 4, "CreatableTopicConfig", name=name, value="unknown")
         topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
                      assignments=(), configs=(value,))  # fmt: skip
-        made = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
-    assert made.topics[0].error_code == 40
+        response = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
+    assert response.topics[0].error_code == 40
 
 
 @pytest.mark.parametrize("only_check", [True, False])
@@ -510,18 +520,18 @@ def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     read = Engine.topic_settings
 
     def settings(engine: Engine, name: str) -> dict[str, TopicSetting]:
-        found = read(engine, name)
+        topic_settings = read(engine, name)
         engine.delete_topic(name)
-        return found
+        return topic_settings
 
     monkeypatch.setattr(Engine, "topic_settings", settings)
     setting = part("AlterConfigs", 2, "AlterableConfig", name="retention.ms", value="7")
-    wanted = part(
+    resource = part(
         "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
     )
     with gateway.wire() as wire:
-        found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=True)
-    assert found.responses[0].error_code == 3
+        response = wire.ask("AlterConfigs", 2, resources=(resource,), validate_only=True)
+    assert response.responses[0].error_code == 3
 
 
 class AnnouncingLock:
@@ -561,7 +571,7 @@ def test_two_changes_of_a_list_at_the_same_time_are_both_kept(gateway: Served, m
             config_operation=operation,
             value=value,
         )
-        wanted = part(
+        resource = part(
             "IncrementalAlterConfigs",
             1,
             "AlterConfigsResource",
@@ -570,27 +580,27 @@ def test_two_changes_of_a_list_at_the_same_time_are_both_kept(gateway: Served, m
             configs=(setting,),
         )
         with gateway.wire() as wire:
-            found = wire.ask("IncrementalAlterConfigs", 1, resources=(wanted,), validate_only=False)
-        code: int = found.responses[0].error_code
+            response = wire.ask("IncrementalAlterConfigs", 1, resources=(resource,), validate_only=False)
+        code: int = response.responses[0].error_code
         return code
 
     def settings_of_first(engine: Engine, name: str) -> dict[str, TopicSetting]:
-        found = read(engine, name)
+        topic_settings = read(engine, name)
         monkeypatch.setattr(Engine, "topic_settings", settings_of_other)
-        others.append(pool.submit(change, 3, "delete"))
+        other_changes.append(pool.submit(change, 3, "delete"))
         assert other_is_here.wait(20)  # at the lock, or, if the gateway lets it lose this change, after its read
-        return found
+        return topic_settings
 
     def settings_of_other(engine: Engine, name: str) -> dict[str, TopicSetting]:
-        found = read(engine, name)
+        topic_settings = read(engine, name)
         other_is_here.set()
-        return found
+        return topic_settings
 
-    others = list[Future[int]]()
+    other_changes = list[Future[int]]()
     monkeypatch.setattr(Engine, "topic_settings", settings_of_first)
     with ThreadPoolExecutor(1) as pool:
         assert change(2, "compact") == 0
-        assert others[0].result(20) == 0
+        assert other_changes[0].result(20) == 0
     monkeypatch.undo()
     assert gateway.engine.topic_settings("orders")["cleanup.policy"].value == "compact"
 
@@ -601,13 +611,13 @@ def test_a_topic_cannot_use_a_tier_that_the_gateway_does_not_have(orders: Served
             value = part("CreateTopics", 4, "CreatableTopicConfig", name="remote.storage.enable", value="true")
             topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
                          assignments=(), configs=(value,))  # fmt: skip
-            made = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
+            created = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
             setting = part("AlterConfigs", 2, "AlterableConfig", name="remote.storage.enable", value="true")
-            wanted = part(
+            resource = part(
                 "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
             )
-            altered = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
-            assert [made.topics[0].error_code, altered.responses[0].error_code] == [40, 40]
+            altered = wire.ask("AlterConfigs", 2, resources=(resource,), validate_only=only_check)
+            assert [created.topics[0].error_code, altered.responses[0].error_code] == [40, 40]
 
 
 @pytest.mark.parametrize("only_check", [True, False])
@@ -615,23 +625,23 @@ def test_local_retention_of_a_new_topic_is_compared_on_a_gateway_with_a_tier(
     tmp_path: Path, *, only_check: bool
 ) -> None:
     (tmp_path / "tier").mkdir()
-    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as made, made.wire() as wire:
+    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as gateway, gateway.wire() as wire:
         value = part("CreateTopics", 4, "CreatableTopicConfig", name="local.retention.ms", value="1000000000000")
         topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
                      assignments=(), configs=(value,))  # fmt: skip
-        found = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
-        assert found.topics[0].error_code == 40
+        response = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
+        assert response.topics[0].error_code == 40
 
 
 def test_remote_storage_of_a_topic_can_be_reset_on_a_gateway_without_a_tier(tmp_path: Path) -> None:
     (tmp_path / "tier").mkdir()
     with open_engine(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as engine:
         engine.create_topic("new", config={"remote.storage.enable": True, "remote.log.delete.on.disable": True})
-    with served(tmp_path / "logs") as made, made.wire() as wire:
+    with served(tmp_path / "logs") as gateway, gateway.wire() as wire:
         setting = part("AlterConfigs", 2, "AlterableConfig", name="remote.log.delete.on.disable", value="true")
-        wanted = part(
+        resource = part(
             "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="new", configs=(setting,)
         )
         for only_check in (True, False):
-            found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
-            assert found.responses[0].error_code == 0
+            response = wire.ask("AlterConfigs", 2, resources=(resource,), validate_only=only_check)
+            assert response.responses[0].error_code == 0

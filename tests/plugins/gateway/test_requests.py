@@ -52,8 +52,8 @@ def produced(
 
 
 def produce_frame(data: bytes, *, acks: int = 1, topic: str = "orders", transactional_id: str | None = None) -> bytes:
-    wanted = part("Produce", 8, "PartitionProduceData", index=0, records=data)
-    topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(wanted,)),)
+    partition = part("Produce", 8, "PartitionProduceData", index=0, records=data)
+    topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(partition,)),)
     values = {"transactional_id": transactional_id, "acks": acks, "timeout": SECOND, "topic_data": topics}
     return request("Produce", 8, values)
 
@@ -66,9 +66,9 @@ def fetched(
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     version: int = 11,
-    **other: Any,
+    **fields: Any,
 ) -> Any:
-    values = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **other}
+    values = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **fields}
     topics = (
         part(
             "Fetch",
@@ -86,7 +86,7 @@ def fetched(
 
 
 def listed(wire: Wire, timestamp: int, *, isolation: int = 0, partition: int = 0, version: int = 9) -> Any:
-    wanted = part(
+    requested_partition = part(
         "ListOffsets",
         version,
         "ListOffsetsPartition",
@@ -94,9 +94,9 @@ def listed(wire: Wire, timestamp: int, *, isolation: int = 0, partition: int = 0
         current_leader_epoch=-1,
         timestamp=timestamp,
     )
-    topics = (part("ListOffsets", version, "ListOffsetsTopic", name="orders", partitions=(wanted,)),)
-    found = wire.ask("ListOffsets", version, replica_id=-1, isolation_level=isolation, topics=topics)
-    return found.topics[0].partitions[0]
+    topics = (part("ListOffsets", version, "ListOffsetsTopic", name="orders", partitions=(requested_partition,)),)
+    result = wire.ask("ListOffsets", version, replica_id=-1, isolation_level=isolation, topics=topics)
+    return result.topics[0].partitions[0]
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(gateway: Served) -> None:
@@ -104,9 +104,9 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(gateway: Se
         wire.send(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff\x00")
         frame = wire.receive()
     assert frame is not None
-    found = response("ApiVersions", 0, frame)
-    assert found.error_code == 35
-    assert {key.api_key for key in found.api_keys} == set(APIS)
+    api_versions = response("ApiVersions", 0, frame)
+    assert api_versions.error_code == 35
+    assert {key.api_key for key in api_versions.api_keys} == set(APIS)
 
 
 @pytest.mark.parametrize("head", [b"\x7f\x00\x00\x00", b"\x00\x03\x00\x63", b"\xff\xff\xff\xff"])
@@ -120,8 +120,10 @@ def test_an_unknown_api_or_version_closes_the_connection(gateway: Served, head: 
 def test_each_version_of_api_versions_returns_the_announced_apis(gateway: Served, version: int) -> None:
     values = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
     with gateway.wire() as wire:
-        found = wire.ask("ApiVersions", version, **values)
-    assert {key.api_key: key.max_version for key in found.api_keys} == {key: api.last for key, api in APIS.items()}
+        api_versions = wire.ask("ApiVersions", version, **values)
+    assert {key.api_key: key.max_version for key in api_versions.api_keys} == {
+        key: api.last for key, api in APIS.items()
+    }
 
 
 @pytest.mark.parametrize(("version", "levels"), [(3, set()), (4, {0})])
@@ -129,22 +131,22 @@ def test_supported_features_of_level_0_are_announced_only_to_clients_that_accept
     gateway: Served, version: int, levels: set[int]
 ) -> None:
     with gateway.wire() as wire:
-        found = wire.ask("ApiVersions", version, client_software_name="test", client_software_version="1")
-    assert {feature.min_version for feature in found.supported_features} == levels
-    assert {feature.name for feature in found.finalized_features} == {"group.version", "transaction.version"}
+        api_versions = wire.ask("ApiVersions", version, client_software_name="test", client_software_version="1")
+    assert {feature.min_version for feature in api_versions.supported_features} == levels
+    assert {feature.name for feature in api_versions.finalized_features} == {"group.version", "transaction.version"}
 
 
 def test_unknown_tagged_fields_are_ignored(orders: Served) -> None:
     """A later release of a client may add tagged fields to a version that the gateway knows (KIP-482)."""
     tags = b"\x02" + b"\x00\x03abc" + b"\x05\x00"  # field 0 with three bytes, field 5 without any
     head = struct.pack(">hhih", 3, 9, 7, 1) + b"c"
-    asked = b"\x02" + b"\x07orders" + tags + b"\x00\x00\x00"  # one topic, and three flags
+    body = b"\x02" + b"\x07orders" + tags + b"\x00\x00\x00"  # one topic, and three flags
     with orders.wire() as wire:
-        wire.send(head + tags + asked + tags)
+        wire.send(head + tags + body + tags)
         frame = wire.receive()
         assert frame is not None
         assert [topic.name for topic in response("Metadata", 9, frame).topics] == ["orders"]
-        wire.send(head + tags + asked + tags[:-1])
+        wire.send(head + tags + body + tags[:-1])
         assert wire.receive() is None
 
 
@@ -168,10 +170,10 @@ def test_metadata_creates_a_topic_only_if_allowed(gateway: Served) -> None:
             )
 
     assert ask("orders", allowed=False).topics[0].error_code == 3
-    made = ask("orders", allowed=True)
-    assert (made.topics[0].error_code, len(made.topics[0].partitions)) == (0, 1)
-    assert f"{made.brokers[0].host}:{made.brokers[0].port}" == gateway.bootstrap
-    assert ask(None, made.topics[0].topic_id, allowed=False).topics[0].name == "orders"
+    created = ask("orders", allowed=True)
+    assert (created.topics[0].error_code, len(created.topics[0].partitions)) == (0, 1)
+    assert f"{created.brokers[0].host}:{created.brokers[0].port}" == gateway.bootstrap
+    assert ask(None, created.topics[0].topic_id, allowed=False).topics[0].name == "orders"
     assert ask(None, uuid.uuid4(), allowed=True).topics[0].error_code == 100
     for allowed in (True, False):
         assert ask("no/name", allowed=allowed).topics[0].error_code == 17
@@ -185,8 +187,8 @@ def test_produce_and_fetch(orders: Served, acks: int) -> None:
     data = orders.batch([b"a", b"b"])
     with orders.wire() as wire:
         assert (produced(wire, data, acks=acks).base_offset, produced(wire, data, acks=acks).base_offset) == (0, 2)
-        found = fetched(wire, 1)
-    assert (found.error_code, found.high_watermark, len(found.records)) == (0, 4, 2 * len(data))
+        partition = fetched(wire, 1)
+    assert (partition.error_code, partition.high_watermark, len(partition.records)) == (0, 4, 2 * len(data))
     assert [record.value for record in orders.engine.log("orders", 0).records()] == [b"a", b"b"] * 2
 
 
@@ -231,9 +233,9 @@ def test_large_fetches_are_the_bytes_of_the_log(orders: Served) -> None:
     with orders.wire() as wire:
         for _ in range(8):
             produced(wire, data)
-        found = fetched(wire, 2, max_bytes=6 * len(data))
+        partition = fetched(wire, 2, max_bytes=6 * len(data))
     with orders.engine.log("orders", 0).fetch(2, 6 * len(data)) as expected:
-        assert found.records == expected.read()
+        assert partition.records == expected.read()
 
 
 def test_refused_appends_report_the_reason(orders: Served) -> None:
@@ -250,53 +252,53 @@ def test_refused_appends_report_the_reason(orders: Served) -> None:
 
 def test_a_retry_of_an_idempotent_producer_gets_the_same_offset(orders: Served) -> None:
     with orders.wire() as wire:
-        found = wire.ask(
+        producer = wire.ask(
             "InitProducerId", 4, transactional_id=None, transaction_timeout=SECOND, producer_id=-1, producer_epoch=-1
         )
-        assert (found.error_code, found.producer_epoch) == (0, 0)
-        data = orders.batch([b"a"], producer=(found.producer_id, 0, 0))
+        assert (producer.error_code, producer.producer_epoch) == (0, 0)
+        data = orders.batch([b"a"], producer=(producer.producer_id, 0, 0))
         assert [produced(wire, data).base_offset for _ in range(2)] == [0, 0]
-        assert produced(wire, orders.batch([b"a"], producer=(found.producer_id, 0, 5))).error_code == 45
+        assert produced(wire, orders.batch([b"a"], producer=(producer.producer_id, 0, 5))).error_code == 45
 
 
 def test_the_append_time_is_returned_if_the_log_stores_it(gateway: Served) -> None:
     gateway.engine.create_topic("orders", config={"message.timestamp.type": "LogAppendTime"})
     with gateway.wire() as wire:
-        found = produced(wire, gateway.batch([b"a"]))
+        result = produced(wire, gateway.batch([b"a"]))
     [record] = gateway.engine.log("orders", 0).records()
-    assert found.log_append_time is not None
-    assert int(found.log_append_time.timestamp() * 1000 + 0.5) == record.timestamp_ms
+    assert result.log_append_time is not None
+    assert int(result.log_append_time.timestamp() * 1000 + 0.5) == record.timestamp_ms
 
 
 def test_a_fetch_waits_for_records(orders: Served) -> None:
-    with orders.wire() as wire, orders.wire() as other:
-        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
-        found: list[Any] = []
-        asked.start()
-        produced(other, orders.batch([b"a"]))
-        asked.join(15)
-        assert not asked.is_alive()
-    assert found[0].high_watermark == 1
+    with orders.wire() as wire, orders.wire() as producer_wire:
+        fetch_thread = threading.Thread(target=lambda: partitions.append(fetched(wire, 0, wait_ms=20_000)))
+        partitions: list[Any] = []
+        fetch_thread.start()
+        produced(producer_wire, orders.batch([b"a"]))
+        fetch_thread.join(15)
+        assert not fetch_thread.is_alive()
+    assert partitions[0].high_watermark == 1
 
 
 def test_a_fetch_waits_for_records_of_the_process(orders: Served) -> None:
     with orders.wire() as wire:
-        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
-        found: list[Any] = []
-        asked.start()
+        fetch_thread = threading.Thread(target=lambda: partitions.append(fetched(wire, 0, wait_ms=20_000)))
+        partitions: list[Any] = []
+        fetch_thread.start()
         orders.engine.log("orders", 0).append([Record(value=b"a")])
-        asked.join(15)
-    assert found[0].high_watermark == 1
+        fetch_thread.join(15)
+    assert partitions[0].high_watermark == 1
 
 
 def test_a_fetch_ends_when_its_topic_is_deleted(orders: Served) -> None:
     with orders.wire() as wire:
-        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
-        found: list[Any] = []
-        asked.start()
+        fetch_thread = threading.Thread(target=lambda: partitions.append(fetched(wire, 0, wait_ms=20_000)))
+        partitions: list[Any] = []
+        fetch_thread.start()
         orders.engine.delete_topic("orders")
-        asked.join(15)
-    assert found[0].error_code == 3
+        fetch_thread.join(15)
+    assert partitions[0].error_code == 3
 
 
 def test_a_request_with_the_id_of_a_topic_does_not_use_a_topic_that_is_created_again_meanwhile(
@@ -307,8 +309,8 @@ def test_a_request_with_the_id_of_a_topic_does_not_use_a_topic_that_is_created_a
     batch = orders.batch([b"v"])
     topic_of = Node.topic_of
 
-    def found_before_the_deletion(node: Node, wanted: bytes) -> str | None:
-        name = topic_of(node, wanted)
+    def found_before_the_deletion(node: Node, id_bytes: bytes) -> str | None:
+        name = topic_of(node, id_bytes)
         if name is not None:
             orders.engine.delete_topic(name)
             orders.engine.create_topic(name, partitions=2)
@@ -324,13 +326,13 @@ def test_a_request_with_the_id_of_a_topic_does_not_use_a_topic_that_is_created_a
         assert (produced.error_code, orders.engine.log("orders", 0).offsets().log_end) == (100, 0)
         created = orders.engine.topics()["orders"].topic_id
         assert created is not None
-        wanted = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        found = wire.ask(
+        partition = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        fetched_partition = wire.ask(
             "Fetch", 13, replica_id=-1, max_wait=dt.timedelta(), min_bytes=1, max_bytes=1 << 20, isolation_level=0,
             session_id=0, session_epoch=-1, forgotten_topics_data=(), rack_id="",
-            topics=(part("Fetch", 13, "FetchTopic", topic_id=created.as_uuid, partitions=(wanted,)),),
+            topics=(part("Fetch", 13, "FetchTopic", topic_id=created.as_uuid, partitions=(partition,)),),
         ).responses[0].partitions[0]  # fmt: skip
-        assert found.error_code == 100
+        assert fetched_partition.error_code == 100
 
 
 def test_a_watch_is_closed_if_a_topic_has_changed_before_the_watch_is_known(
@@ -391,17 +393,20 @@ def test_a_partition_that_cannot_be_read_does_not_keep_a_fetch_from_the_others(
     gateway.engine.log("orders", 0).append([Record(value=bytes(20_000))])
     gateway.engine.log("orders", 1).append([Record(value=b"a")])
     monkeypatch.setattr(Transfer, "read", fail)
-    wanted = tuple(
+    requested_partitions = tuple(
         part("Fetch", 11, "FetchPartition", partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
         for number in range(2)
     )
     with gateway.wire() as wire:
-        found = wire.ask(
+        partitions = wire.ask(
             "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-            session_id=0, session_epoch=-1, topics=(part("Fetch", 11, "FetchTopic", topic="orders", partitions=wanted),),
+            session_id=0, session_epoch=-1, topics=(part("Fetch", 11, "FetchTopic", topic="orders", partitions=requested_partitions),),
             forgotten_topics_data=(), rack_id="",
         ).responses[0].partitions  # fmt: skip
-    assert [(one.error_code, len(one.records) > 0) for one in found] == [(LogDirError.kafka_code, False), (0, True)]
+    assert [(partition.error_code, len(partition.records) > 0) for partition in partitions] == [
+        (LogDirError.kafka_code, False),
+        (0, True),
+    ]
 
 
 def test_a_fetch_that_fails_releases_its_files(orders: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,11 +429,11 @@ def test_a_fetch_that_fails_releases_its_files(orders: Served, monkeypatch: pyte
 
 def test_a_fetch_without_partitions_does_not_wait(orders: Served) -> None:
     with orders.wire() as wire:
-        found = wire.ask(
+        result = wire.ask(
             "Fetch", 11, replica_id=-1, max_wait=dt.timedelta(seconds=600), min_bytes=1, max_bytes=1, isolation_level=0,
             session_id=0, session_epoch=-1, topics=(), forgotten_topics_data=(), rack_id="",
         )  # fmt: skip
-    assert (found.error_code, found.responses) == (0, ())
+    assert (result.error_code, result.responses) == (0, ())
 
 
 def test_offsets_for_all_special_timestamps(orders: Served) -> None:
@@ -436,9 +441,9 @@ def test_offsets_for_all_special_timestamps(orders: Served) -> None:
     log.append([Record(timestamp_ms=NOW_MS + step, value=b"x") for step in (0, 900, 500)])
     log.delete_records(1)
     with orders.wire() as wire:
-        found = {stamp: listed(wire, stamp) for stamp in (-1, -2, -3, -4, -5, NOW_MS + 1, NOW_MS + 901)}
+        partition_by_stamp = {stamp: listed(wire, stamp) for stamp in (-1, -2, -3, -4, -5, NOW_MS + 1, NOW_MS + 901)}
         assert listed(wire, -1, partition=9).error_code == 3
-    assert {stamp: item.offset for stamp, item in found.items()} == {
+    assert {stamp: partition.offset for stamp, partition in partition_by_stamp.items()} == {
         -1: 3,
         -2: 1,
         -3: 1,
@@ -447,7 +452,7 @@ def test_offsets_for_all_special_timestamps(orders: Served) -> None:
         NOW_MS + 1: 1,
         NOW_MS + 901: -1,
     }
-    assert found[-3].timestamp == NOW_MS + 900
+    assert partition_by_stamp[-3].timestamp == NOW_MS + 900
 
 
 def test_a_special_timestamp_that_the_version_does_not_have_is_refused(orders: Served) -> None:
@@ -455,8 +460,8 @@ def test_a_special_timestamp_that_the_version_does_not_have_is_refused(orders: S
     with orders.wire() as wire:
         for timestamp, first in ((-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-100, 11)):
             for version in range(4, 10):
-                found = listed(wire, timestamp, version=version)
-                assert found.error_code == (35 if version < first else 0)
+                partition = listed(wire, timestamp, version=version)
+                assert partition.error_code == (35 if version < first else 0)
 
 
 def test_an_offset_has_the_leader_epoch_of_its_record(orders: Served) -> None:
@@ -473,50 +478,54 @@ def test_an_offset_has_the_leader_epoch_of_its_record(orders: Served) -> None:
 
 def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
     def topic(name: str, **values: Any) -> Any:
-        given = {"num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": (), **values}
-        return part("CreateTopics", 7, "CreatableTopic", name=name, **given)
+        fields = {"num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": (), **values}
+        return part("CreateTopics", 7, "CreatableTopic", name=name, **fields)
 
     with gateway.wire() as wire:
         config = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value="5")
-        wrong = part("CreateTopics", 7, "CreatableTopicConfig", name="retention", value="5")
+        unknown_config = part("CreateTopics", 7, "CreatableTopicConfig", name="retention", value="5")
         nulls = tuple(
             part("CreateTopics", 7, "CreatableTopicConfig", name=name, value=None)
             for name in ("retention.ms", "segment.bytes")
         )
-        wanted = (
+        requested_topics = (
             topic("orders", configs=(config,)), topic("zero", num_partitions=0), topic("copies", replication_factor=3),
-            topic("no/name"), topic("setting", configs=(wrong,)), topic("null", configs=nulls),
+            topic("no/name"), topic("setting", configs=(unknown_config,)), topic("null", configs=nulls),
         )  # fmt: skip
-        found = wire.ask("CreateTopics", 7, topics=wanted, timeout=SECOND, validate_only=False).topics
-        assert [item.error_code for item in found] == [0, 37, 38, 17, 40, 40]
-        assert found[5].error_message == "Null value not supported for topic configs: retention.ms,segment.bytes"
-        assert {item.name: item.value for item in found[0].configs}["retention.ms"] == "5"
+        results = wire.ask("CreateTopics", 7, topics=requested_topics, timeout=SECOND, validate_only=False).topics
+        assert [item.error_code for item in results] == [0, 37, 38, 17, 40, 40]
+        assert results[5].error_message == "Null value not supported for topic configs: retention.ms,segment.bytes"
+        assert {item.name: item.value for item in results[0].configs}["retention.ms"] == "5"
         assert (
-            wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
+            wire.ask("CreateTopics", 7, topics=requested_topics[:1], timeout=SECOND, validate_only=False)
+            .topics[0]
+            .error_code
             == 36
         )
         place = part("CreateTopics", 7, "CreatableReplicaAssignment", partition_index=0, broker_ids=(1,))
-        placed = (
+        placed_topics = (
             topic("other"), topic("counted", assignments=(place,)),
             topic("free", assignments=(place,), num_partitions=-1, replication_factor=-1),
             topic("order_s"), topic("order.s"),
         )  # fmt: skip
-        found_placed = wire.ask("CreateTopics", 7, topics=placed, timeout=SECOND, validate_only=False).topics
-        assert [item.error_code for item in found_placed] == [0, 42, 0, 0, 17]
+        placed_results = wire.ask("CreateTopics", 7, topics=placed_topics, timeout=SECOND, validate_only=False).topics
+        assert [item.error_code for item in placed_results] == [0, 42, 0, 0, 17]
         for name in ("other", "free", "order_s"):
             gateway.engine.delete_topic(name)
         of_plugin = part("CreateTopics", 7, "CreatableTopicConfig", name="ttl.ms", value="5")
         checked = (
             topic("new", configs=(of_plugin,)), topic("no/name"), topic(".."), topic("n" * 250),
-            topic("setting", configs=(wrong,)),
+            topic("setting", configs=(unknown_config,)),
         )  # fmt: skip
-        found_wrong = wire.ask("CreateTopics", 7, topics=checked, timeout=SECOND, validate_only=True).topics
-        assert [item.error_code for item in found_wrong] == [0, 17, 17, 17, 40]
+        checked_results = wire.ask("CreateTopics", 7, topics=checked, timeout=SECOND, validate_only=True).topics
+        assert [item.error_code for item in checked_results] == [0, 17, 17, 17, 40]
         assert list(gateway.engine.topics()) == ["orders"]
         for count, code in ((2, 37), (4, 0)):
-            more = part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)
+            resized_topic = part(
+                "CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None
+            )
             assert (
-                wire.ask("CreatePartitions", 3, topics=(more,), timeout=SECOND, validate_only=False)
+                wire.ask("CreatePartitions", 3, topics=(resized_topic,), timeout=SECOND, validate_only=False)
                 .results[0]
                 .error_code
                 == code
@@ -525,12 +534,13 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
             part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)
             for count in (5, 6)
         )
-        refused = wire.ask("CreatePartitions", 3, topics=twice, timeout=SECOND, validate_only=False).results
-        assert [item.error_code for item in refused] == [42, 42]
+        twice_results = wire.ask("CreatePartitions", 3, topics=twice, timeout=SECOND, validate_only=False).results
+        assert [item.error_code for item in twice_results] == [42, 42]
         assert len(gateway.engine.topics()["orders"].partitions) == 4
-        gone = part("DeleteTopics", 6, "DeleteTopicState", name=None, topic_id=found[0].topic_id)
+        deleted_topic = part("DeleteTopics", 6, "DeleteTopicState", name=None, topic_id=results[0].topic_id)
         assert [
-            wire.ask("DeleteTopics", 6, topics=(gone,), timeout=SECOND).responses[0].error_code for _ in range(2)
+            wire.ask("DeleteTopics", 6, topics=(deleted_topic,), timeout=SECOND).responses[0].error_code
+            for _ in range(2)
         ] == [0, 100]
     assert gateway.engine.topics() == {}
 
@@ -546,9 +556,9 @@ def test_no_topic_is_created_between_the_look_up_of_an_id_and_the_deletion(
         is_held.append(node.changing_topics.locked())
         return topic_of(node, topic_id)
 
-    def created(engine: Engine, name: str, **more: Any) -> TopicInfo:
+    def created(engine: Engine, name: str, **options: Any) -> TopicInfo:
         is_held.append(locks[0].locked())
-        return create(engine, name, **more)
+        return create(engine, name, **options)
 
     monkeypatch.setattr(Node, "topic_of", looked_up)
     monkeypatch.setattr(Engine, "create_topic", created)
@@ -562,8 +572,10 @@ def test_no_topic_is_created_between_the_look_up_of_an_id_and_the_deletion(
         assert (
             wire.ask("CreateTopics", 7, topics=(topic,), timeout=SECOND, validate_only=False).topics[0].error_code == 0
         )
-        named = part("Metadata", 4, "MetadataRequestTopic", name="prices")
-        assert wire.ask("Metadata", 4, topics=(named,), allow_auto_topic_creation=True).topics[0].error_code == 0
+        metadata_topic = part("Metadata", 4, "MetadataRequestTopic", name="prices")
+        assert (
+            wire.ask("Metadata", 4, topics=(metadata_topic,), allow_auto_topic_creation=True).topics[0].error_code == 0
+        )
     assert is_held == [True, True, True]
 
 
@@ -601,19 +613,19 @@ def test_settings_are_described_and_altered(orders: Served) -> None:
 
     with orders.wire() as wire:
         assert alter(wire, ("retention.ms", 0, "77"), ("cleanup.policy", 2, "compact")) == 0
-        found = {item.name: (item.value, item.config_source) for item in described(wire, "orders").configs}
-        assert found["retention.ms"] == ("77", 1)
-        assert found["cleanup.policy"] == ("delete,compact", 1)
-        assert found["preallocate"] == ("false", 5)
+        settings = {item.name: (item.value, item.config_source) for item in described(wire, "orders").configs}
+        assert settings["retention.ms"] == ("77", 1)
+        assert settings["cleanup.policy"] == ("delete,compact", 1)
+        assert settings["preallocate"] == ("false", 5)
         assert alter(wire, ("retention.ms", 1, None), ("cleanup.policy", 3, "delete")) == 0
         assert [item.config_source for item in described(wire, "orders", "retention.ms").configs] == [5]
         assert orders.engine.topics()["orders"].config.cleanup_policy == ("compact",)
         assert alter(wire, ("retention.ms", 0, "abc")) == 40
         assert alter(wire, ("no.setting", 0, "1")) == 40
         assert [alter(wire, ("compression.type", how, "gzip")) for how in (2, 3)] == [40, 40]  # no list
-        found = {item.name: (item.config_type, item.config_source) for item in described(wire, "orders").configs}
-        assert found["compression.type"] == (2, 5)
-        assert found["cleanup.policy"] == (7, 1)
+        settings = {item.name: (item.config_type, item.config_source) for item in described(wire, "orders").configs}
+        assert settings["compression.type"] == (2, 5)
+        assert settings["cleanup.policy"] == (7, 1)
         assert described(wire, "nothing").error_code == 3
         broker = described(wire, "1", kind=4)
         assert broker.error_code == 0
@@ -625,20 +637,20 @@ def test_records_are_deleted(orders: Served) -> None:
     orders.engine.log("orders", 0).append([Record(value=b"x")] * 3)
     with orders.wire() as wire:
         for offset, expected in ((2, (0, 2)), (9, (1, -1))):
-            wanted = part("DeleteRecords", 2, "DeleteRecordsPartition", partition_index=0, offset=offset)
-            topics = (part("DeleteRecords", 2, "DeleteRecordsTopic", name="orders", partitions=(wanted,)),)
-            found = wire.ask("DeleteRecords", 2, topics=topics, timeout=SECOND).topics[0].partitions[0]
-            assert (found.error_code, found.low_watermark) == expected
+            partition = part("DeleteRecords", 2, "DeleteRecordsPartition", partition_index=0, offset=offset)
+            topics = (part("DeleteRecords", 2, "DeleteRecordsTopic", name="orders", partitions=(partition,)),)
+            result = wire.ask("DeleteRecords", 2, topics=topics, timeout=SECOND).topics[0].partitions[0]
+            assert (result.error_code, result.low_watermark) == expected
 
 
 def test_negative_offsets_are_stored_as_by_a_broker(orders: Served) -> None:
     with orders.wire() as wire:
         for offset in (-2, -1):  # kafkajs commits them to reset a group to the start or to the end
-            wanted = part(
+            partition = part(
                 "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
                 committed_metadata=None,
             )  # fmt: skip
-            topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+            topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
             values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
             assert wire.ask("OffsetCommit", 2, **values).topics[0].partitions[0].error_code == 0
             group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
@@ -648,11 +660,13 @@ def test_negative_offsets_are_stored_as_by_a_broker(orders: Served) -> None:
 
 def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
     def commit(wire: Wire, partition: int, *, generation: int = -1, metadata: str = "m") -> int:
-        wanted = part(
+        requested_partition = part(
             "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=partition, committed_offset=5,
             committed_leader_epoch=0, committed_metadata=metadata,
         )  # fmt: skip
-        topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+        topics = (
+            part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(requested_partition,)),
+        )
         values = {
             "group_id": "g",
             "generation_id_or_member_epoch": generation,
@@ -679,8 +693,8 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert [(item.partition_index, item.committed_offset, item.metadata) for item in topic.partitions] == [
             (0, 5, "m")
         ]
-        asked = part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0, 1))
-        [topic] = wire.ask("OffsetFetch", 1, group_id="g", topics=(asked,)).topics
+        requested_topic = part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0, 1))
+        [topic] = wire.ask("OffsetFetch", 1, group_id="g", topics=(requested_topic,)).topics
         assert [item.committed_offset for item in topic.partitions] == [5, -1]
         assert [item.group_id for item in wire.ask("ListGroups", 4, states_filter=("Empty",)).groups] == ["g"]
         assert (
@@ -698,13 +712,13 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
 def test_a_group_exists_when_its_first_member_has_got_an_id(orders: Served) -> None:
     protocol = part("JoinGroup", 5, "JoinGroupRequestProtocol", name="range", metadata=b"")
     with orders.wire() as wire:
-        joined = wire.ask(
+        join_response = wire.ask(
             "JoinGroup", 5, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
             group_instance_id=None, protocol_type="consumer", protocols=(protocol,),
         )  # fmt: skip
-        assert joined.error_code == 79  # MEMBER_ID_REQUIRED
-        [found] = wire.ask("DescribeGroups", 6, groups=("g",), include_authorized_operations=False).groups
-        assert (found.error_code, found.group_state) == (0, "Empty")
+        assert join_response.error_code == 79  # MEMBER_ID_REQUIRED
+        [group] = wire.ask("DescribeGroups", 6, groups=("g",), include_authorized_operations=False).groups
+        assert (group.error_code, group.group_state) == (0, "Empty")
 
 
 def test_a_group_that_is_deleted_twice_in_one_request_is_in_the_response_once(orders: Served) -> None:
@@ -717,10 +731,10 @@ def test_a_group_that_is_deleted_twice_in_one_request_is_in_the_response_once(or
 def test_a_group_that_never_had_members_has_no_protocol_type(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     with orders.wire() as wire:
-        [listed] = wire.ask("ListGroups", 4, states_filter=()).groups
-        [described] = wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups
-    assert (listed.group_state, listed.protocol_type) == ("Empty", "")
-    assert (described.group_state, described.protocol_type) == ("Empty", "")
+        [listed_group] = wire.ask("ListGroups", 4, states_filter=()).groups
+        [described_group] = wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups
+    assert (listed_group.group_state, listed_group.protocol_type) == ("Empty", "")
+    assert (described_group.group_state, described_group.protocol_type) == ("Empty", "")
 
 
 def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
@@ -738,10 +752,10 @@ def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
         orders.engine.alter_group_offsets(group, {TopicPartition("orders", 0): 3})
     monkeypatch.setattr(GroupOffsets, "states", states)
     with orders.wire() as wire:
-        listed = wire.ask("ListGroups", 4, states_filter=())
-        assert (listed.error_code, listed.groups) == (16, ())
-        found = wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups
-        assert [(item.error_code, item.group_state) for item in found] == [(0, "Empty"), (16, "")]
+        listing = wire.ask("ListGroups", 4, states_filter=())
+        assert (listing.error_code, listing.groups) == (16, ())
+        described_groups = wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups
+        assert [(item.error_code, item.group_state) for item in described_groups] == [(0, "Empty"), (16, "")]
         groups = tuple(
             part("OffsetFetch", 9, "OffsetFetchRequestGroup", group_id=name, member_id="m", member_epoch=1, topics=None)
             for name in ("g", "h")
@@ -758,10 +772,10 @@ def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:
             rebalance_timeout=SECOND, subscribed_topic_names=("orders",), subscribed_topic_regex=None,
             server_assignor=None, topic_partitions=(),
         )  # fmt: skip
-        found = wire.ask("ListGroups", 5, states_filter=(), types_filter=()).groups
-        assert [(item.group_id, item.group_type) for item in found] == [("g", "classic"), ("h", "consumer")]
-        found = wire.ask("ListGroups", 5, states_filter=(), types_filter=("Consumer",)).groups
-        assert [item.group_id for item in found] == ["h"]
+        groups = wire.ask("ListGroups", 5, states_filter=(), types_filter=()).groups
+        assert [(item.group_id, item.group_type) for item in groups] == [("g", "classic"), ("h", "consumer")]
+        groups = wire.ask("ListGroups", 5, states_filter=(), types_filter=("Consumer",)).groups
+        assert [item.group_id for item in groups] == ["h"]
 
 
 @pytest.mark.parametrize("error", [SystemLimitError, LogDirError])
@@ -770,20 +784,20 @@ def test_offsets_that_cannot_be_stored_or_read_have_an_error_of_coordinators(
 ) -> None:
     """Java clients retry after NOT_COORDINATOR, and fail after the code of the storage error."""
 
-    def fail(*arguments: object, **more: object) -> None:
-        del arguments, more
+    def fail(*arguments: object, **options: object) -> None:
+        del arguments, options
         raise error("the file cannot be opened", "")
 
     monkeypatch.setattr(GroupOffsets, "commit", fail)
     monkeypatch.setattr(GroupOffsets, "committed", fail)
-    wanted = tuple(
+    partitions = tuple(
         part(
             "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=number, committed_offset=5,
             committed_metadata="",
         )
         for number in (0, 9)
     )  # fmt: skip
-    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=wanted),)
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=partitions),)
     with orders.wire() as wire:
         [topic] = wire.ask(
             "OffsetCommit", 2, group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics
@@ -798,15 +812,15 @@ def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_of
 ) -> None:
     store, codes = GroupOffsets.commit, list[int]()
 
-    def commit(offsets: GroupOffsets, *arguments: Any, **more: Any) -> None:
-        store(offsets, *arguments, **more)
+    def commit(offsets: GroupOffsets, *arguments: Any, **options: Any) -> None:
+        store(offsets, *arguments, **options)
         if "durable" in arguments:  # the deletion of the offsets
             codes.append(wire.ask("OffsetCommit", 2, **values).topics[0].partitions[0].error_code)
 
-    wanted = part(
+    partition = part(
         "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
     )
-    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
     values = {
         "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": -SECOND / 1000,
         "topics": topics,
@@ -828,9 +842,9 @@ def test_no_member_commits_while_offsets_of_its_group_are_deleted(
         groups.append(GroupEntry(group))
         return groups[-1]
 
-    def commit(offsets: GroupOffsets, *arguments: Any, **more: Any) -> None:
+    def commit(offsets: GroupOffsets, *arguments: Any, **options: Any) -> None:
         is_held.append(groups[-1].lock.locked())
-        store(offsets, *arguments, **more)
+        store(offsets, *arguments, **options)
 
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     monkeypatch.setattr(group_table, "GroupEntry", opened)
@@ -844,17 +858,17 @@ def test_no_member_commits_while_offsets_of_its_group_are_deleted(
 
 def error_of_commit(gateway: Served, topic_id: TopicId) -> int:
     """Commit an offset by the id of a topic, and return the error code of its partition."""
-    wanted = part(
+    partition = part(
         "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
     )
-    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
+    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(partition,)),)
     with gateway.wire() as wire:
-        (found,) = wire.ask(
+        (topic,) = wire.ask(
             "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
             topics=topics,
         ).topics  # fmt: skip
-    assert found.topic_id == topic_id.as_uuid
-    error: int = found.partitions[0].error_code
+    assert topic.topic_id == topic_id.as_uuid
+    error: int = topic.partitions[0].error_code
     return error
 
 
@@ -865,8 +879,8 @@ def test_a_commit_is_answered_although_a_topic_is_deleted_after_its_id_was_looke
     assert topic_id is not None
     topic_of = Node.topic_of
 
-    def found_before_the_deletion(node: Node, wanted: bytes) -> str | None:
-        name = topic_of(node, wanted)
+    def found_before_the_deletion(node: Node, id_bytes: bytes) -> str | None:
+        name = topic_of(node, id_bytes)
         if name is not None:
             orders.engine.delete_topic(name)
         return name
@@ -881,11 +895,11 @@ def test_an_offset_is_not_committed_to_a_topic_that_is_created_again_after_the_i
     topic_id, alter = orders.engine.topics()["orders"].topic_id, Engine.alter_group_offsets
     assert topic_id is not None
 
-    def altered(engine: Engine, group: str, offsets: Any, *arguments: Any, **more: Any) -> None:
-        if any(found is not None for found in offsets.values()):
+    def altered(engine: Engine, group: str, offsets: Any, *arguments: Any, **options: Any) -> None:
+        if any(offset is not None for offset in offsets.values()):
             engine.delete_topic("orders")
             engine.create_topic("orders", partitions=2)
-        alter(engine, group, offsets, *arguments, **more)
+        alter(engine, group, offsets, *arguments, **options)
 
     monkeypatch.setattr(Engine, "alter_group_offsets", altered)
     assert error_of_commit(orders, topic_id) == 100
@@ -898,12 +912,12 @@ def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have
     topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
     with orders.wire() as wire:
         protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="default", metadata=b"")
-        joined = wire.ask(
+        join_response = wire.ask(
             "JoinGroup", 3, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
             protocol_type="connect", protocols=(protocol,),
         )  # fmt: skip
         assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == 68
-        assert wire.ask("LeaveGroup", 1, group_id="g", member_id=joined.member_id).error_code == 0
+        assert wire.ask("LeaveGroup", 1, group_id="g", member_id=join_response.member_id).error_code == 0
         assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == 0
     assert orders.engine.group_offsets("g") == {}
 
@@ -915,8 +929,8 @@ def test_the_deletion_of_offsets_names_partitions_that_do_not_exist(orders: Serv
 
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     with orders.wire() as wire:
-        found = wire.ask("OffsetDelete", 0, group_id="g", topics=(topic("orders", 0, 1, 2), topic("unknown", 0)))
-    assert [[item.error_code for item in topic.partitions] for topic in found.topics] == [[0, 0, 3], [3]]
+        result = wire.ask("OffsetDelete", 0, group_id="g", topics=(topic("orders", 0, 1, 2), topic("unknown", 0)))
+    assert [[item.error_code for item in topic.partitions] for topic in result.topics] == [[0, 0, 3], [3]]
     assert orders.engine.group_offsets("g") == {}
 
 
@@ -976,39 +990,43 @@ def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
     offset = part(
         "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
     )
-    written = part(
+    transactional_offset = part(
         "TxnOffsetCommit", 3, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=1,
         committed_leader_epoch=-1, committed_metadata=None,
     )  # fmt: skip
     with orders.wire() as wire:
-        joined = wire.ask(
+        join_response = wire.ask(
             "JoinGroup", 9, group_id="g", member_id="m", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60,
             protocol_type="consumer", protocols=(protocol,), reason=None,
         )  # fmt: skip
-        synced = wire.ask(
+        sync_response = wire.ask(
             "SyncGroup", 5, group_id="g", member_id="m", generation_id=1, protocol_type="consumer",
             protocol_name="range", assignments=(),
         )  # fmt: skip
         topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(offset,)),)
-        committed = wire.ask(
+        commit_response = wire.ask(
             "OffsetCommit", 8, group_id="g", member_id="m", generation_id_or_member_epoch=1, topics=topics
         )
-        left = wire.ask("LeaveGroup", 5, group_id="g", members=(leaving,))
+        leave_response = wire.ask("LeaveGroup", 5, group_id="g", members=(leaving,))
         topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
-        removed = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
-        topics = (part("TxnOffsetCommit", 3, "TxnOffsetCommitRequestTopic", name="orders", partitions=(written,)),)
-        stored = wire.ask(
+        delete_response = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
+        topics = (
+            part(
+                "TxnOffsetCommit", 3, "TxnOffsetCommitRequestTopic", name="orders", partitions=(transactional_offset,)
+            ),
+        )
+        txn_commit_response = wire.ask(
             "TxnOffsetCommit", 3, transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=topics
         )
         codes = [
-            joined.error_code,
-            synced.error_code,
+            join_response.error_code,
+            sync_response.error_code,
             wire.ask("Heartbeat", 4, group_id="g", member_id="m", generation_id=1).error_code,
-            left.error_code,
+            leave_response.error_code,
             wire.ask("LeaveGroup", 2, group_id="g", member_id="m").error_code,
-            committed.topics[0].partitions[0].error_code,
-            removed.error_code,
-            stored.topics[0].partitions[0].error_code,
+            commit_response.topics[0].partitions[0].error_code,
+            delete_response.error_code,
+            txn_commit_response.topics[0].partitions[0].error_code,
         ]
     assert codes == [expected] * 8
     assert f"a group cannot be loaded: {error} group=g" in caplog.text
@@ -1021,37 +1039,37 @@ def test_members_that_repeat_their_requests_after_the_disk_was_full_continue(tmp
         "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
     )
     topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(offset,)),)
-    gone = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
-    gone = part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(gone,))
+    deletion = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    deletion = part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deletion,))
 
     def commit(wire: Wire) -> int:
-        found = wire.ask(
+        commit_response = wire.ask(
             "OffsetCommit", 8, group_id="old", member_id="", generation_id_or_member_epoch=-1, topics=topics
         )
-        code: int = found.topics[0].partitions[0].error_code
+        code: int = commit_response.topics[0].partitions[0].error_code
         return code
 
     def codes(wire: Wire) -> list[int]:
-        joined = wire.ask(
+        join_response = wire.ask(
             "JoinGroup", 9, group_id="g", member_id="", group_instance_id="one", session_timeout=SECOND * 60,
             rebalance_timeout=SECOND * 60, protocol_type="consumer", protocols=(protocol,), reason=None,
         )  # fmt: skip
-        assert joined.error_code == 0
-        synced = wire.ask(
-            "SyncGroup", 5, group_id="g", member_id=joined.member_id, generation_id=joined.generation_id,
+        assert join_response.error_code == 0
+        sync_response = wire.ask(
+            "SyncGroup", 5, group_id="g", member_id=join_response.member_id, generation_id=join_response.generation_id,
             group_instance_id="one", protocol_type="consumer", protocol_name="range", assignments=(),
         )  # fmt: skip
         beat = wire.ask(
             "ConsumerGroupHeartbeat", 1, group_id="new", member_id="m", member_epoch=0, rebalance_timeout=SECOND * 60,
             subscribed_topic_names=("orders",), topic_partitions=(),
         )  # fmt: skip
-        removed = wire.ask("OffsetDelete", 0, group_id="old", topics=(gone,))
-        return [synced.error_code, beat.error_code, commit(wire), removed.error_code]
+        delete_response = wire.ask("OffsetDelete", 0, group_id="old", topics=(deletion,))
+        return [sync_response.error_code, beat.error_code, commit(wire), delete_response.error_code]
 
-    with served(tmp_path, env=Env(files=files)) as made:
+    with served(tmp_path, env=Env(files=files)) as gateway:
         for topic in ("orders", "__consumer_offsets"):
-            made.engine.create_topic(topic)
-        with made.wire() as wire:
+            gateway.engine.create_topic(topic)
+        with gateway.wire() as wire:
             assert commit(wire) == 0
             files.rule = failing("write", errno.ENOSPC, times=100)
             assert codes(wire) == [16] * 4
@@ -1068,8 +1086,8 @@ def test_transactions_that_cannot_be_listed_get_an_error_code(gateway: Served, m
 
     monkeypatch.setattr(TransactionCoordinator, "states", fail)
     with gateway.wire() as wire:
-        found = wire.ask("ListTransactions", 1, state_filters=("No",), producer_id_filters=(), duration_filter=-1)
-    assert (found.error_code, found.unknown_state_filters) == (LogDirError.kafka_code, ())
+        listing = wire.ask("ListTransactions", 1, state_filters=("No",), producer_id_filters=(), duration_filter=-1)
+    assert (listing.error_code, listing.unknown_state_filters) == (LogDirError.kafka_code, ())
 
 
 def test_a_group_is_coordinated_here(gateway: Served) -> None:
@@ -1086,15 +1104,15 @@ def test_a_group_of_the_consumer_protocol_is_described_with_its_authorized_opera
             subscribed_topic_names=("orders",), topic_partitions=(),
         )  # fmt: skip
         for is_asked, operations in ((True, 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11), (False, -(1 << 31))):
-            found = wire.ask("ConsumerGroupDescribe", 0, group_ids=("g",), include_authorized_operations=is_asked)
-            assert (found.groups[0].error_code, found.groups[0].authorized_operations) == (0, operations)
+            description = wire.ask("ConsumerGroupDescribe", 0, group_ids=("g",), include_authorized_operations=is_asked)
+            assert (description.groups[0].error_code, description.groups[0].authorized_operations) == (0, operations)
 
 
 def test_the_end_of_a_leader_epoch(orders: Served) -> None:
     orders.engine.log("orders", 0).append([Record(value=b"x")] * 3)
     epoch = orders.engine.log("orders", 0).leader_epoch
     with orders.wire() as wire:
-        wanted = part(
+        partition = part(
             "OffsetForLeaderEpoch",
             4,
             "OffsetForLeaderPartition",
@@ -1102,9 +1120,9 @@ def test_the_end_of_a_leader_epoch(orders: Served) -> None:
             current_leader_epoch=-1,
             leader_epoch=epoch,
         )
-        topics = (part("OffsetForLeaderEpoch", 4, "OffsetForLeaderTopic", topic="orders", partitions=(wanted,)),)
-        found = wire.ask("OffsetForLeaderEpoch", 4, replica_id=-1, topics=topics).topics[0].partitions[0]
-    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 3)
+        topics = (part("OffsetForLeaderEpoch", 4, "OffsetForLeaderTopic", topic="orders", partitions=(partition,)),)
+        epoch_end = wire.ask("OffsetForLeaderEpoch", 4, replica_id=-1, topics=topics).topics[0].partitions[0]
+    assert (epoch_end.error_code, epoch_end.leader_epoch, epoch_end.end_offset) == (0, epoch, 3)
 
 
 def test_a_cut_fetch_is_not_read_beyond_its_end() -> None:

@@ -44,45 +44,45 @@ def orders(gateway: Served) -> Served:
 def init(
     wire: Wire, transactional_id: str | None = ID, expected: ProducerId | None = None, timeout: dt.timedelta = MINUTE
 ) -> Any:
-    known = expected or ProducerId(-1, -1)
+    producer = expected or ProducerId(-1, -1)
     return wire.ask(
         "InitProducerId",
         5,
         transactional_id=transactional_id,
         transaction_timeout=timeout,
-        producer_id=known.producer_id,
-        producer_epoch=known.epoch,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
     )
 
 
 def begun(wire: Wire) -> ProducerId:
-    found = init(wire)
-    assert found.error_code == NONE
-    return ProducerId(found.producer_id, found.producer_epoch)
+    response = init(wire)
+    assert response.error_code == NONE
+    return ProducerId(response.producer_id, response.producer_epoch)
 
 
 def add(wire: Wire, producer: ProducerId, *partitions: int, topic: str = "orders", version: int = 3) -> list[int]:
-    wanted = part("AddPartitionsToTxn", version, "AddPartitionsToTxnTopic", name=topic, partitions=partitions)
-    found = wire.ask(
+    topic_partitions = part("AddPartitionsToTxn", version, "AddPartitionsToTxnTopic", name=topic, partitions=partitions)
+    response = wire.ask(
         "AddPartitionsToTxn",
         version,
         v3_and_below_transactional_id=ID,
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=(wanted,),
+        v3_and_below_topics=(topic_partitions,),
     )
-    [result] = found.results_by_topic_v3_and_below
+    [result] = response.results_by_topic_v3_and_below
     return [partition.partition_error_code for partition in result.results_by_partition]
 
 
 def verify(wire: Wire, producer: ProducerId, partition: int) -> int:
     topic = part("AddPartitionsToTxn", 5, "AddPartitionsToTxnTopic", name="orders", partitions=(partition,))
-    wanted = part(
+    transaction = part(
         "AddPartitionsToTxn", 5, "AddPartitionsToTxnTransaction", transactional_id=ID,
         producer_id=producer.producer_id, producer_epoch=producer.epoch, verify_only=True, topics=(topic,),
     )  # fmt: skip
-    [found] = wire.ask("AddPartitionsToTxn", 5, transactions=(wanted,)).results_by_transaction
-    code: int = found.topic_results[0].results_by_partition[0].partition_error_code
+    [result] = wire.ask("AddPartitionsToTxn", 5, transactions=(transaction,)).results_by_transaction
+    code: int = result.topic_results[0].results_by_partition[0].partition_error_code
     return code
 
 
@@ -91,10 +91,12 @@ def send(
     version: int = 9, transactional_id: str | None = ID,
 ) -> int:  # fmt: skip
     data = served.batch([value], producer=(*producer, sequence), transactional=True)
-    wanted = part("Produce", version, "PartitionProduceData", index=partition, records=data)
-    topics = (part("Produce", version, "TopicProduceData", name="orders", partition_data=(wanted,)),)
-    found = wire.ask("Produce", version, transactional_id=transactional_id, acks=-1, timeout=SECOND, topic_data=topics)
-    code: int = found.responses[0].partition_responses[0].error_code
+    partition_data = part("Produce", version, "PartitionProduceData", index=partition, records=data)
+    topics = (part("Produce", version, "TopicProduceData", name="orders", partition_data=(partition_data,)),)
+    response = wire.ask(
+        "Produce", version, transactional_id=transactional_id, acks=-1, timeout=SECOND, topic_data=topics
+    )
+    code: int = response.responses[0].partition_responses[0].error_code
     return code
 
 
@@ -117,12 +119,12 @@ def commit_offset(
         committed_leader_epoch=-1, committed_metadata="note",
     )  # fmt: skip
     topic = part("TxnOffsetCommit", version, "TxnOffsetCommitRequestTopic", name="orders", partitions=(partition,))
-    found = wire.ask(
+    response = wire.ask(
         "TxnOffsetCommit", version, transactional_id=ID, group_id="g", producer_id=producer.producer_id,
         producer_epoch=producer.epoch, generation_id=generation, member_id=member, group_instance_id=None,
         topics=(topic,),
     )  # fmt: skip
-    code: int = found.topics[0].partitions[0].error_code
+    code: int = response.topics[0].partitions[0].error_code
     return code
 
 
@@ -168,9 +170,9 @@ def test_a_new_producer_fences_the_one_before(orders: Served) -> None:
 
 def test_a_producer_that_repeats_its_requests_after_the_disk_was_full_commits(tmp_path: Path) -> None:
     files = FaultyVfs()
-    with served(tmp_path, env=Env(files=files)) as made:
-        prepare(made.engine)
-        with made.wire() as wire:
+    with served(tmp_path, env=Env(files=files)) as gateway:
+        prepare(gateway.engine)
+        with gateway.wire() as wire:
             producer = begun(wire)
             assert add(wire, producer, 0) == [NONE]
             files.rule = failing("write", errno.ENOSPC, times=100)
@@ -190,7 +192,7 @@ def test_a_producer_that_repeats_its_requests_after_the_disk_was_full_commits(tm
             assert wire.ask("AddOffsetsToTxn", 3, **offsets).error_code == NONE
             assert commit_offset(wire, producer, 5) == NONE
             assert end(wire, producer).error_code == NONE
-        assert made.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
+        assert gateway.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
 
 
 def test_a_batch_needs_a_transaction_with_its_partition(orders: Served) -> None:
@@ -227,12 +229,12 @@ def test_each_end_raises_the_epoch_and_partitions_are_added_by_the_batch(orders:
         producer = begun(wire)
         for value in (b"a", b"b"):
             assert send(orders, wire, producer, value, version=12) == NONE
-            found = end(wire, producer, version=5)
-            assert (found.error_code, found.producer_epoch) == (NONE, producer.epoch + 1)
-            again = end(wire, producer, version=5)  # a repeated request
-            assert (again.error_code, again.producer_epoch) == (NONE, found.producer_epoch)
+            response = end(wire, producer, version=5)
+            assert (response.error_code, response.producer_epoch) == (NONE, producer.epoch + 1)
+            repeated_response = end(wire, producer, version=5)  # a repeated request
+            assert (repeated_response.error_code, repeated_response.producer_epoch) == (NONE, response.producer_epoch)
             assert send(orders, wire, producer, b"late", 1, version=12) == INVALID_EPOCH
-            producer = ProducerId(found.producer_id, found.producer_epoch)
+            producer = ProducerId(response.producer_id, response.producer_epoch)
         assert end(wire, producer, version=5).error_code == INVALID_STATE
         aborted = end(wire, producer, version=5, commit=False)  # allowed without a transaction
         assert (aborted.error_code, aborted.producer_epoch) == (NONE, producer.epoch + 1)
@@ -262,8 +264,8 @@ def add_offsets(wire: Wire, producer: ProducerId, group: str = "g") -> int:
 def stable_offset(wire: Wire, *, strict: bool) -> tuple[int, int]:
     topic = part("OffsetFetch", 8, "OffsetFetchRequestTopics", name="orders", partition_indexes=(0,))
     group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=(topic,))
-    [found] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=strict).groups[0].topics[0].partitions
-    return found.error_code, found.committed_offset
+    [partition] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=strict).groups[0].topics[0].partitions
+    return partition.error_code, partition.committed_offset
 
 
 def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
@@ -289,12 +291,12 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
 def test_a_stale_member_epoch_is_an_illegal_generation_for_producers(orders: Served) -> None:
     """STALE_MEMBER_EPOCH would be a fatal error of the producer, which could not even abort."""
     with orders.wire() as wire:
-        joined = wire.ask(
+        heartbeat = wire.ask(
             "ConsumerGroupHeartbeat", 1, group_id="g", member_id="m", member_epoch=0, instance_id=None, rack_id=None,
             rebalance_timeout=MINUTE, subscribed_topic_names=("orders",), subscribed_topic_regex=None,
             server_assignor=None, topic_partitions=(),
         )  # fmt: skip
-        assert (joined.error_code, joined.member_epoch) == (NONE, 1)
+        assert (heartbeat.error_code, heartbeat.member_epoch) == (NONE, 1)
         producer = begun(wire)
         add_offsets(wire, producer)
         assert [commit_offset(wire, producer, 5, member="m", generation=epoch) for epoch in (0, 2, 1)] == [22, 22, NONE]
@@ -314,9 +316,9 @@ def test_an_offset_that_becomes_stable_during_its_request_is_not_replaced_by_the
     read = Engine.group_offsets
 
     def offsets(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
-        found = read(engine, group)
+        committed_offsets = read(engine, group)
         engine.transactions.end_decided(ID, producer, commit=True)
-        return found
+        return committed_offsets
 
     with orders.wire() as wire:
         orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 1})
@@ -389,8 +391,8 @@ def test_a_producer_continues_with_its_own_id_and_epoch_only(orders: Served) -> 
         assert init(wire, "").error_code == INVALID_REQUEST
         assert init(wire, timeout=dt.timedelta(hours=1)).error_code == 50
         assert init(wire, timeout=dt.timedelta()).error_code == 50
-        other = init(wire, None)
-        assert (other.error_code, other.producer_epoch) == (NONE, 0)
+        idempotent_producer = init(wire, None)
+        assert (idempotent_producer.error_code, idempotent_producer.producer_epoch) == (NONE, 0)
 
 
 def test_a_late_request_of_the_previous_epoch_does_not_abort_the_open_transaction(orders: Served) -> None:
@@ -429,24 +431,28 @@ def test_a_transaction_that_exceeds_its_timeout_is_aborted(tmp_path: Path) -> No
 
 
 def described(wire: Wire, transactional_id: str = ID) -> Any:
-    [found] = wire.ask("DescribeTransactions", 0, transactional_ids=(transactional_id,)).transaction_states
-    return found
+    [state] = wire.ask("DescribeTransactions", 0, transactional_ids=(transactional_id,)).transaction_states
+    return state
 
 
 def test_transactions_are_listed_and_described(orders: Served) -> None:
     def ids(states: tuple[str, ...] = (), producers: tuple[int, ...] = (), open_ms: int = -1) -> tuple[list[str], Any]:
-        found = wire.ask(
+        listing = wire.ask(
             "ListTransactions", 1, state_filters=states, producer_id_filters=producers, duration_filter=open_ms
         )
-        return [state.transactional_id for state in found.transaction_states], found.unknown_state_filters
+        return [state.transactional_id for state in listing.transaction_states], listing.unknown_state_filters
 
     with orders.wire() as wire:
         producer = begun(wire)
         assert ids(("Empty",)) == ([ID], ())
         add(wire, producer, 0, 1)
-        found = described(wire)
-        assert (found.error_code, found.transaction_state, found.transaction_timeout) == (NONE, "Ongoing", MINUTE)
-        assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", (0, 1))]
+        transaction = described(wire)
+        assert (transaction.error_code, transaction.transaction_state, transaction.transaction_timeout) == (
+            NONE,
+            "Ongoing",
+            MINUTE,
+        )
+        assert [(topic.topic, topic.partitions) for topic in transaction.topics] == [("orders", (0, 1))]
         assert ids() == ids(("Ongoing",)) == ids((), (producer.producer_id,)) == ([ID], ())
         assert ids(("Empty", "Nonsense")) == ([], ("Nonsense",))
         assert ids((), (7,)) == ids((), (), 1 << 40) == ([], ())
@@ -463,8 +469,12 @@ def test_producers_are_described_and_an_administrator_ends_their_transactions(or
         producer = begun(wire)
         add(wire, producer, 0)
         send(orders, wire, producer, b"a")
-        [found] = producers(0).active_producers
-        assert (found.producer_id, found.last_sequence, found.current_txn_start_offset) == (producer.producer_id, 0, 0)
+        [active_producer] = producers(0).active_producers
+        assert (
+            active_producer.producer_id,
+            active_producer.last_sequence,
+            active_producer.current_txn_start_offset,
+        ) == (producer.producer_id, 0, 0)
         assert producers(9).error_code == UNKNOWN_TOPIC
         assert producers(0, "or/ders").error_code == 17  # INVALID_TOPIC_EXCEPTION
         topic = part("WriteTxnMarkers", 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0, 9))
@@ -473,19 +483,21 @@ def test_producers_are_described_and_an_administrator_ends_their_transactions(or
             transaction_result=False, topics=(topic,), coordinator_epoch=0,
         )  # fmt: skip
         [result] = wire.ask("WriteTxnMarkers", 1, markers=(marker,)).markers
-        assert [found.error_code for found in result.topics[0].partitions] == [NONE, UNKNOWN_TOPIC]
+        assert [partition.error_code for partition in result.topics[0].partitions] == [NONE, UNKNOWN_TOPIC]
         assert producers(0).active_producers[0].current_txn_start_offset == -1
 
 
 def test_the_coordinator_of_a_transactional_id_is_this_broker(gateway: Served) -> None:
     with gateway.wire() as wire:
-        [found] = wire.ask("FindCoordinator", 4, key_type=1, coordinator_keys=(ID,)).coordinators
-        assert (found.error_code, f"{found.host}:{found.port}") == (NONE, gateway.bootstrap)
-        [other] = wire.ask("FindCoordinator", 6, key_type=2, coordinator_keys=("share",)).coordinators
-        assert (other.error_code, other.node_id) == (INVALID_REQUEST, -1)
+        [coordinator] = wire.ask("FindCoordinator", 4, key_type=1, coordinator_keys=(ID,)).coordinators
+        assert (coordinator.error_code, f"{coordinator.host}:{coordinator.port}") == (NONE, gateway.bootstrap)
+        [share_coordinator] = wire.ask("FindCoordinator", 6, key_type=2, coordinator_keys=("share",)).coordinators
+        assert (share_coordinator.error_code, share_coordinator.node_id) == (INVALID_REQUEST, -1)
 
 
 def test_the_version_of_transactions_is_announced(gateway: Served) -> None:
     with gateway.wire() as wire:
-        found = wire.ask("ApiVersions", 4, client_software_name="test", client_software_version="1")
-    assert ("transaction.version", 2) in [(each.name, each.max_version_level) for each in found.finalized_features]
+        api_versions = wire.ask("ApiVersions", 4, client_software_name="test", client_software_version="1")
+    assert ("transaction.version", 2) in [
+        (feature.name, feature.max_version_level) for feature in api_versions.finalized_features
+    ]

@@ -17,11 +17,11 @@ from stratalog_gateway.security.users import ALGORITHMS, make_credential, save_u
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of users with the passwords of PASSWORDS."""
     path = tmp_path_factory.mktemp("users") / "users.json"
-    made = {
+    credentials = {
         name: {kind: make_credential(kind, password, iterations=4096) for kind in ALGORITHMS}
         for name, password in PASSWORDS.items()
     }
-    save_users(path, made)
+    save_users(path, credentials)
     return path
 
 

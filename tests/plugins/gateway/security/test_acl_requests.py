@@ -33,23 +33,23 @@ def acls(acl_file: Write) -> Path:
 
 @pytest.fixture
 def guarded(tmp_path: Path, acls: Path) -> Iterator[Served]:
-    with served(tmp_path / "logs", acls_file=str(acls), super_users="User:admin; User:ANONYMOUS") as made:
-        yield made
+    with served(tmp_path / "logs", acls_file=str(acls), super_users="User:admin; User:ANONYMOUS") as gateway:
+        yield gateway
 
 
 def described(wire: Wire, **values: Any) -> set[tuple[str, str]]:
     """Return pairs of the name of a resource and the principal of one of its ACLs."""
-    found = wire.ask("DescribeAcls", 2, **{**ANY, **values})
-    assert found.error_code == 0
-    return {(resource.resource_name, acl.principal) for resource in found.resources for acl in resource.acls}
+    response = wire.ask("DescribeAcls", 2, **{**ANY, **values})
+    assert response.error_code == 0
+    return {(resource.resource_name, acl.principal) for resource in response.resources for acl in resource.acls}
 
 
 def creation(**values: Any) -> Any:
-    whole = {
+    fields = {
         "resource_type": 2, "resource_name": "new", "resource_pattern_type": 4, "principal": "User:carol",
         "host": "10.0.0.1", "operation": 10, "permission_type": 2, **values,
     }  # fmt: skip
-    return part("CreateAcls", 2, "AclCreation", **whole)
+    return part("CreateAcls", 2, "AclCreation", **fields)
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_a_filter_selects_as_in_kafka(guarded: Served, values: dict[str, Any], n
 
 def test_acls_are_created_and_deleted_in_the_file(guarded: Served, acls: Path) -> None:
     with guarded.wire() as wire:
-        found = wire.ask("CreateAcls", 2, creations=(creation(), creation(), creation(principal="nobody")))
-        assert [result.error_code for result in found.results] == [0, 0, 42]
-        [made] = [acl for acl in load_acls(acls).all if acl.principal == "User:carol"]
-        assert made.to_json() == {
+        response = wire.ask("CreateAcls", 2, creations=(creation(), creation(), creation(principal="nobody")))
+        assert [result.error_code for result in response.results] == [0, 0, 42]
+        [created_acl] = [acl for acl in load_acls(acls).all if acl.principal == "User:carol"]
+        assert created_acl.to_json() == {
             "resourceType": "Topic", "resourceName": "new", "patternType": "Prefixed", "principal": "User:carol",
             "host": "10.0.0.1", "operation": "DescribeConfigs", "permissionType": "Deny",
         }  # fmt: skip
-        wanted = part("DeleteAcls", 2, "DeleteAclsFilter", **{**ANY, "principal_filter": "User:alice"})
-        [result] = wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results
+        acl_filter = part("DeleteAcls", 2, "DeleteAclsFilter", **{**ANY, "principal_filter": "User:alice"})
+        [result] = wire.ask("DeleteAcls", 2, filters=(acl_filter,)).filter_results
         assert {acl.resource_name for acl in result.matching_acls} == {"orders", "ord"}
         assert {acl.principal for acl in load_acls(acls).all} == {"User:bob", "User:carol"}
         assert ("new", "User:carol") in described(wire)
@@ -114,8 +114,8 @@ def test_without_a_file_of_acls_security_is_disabled(gateway: Served) -> None:
     with gateway.wire() as wire:
         assert wire.ask("DescribeAcls", 2, **ANY).error_code == 54
         assert wire.ask("CreateAcls", 2, creations=(creation(),)).results[0].error_code == 54
-        wanted = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
-        assert wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results[0].error_code == 54
+        acl_filter = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
+        assert wire.ask("DeleteAcls", 2, filters=(acl_filter,)).filter_results[0].error_code == 54
 
 
 def test_a_change_that_cannot_be_written_is_an_error_and_changes_nothing(
@@ -128,8 +128,8 @@ def test_a_change_that_cannot_be_written_is_an_error_and_changes_nothing(
     monkeypatch.setattr(os, "fsync", full)
     with guarded.wire() as wire:
         assert wire.ask("CreateAcls", 2, creations=(creation(),)).results[0].error_code == 56
-        wanted = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
-        [result] = wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results
+        acl_filter = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
+        [result] = wire.ask("DeleteAcls", 2, filters=(acl_filter,)).filter_results
         assert (result.error_code, result.matching_acls) == (56, ())
         assert len(described(wire)) == len(ACLS)
     monkeypatch.undo()
@@ -143,7 +143,7 @@ def test_a_change_does_not_replace_a_file_that_an_administrator_has_edited_wrong
     with guarded.wire() as wire:
         [result] = wire.ask("CreateAcls", 2, creations=(creation(),)).results
         assert (result.error_code, "is not JSON" in result.error_message) == (56, True)
-        wanted = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
-        assert wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results[0].error_code == 56
+        acl_filter = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
+        assert wire.ask("DeleteAcls", 2, filters=(acl_filter,)).filter_results[0].error_code == 56
         assert acls.read_text() == edited
         assert len(described(wire)) == len(ACLS)

@@ -33,9 +33,9 @@ class Direct:
         self._dispatch, self._client = dispatch, client
 
     def ask(self, api: str, version: int, /, **values: Any) -> Any:
-        found = self._dispatch(memoryview(request(api, version, values)), self._client)
-        frame = frame_of(found.pieces)
-        found.release()
+        answer = self._dispatch(memoryview(request(api, version, values)), self._client)
+        frame = frame_of(answer.pieces)
+        answer.release()
         return response(api, version, frame[4:])
 
 
@@ -97,61 +97,61 @@ def bed(shared: Bed) -> Bed:
 def produce(wire: Direct, topic: str = "orders") -> int:
     data = part("Produce", 8, "PartitionProduceData", index=0, records=b"")
     topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(data,)),)
-    found = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
-    return int(found.responses[0].partition_responses[0].error_code)
+    result = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+    return int(result.responses[0].partition_responses[0].error_code)
 
 
 def fetch(wire: Direct, topic: str = "orders") -> int:
-    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(wanted,)),)
-    found = wire.ask(
+    partition = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(partition,)),)
+    result = wire.ask(
         "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0,
         session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
     )  # fmt: skip
-    return int(found.responses[0].partitions[0].error_code)
+    return int(result.responses[0].partitions[0].error_code)
 
 
 def list_offsets(wire: Direct) -> int:
-    wanted = part("ListOffsets", 1, "ListOffsetsPartition", partition_index=0, timestamp=-1)
-    topics = (part("ListOffsets", 1, "ListOffsetsTopic", name="orders", partitions=(wanted,)),)
+    partition = part("ListOffsets", 1, "ListOffsetsPartition", partition_index=0, timestamp=-1)
+    topics = (part("ListOffsets", 1, "ListOffsetsTopic", name="orders", partitions=(partition,)),)
     return int(wire.ask("ListOffsets", 1, replica_id=-1, topics=topics).topics[0].partitions[0].error_code)
 
 
 def epoch_end(wire: Direct) -> int:
     api = "OffsetForLeaderEpoch"
-    wanted = part(api, 3, "OffsetForLeaderPartition", partition=0, current_leader_epoch=-1, leader_epoch=0)
-    topics = (part(api, 3, "OffsetForLeaderTopic", topic="orders", partitions=(wanted,)),)
+    partition = part(api, 3, "OffsetForLeaderPartition", partition=0, current_leader_epoch=-1, leader_epoch=0)
+    topics = (part(api, 3, "OffsetForLeaderTopic", topic="orders", partitions=(partition,)),)
     return int(wire.ask(api, 3, replica_id=-1, topics=topics).topics[0].partitions[0].error_code)
 
 
 def delete_records(wire: Direct) -> int:
-    wanted = part("DeleteRecords", 1, "DeleteRecordsPartition", partition_index=0, offset=0)
-    topics = (part("DeleteRecords", 1, "DeleteRecordsTopic", name="orders", partitions=(wanted,)),)
+    partition = part("DeleteRecords", 1, "DeleteRecordsPartition", partition_index=0, offset=0)
+    topics = (part("DeleteRecords", 1, "DeleteRecordsTopic", name="orders", partitions=(partition,)),)
     return int(wire.ask("DeleteRecords", 1, topics=topics, timeout=SECOND).topics[0].partitions[0].error_code)
 
 
 def offset_commit(wire: Direct) -> int:
-    wanted = part("OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=1,
+    partition = part("OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=1,
                   committed_metadata="")  # fmt: skip
-    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
-    found = wire.ask(
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
+    result = wire.ask(
         "OffsetCommit", 2, group_id="g", generation_id_or_member_epoch=-1, member_id="", retention_time=SECOND,
         topics=topics,
     )  # fmt: skip
-    return int(found.topics[0].partitions[0].error_code)
+    return int(result.topics[0].partitions[0].error_code)
 
 
 def offset_fetch(wire: Direct) -> int:
     topics = (part("OffsetFetch", 5, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0,)),)
-    found = wire.ask("OffsetFetch", 5, group_id="g", topics=topics)
-    return int(found.error_code or found.topics[0].partitions[0].error_code)
+    result = wire.ask("OffsetFetch", 5, group_id="g", topics=topics)
+    return int(result.error_code or result.topics[0].partitions[0].error_code)
 
 
 def offset_delete(wire: Direct) -> int:
-    wanted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
-    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(wanted,)),)
-    found = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
-    return int(found.error_code or found.topics[0].partitions[0].error_code)
+    partition = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(partition,)),)
+    result = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
+    return int(result.error_code or result.topics[0].partitions[0].error_code)
 
 
 def find_coordinator(wire: Direct) -> int:
@@ -187,16 +187,16 @@ def heartbeat(wire: Direct) -> int:
 
 
 def consumer_group_heartbeat(wire: Direct) -> int:
-    found = wire.ask(
+    result = wire.ask(
         "ConsumerGroupHeartbeat", 0, group_id="new", member_id="m", member_epoch=1, rebalance_timeout=SECOND,
         subscribed_topic_names=("orders",), topic_partitions=(),
     )  # fmt: skip
-    return int(found.error_code)
+    return int(result.error_code)
 
 
 def consumer_group_describe(wire: Direct) -> int:
-    found = wire.ask("ConsumerGroupDescribe", 0, group_ids=("unknown",), include_authorized_operations=False)
-    return int(found.groups[0].error_code)
+    result = wire.ask("ConsumerGroupDescribe", 0, group_ids=("unknown",), include_authorized_operations=False)
+    return int(result.groups[0].error_code)
 
 
 def leave_group(wire: Direct) -> int:
@@ -229,26 +229,26 @@ def create_partitions(wire: Direct) -> int:
 
 
 def describe_configs(wire: Direct, kind: int = 2, name: str = "orders") -> int:
-    wanted = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=kind, resource_name=name,
+    resource = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=kind, resource_name=name,
                   configuration_keys=None)  # fmt: skip
-    found = wire.ask("DescribeConfigs", 1, resources=(wanted,), include_synonyms=False)
-    return int(found.results[0].error_code)
+    result = wire.ask("DescribeConfigs", 1, resources=(resource,), include_synonyms=False)
+    return int(result.results[0].error_code)
 
 
 def alter_configs(wire: Direct) -> int:
     change = part("IncrementalAlterConfigs", 0, "AlterableConfig", name="retention.ms", config_operation=0, value="1")
-    wanted = part("IncrementalAlterConfigs", 0, "AlterConfigsResource", resource_type=2, resource_name="orders",
+    resource = part("IncrementalAlterConfigs", 0, "AlterConfigsResource", resource_type=2, resource_name="orders",
                   configs=(change,))  # fmt: skip
-    found = wire.ask("IncrementalAlterConfigs", 0, resources=(wanted,), validate_only=True)
-    return int(found.responses[0].error_code)
+    result = wire.ask("IncrementalAlterConfigs", 0, resources=(resource,), validate_only=True)
+    return int(result.responses[0].error_code)
 
 
 def replace_configs(wire: Direct) -> int:
     setting = part("AlterConfigs", 1, "AlterableConfig", name="retention.ms", value="1")
-    wanted = part("AlterConfigs", 1, "AlterConfigsResource", resource_type=2, resource_name="orders",
+    resource = part("AlterConfigs", 1, "AlterConfigsResource", resource_type=2, resource_name="orders",
                   configs=(setting,))  # fmt: skip
-    found = wire.ask("AlterConfigs", 1, resources=(wanted,), validate_only=True)
-    return int(found.responses[0].error_code)
+    result = wire.ask("AlterConfigs", 1, resources=(resource,), validate_only=True)
+    return int(result.responses[0].error_code)
 
 
 def init_producer_id(wire: Direct) -> int:
@@ -261,8 +261,8 @@ def describe_log_dirs(wire: Direct) -> int:
 
 def alter_replica_log_dirs(wire: Direct) -> int:
     topic = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDirTopic", name="orders", partitions=(0,))
-    wanted = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDir", path="/no/directory", topics=(topic,))
-    return int(wire.ask("AlterReplicaLogDirs", 2, dirs=(wanted,)).results[0].partitions[0].error_code)
+    directory = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDir", path="/no/directory", topics=(topic,))
+    return int(wire.ask("AlterReplicaLogDirs", 2, dirs=(directory,)).results[0].partitions[0].error_code)
 
 
 def alter_partition_reassignments(wire: Direct) -> int:
@@ -278,8 +278,8 @@ def list_config_resources(wire: Direct) -> int:
 
 
 def elect_leaders(wire: Direct) -> int:
-    found = wire.ask("ElectLeaders", 1, election_type=0, topic_partitions=None, timeout=SECOND)
-    return int(found.error_code)
+    result = wire.ask("ElectLeaders", 1, election_type=0, topic_partitions=None, timeout=SECOND)
+    return int(result.error_code)
 
 
 def describe_quorum(wire: Direct) -> int:
@@ -289,16 +289,16 @@ def describe_quorum(wire: Direct) -> int:
 def add_partitions_to_txn(wire: Direct) -> int:
     api = "AddPartitionsToTxn"
     topics = (part(api, 2, "AddPartitionsToTxnTopic", name="orders", partitions=(0,)),)
-    found = wire.ask(
+    result = wire.ask(
         api, 2, v3_and_below_transactional_id="t", v3_and_below_producer_id=5, v3_and_below_producer_epoch=0,
         v3_and_below_topics=topics,
     )  # fmt: skip
-    return int(found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+    return int(result.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
 
 def add_offsets_to_txn(wire: Direct) -> int:
-    found = wire.ask("AddOffsetsToTxn", 2, transactional_id="t", producer_id=5, producer_epoch=0, group_id="g")
-    return int(found.error_code)
+    result = wire.ask("AddOffsetsToTxn", 2, transactional_id="t", producer_id=5, producer_epoch=0, group_id="g")
+    return int(result.error_code)
 
 
 def end_txn(wire: Direct) -> int:
@@ -307,11 +307,11 @@ def end_txn(wire: Direct) -> int:
 
 def txn_offset_commit(wire: Direct) -> int:
     api = "TxnOffsetCommit"
-    wanted = part(api, 2, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=1,
+    partition = part(api, 2, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=1,
                   committed_metadata="", committed_leader_epoch=-1)  # fmt: skip
-    topics = (part(api, 2, "TxnOffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
-    found = wire.ask(api, 2, transactional_id="t", group_id="g", producer_id=5, producer_epoch=0, topics=topics)
-    return int(found.topics[0].partitions[0].error_code)
+    topics = (part(api, 2, "TxnOffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
+    result = wire.ask(api, 2, transactional_id="t", group_id="g", producer_id=5, producer_epoch=0, topics=topics)
+    return int(result.topics[0].partitions[0].error_code)
 
 
 def write_txn_markers(wire: Direct) -> int:
@@ -323,8 +323,8 @@ def write_txn_markers(wire: Direct) -> int:
 
 
 def describe_transactions(wire: Direct) -> int:
-    found = wire.ask("DescribeTransactions", 0, transactional_ids=("t",))
-    return int(found.transaction_states[0].error_code)
+    result = wire.ask("DescribeTransactions", 0, transactional_ids=("t",))
+    return int(result.transaction_states[0].error_code)
 
 
 def describe_producers(wire: Direct) -> int:
@@ -333,11 +333,11 @@ def describe_producers(wire: Direct) -> int:
 
 
 def acl_filter(api: str, kind: str, **values: Any) -> Any:
-    whole = {
+    fields = {
         "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
         "host_filter": None, "operation": 1, "permission_type": 1, **values,
     }  # fmt: skip
-    return whole if not kind else part(api, 2, kind, **whole)
+    return fields if not kind else part(api, 2, kind, **fields)
 
 
 def describe_acls(wire: Direct) -> int:
@@ -351,8 +351,8 @@ def create_acls(wire: Direct) -> int:
 
 
 def delete_acls(wire: Direct) -> int:
-    wanted = acl_filter("DeleteAcls", "DeleteAclsFilter", principal_filter="User:new")
-    return int(wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results[0].error_code)
+    user_filter = acl_filter("DeleteAcls", "DeleteAclsFilter", principal_filter="User:new")
+    return int(wire.ask("DeleteAcls", 2, filters=(user_filter,)).filter_results[0].error_code)
 
 
 def describe_client_quotas(wire: Direct) -> int:
@@ -362,8 +362,8 @@ def describe_client_quotas(wire: Direct) -> int:
 def alter_client_quotas(wire: Direct) -> int:
     entity = part("AlterClientQuotas", 1, "EntityData", entity_type="user", entity_name="new")
     entry = part("AlterClientQuotas", 1, "EntryData", entity=(entity,), ops=())
-    found = wire.ask("AlterClientQuotas", 1, entries=(entry,), validate_only=False)
-    return int(found.entries[0].error_code)
+    result = wire.ask("AlterClientQuotas", 1, entries=(entry,), validate_only=False)
+    return int(result.entries[0].error_code)
 
 
 def describe_scram(wire: Direct) -> int:
@@ -371,9 +371,9 @@ def describe_scram(wire: Direct) -> int:
 
 
 def alter_scram(wire: Direct) -> int:
-    wanted = part("AlterUserScramCredentials", 0, "ScramCredentialDeletion", name="new", mechanism=1)
-    found = wire.ask("AlterUserScramCredentials", 0, deletions=(wanted,), upsertions=())
-    return int(found.results[0].error_code)
+    deletion = part("AlterUserScramCredentials", 0, "ScramCredentialDeletion", name="new", mechanism=1)
+    result = wire.ask("AlterUserScramCredentials", 0, deletions=(deletion,), upsertions=())
+    return int(result.results[0].error_code)
 
 
 # Call, error code without permission, needed ACLs, error code with them.
@@ -481,8 +481,8 @@ def test_settings_of_the_broker_need_a_permission_for_the_cluster(bed: Bed) -> N
     assert describe_configs(bed.of("admin"), kind=4, name="1") == 0
 
 
-def topics_of(found: Any) -> dict[str | None, int]:
-    return {topic.name: int(topic.error_code) for topic in found.topics}
+def topics_of(metadata: Any) -> dict[str | None, int]:
+    return {topic.name: int(topic.error_code) for topic in metadata.topics}
 
 
 def named(wire: Direct, *names: str, create: bool = False) -> Any:
@@ -494,9 +494,9 @@ def named(wire: Direct, *names: str, create: bool = False) -> Any:
 
 
 def test_metadata_shows_only_topics_that_the_client_may_describe(bed: Bed) -> None:
-    for user, seen in (("reader", {"orders"}), ("nobody", set()), ("admin", {"orders", "prices"})):
-        found = {topic.name for topic in bed.of(user).ask("Metadata", 1, topics=None).topics}
-        assert found - {"__consumer_offsets"} == seen
+    for user, visible_topics in (("reader", {"orders"}), ("nobody", set()), ("admin", {"orders", "prices"})):
+        topics = {topic.name for topic in bed.of(user).ask("Metadata", 1, topics=None).topics}
+        assert topics - {"__consumer_offsets"} == visible_topics
     assert topics_of(named(bed.of("reader"), "orders", "prices", "unknown")) == {
         "orders": 0, "prices": TOPIC, "unknown": TOPIC,
     }  # fmt: skip
@@ -505,10 +505,12 @@ def test_metadata_shows_only_topics_that_the_client_may_describe(bed: Bed) -> No
 def test_topics_are_described_only_to_a_client_that_may_describe_them(bed: Bed) -> None:
     def described(user: str, *names: str) -> dict[str, tuple[int, int]]:
         topics = tuple(part("DescribeTopicPartitions", 0, "TopicRequest", name=name) for name in names)
-        found = bed.of(user).ask("DescribeTopicPartitions", 0, topics=topics, response_partition_limit=100, cursor=None)
+        result = bed.of(user).ask(
+            "DescribeTopicPartitions", 0, topics=topics, response_partition_limit=100, cursor=None
+        )
         return {
             topic.name: (int(topic.error_code), topic.topic_authorized_operations)
-            for topic in found.topics
+            for topic in result.topics
             if not topic.is_internal
         }
 
@@ -523,8 +525,8 @@ def test_the_error_of_a_missing_topic_names_no_topic_that_the_client_may_not_des
     [deleted] = wire.ask("DeleteTopics", 5, topic_names=("order",), timeout=SECOND).responses
     data = part("Produce", 8, "PartitionProduceData", index=0, records=bytes(61))
     topics = (part("Produce", 8, "TopicProduceData", name="order", partition_data=(data,)),)
-    found = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
-    [produced] = found.responses[0].partition_responses
+    result = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+    [produced] = result.responses[0].partition_responses
     text = "This server does not host this topic-partition."
     assert (deleted.error_code, deleted.error_message) == (3, text)
     assert (produced.error_code, produced.error_message) == (3, text)
@@ -534,10 +536,10 @@ def test_a_hidden_topic_with_an_id_has_no_name(bed: Bed) -> None:
     topic_id = bed.engine.topics()["prices"].topic_id
     assert topic_id is not None
     topics = (part("Metadata", 12, "MetadataRequestTopic", topic_id=topic_id.as_uuid, name=None),)
-    found = bed.of("reader").ask(
+    metadata = bed.of("reader").ask(
         "Metadata", 12, topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    assert topics_of(found) == {None: TOPIC}
+    assert topics_of(metadata) == {None: TOPIC}
 
 
 def test_a_topic_is_created_only_for_a_client_that_may_create_it(bed: Bed) -> None:
@@ -547,9 +549,9 @@ def test_a_topic_is_created_only_for_a_client_that_may_create_it(bed: Bed) -> No
 
 
 def test_authorized_operations_are_bits(bed: Bed) -> None:
-    found = named(bed.of("reader"), "orders")
-    assert found.topics[0].topic_authorized_operations == (1 << 3 | 1 << 8)
-    assert found.cluster_authorized_operations == 1 << 8
+    metadata = named(bed.of("reader"), "orders")
+    assert metadata.topics[0].topic_authorized_operations == (1 << 3 | 1 << 8)
+    assert metadata.cluster_authorized_operations == 1 << 8
     assert named(bed.of("writer"), "orders").topics[0].topic_authorized_operations == ALL_TOPIC
     assert named(bed.of("writer"), "orders").cluster_authorized_operations == 0
     groups = bed.of("reader").ask("DescribeGroups", 3, groups=("g",), include_authorized_operations=True).groups
@@ -561,26 +563,26 @@ def test_authorized_operations_are_bits(bed: Bed) -> None:
 
 
 def test_only_visible_groups_are_listed(bed: Bed) -> None:
-    for user, seen in (("reader", ["g"]), ("deleter", ["g"]), ("nobody", []), ("admin", ["g"])):
-        assert [group.group_id for group in bed.of(user).ask("ListGroups", 0).groups] == seen
+    for user, visible_groups in (("reader", ["g"]), ("deleter", ["g"]), ("nobody", []), ("admin", ["g"])):
+        assert [group.group_id for group in bed.of(user).ask("ListGroups", 0).groups] == visible_groups
 
 
 def test_all_offsets_of_a_group_are_those_of_visible_topics(bed: Bed) -> None:
-    found = bed.of("reader").ask("OffsetFetch", 5, group_id="g", topics=None)
-    assert [topic.name for topic in found.topics] == ["orders"]
+    group_offsets = bed.of("reader").ask("OffsetFetch", 5, group_id="g", topics=None)
+    assert [topic.name for topic in group_offsets.topics] == ["orders"]
 
 
 def test_offsets_of_a_group_are_refused_for_each_partition_if_the_version_has_no_other_error(bed: Bed) -> None:
     topics = (part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0, 1)),)
     for user, offsets in (("nobody", [(GROUP, -1), (GROUP, -1)]), ("reader", [(0, 1), (0, -1)])):
-        [found] = bed.of(user).ask("OffsetFetch", 1, group_id="g", topics=topics).topics
-        assert found.name == "orders"
-        assert [(item.error_code, item.committed_offset) for item in found.partitions] == offsets
+        [topic] = bed.of(user).ask("OffsetFetch", 1, group_id="g", topics=topics).topics
+        assert topic.name == "orders"
+        assert [(item.error_code, item.committed_offset) for item in topic.partitions] == offsets
 
 
 def test_a_client_without_permission_does_not_extend_the_session_of_a_member(bed: Bed) -> None:
     protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"")
-    joined = bed.of("admin").ask(
+    member = bed.of("admin").ask(
         "JoinGroup", 3, group_id="members", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
         protocol_type="consumer", protocols=(protocol,),
     )  # fmt: skip
@@ -588,39 +590,39 @@ def test_a_client_without_permission_does_not_extend_the_session_of_a_member(bed
     def session_ends_ns() -> int:
         with bed.groups.lock_group("members") as group:
             assert isinstance(group, ClassicGroup)
-            return group.members[joined.member_id].deadline_ns
+            return group.members[member.member_id].deadline_ns
 
     before = session_ends_ns()
     for user, code in (("nobody", GROUP), ("admin", 27)):
-        wanted = part(
+        partition = part(
             "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=1,
             committed_metadata="",
         )  # fmt: skip
-        topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
-        found = bed.of(user).ask(
-            "OffsetCommit", 2, group_id="members", generation_id_or_member_epoch=1, member_id=joined.member_id,
+        topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
+        result = bed.of(user).ask(
+            "OffsetCommit", 2, group_id="members", generation_id_or_member_epoch=1, member_id=member.member_id,
             retention_time=SECOND, topics=topics,
         )  # fmt: skip
-        assert found.topics[0].partitions[0].error_code == code
+        assert result.topics[0].partitions[0].error_code == code
         assert (session_ends_ns() > before) is (user == "admin")
-    bed.of("admin").ask("LeaveGroup", 2, group_id="members", member_id=joined.member_id)
+    bed.of("admin").ask("LeaveGroup", 2, group_id="members", member_id=member.member_id)
     bed.of("admin").ask("DeleteGroups", 1, groups_names=("members",))
 
 
 def test_a_transactional_producer_needs_its_id(bed: Bed) -> None:
     def code(user: str) -> int:
-        found = bed.of(user).ask("InitProducerId", 1, transactional_id="mine", transaction_timeout=SECOND)
-        return int(found.error_code)
+        producer = bed.of(user).ask("InitProducerId", 1, transactional_id="mine", transaction_timeout=SECOND)
+        return int(producer.error_code)
 
     assert code("writer") == TRANSACTIONAL_ID
     assert code("owner") == 0
-    for user, seen in (("owner", ["mine"]), ("writer", [])):
-        found = bed.of(user).ask("ListTransactions", 0, state_filters=(), producer_id_filters=())
-        assert [state.transactional_id for state in found.transaction_states] == seen
+    for user, visible_ids in (("owner", ["mine"]), ("writer", [])):
+        listing = bed.of(user).ask("ListTransactions", 0, state_filters=(), producer_id_filters=())
+        assert [state.transactional_id for state in listing.transaction_states] == visible_ids
     many = bed.of("owner").ask("AddPartitionsToTxn", 4, transactions=())
     assert many.error_code == CLUSTER
 
 
 def test_a_group_alone_does_not_open_a_transaction(bed: Bed) -> None:
-    for call, other in ((add_offsets_to_txn, GROUP), (txn_offset_commit, GROUP), (add_partitions_to_txn, TOPIC)):
-        assert call(bed.of("EndTxn")) == other
+    for call, refusal in ((add_offsets_to_txn, GROUP), (txn_offset_commit, GROUP), (add_partitions_to_txn, TOPIC)):
+        assert call(bed.of("EndTxn")) == refusal
