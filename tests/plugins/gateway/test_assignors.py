@@ -39,7 +39,7 @@ def drawn(chance: Random, *, is_equal: bool) -> tuple[Subscribers, Counts]:
 
 
 def wanted(members: Subscribers, counts: Counts) -> set[tuple[uuid.UUID, int]]:
-    topics = set[uuid.UUID]().union(*(found.topics for found in members.values()))
+    topics = set[uuid.UUID]().union(*(subscriber.topics for subscriber in members.values()))
     return {(topic, number) for topic in topics for number in range(counts[topic])}
 
 
@@ -49,40 +49,40 @@ def wanted(members: Subscribers, counts: Counts) -> set[tuple[uuid.UUID, int]]:
 def test_each_partition_has_one_subscriber(assign: object, seed: int, *, is_equal: bool) -> None:
     assert callable(assign)
     members, counts = drawn(Random(seed), is_equal=is_equal)  # noqa: S311 - the same groups in each run
-    found = assign(members, counts)
-    given = [partition for partitions in found.values() for partition in partitions]
-    assert sorted(given) == sorted(wanted(members, counts))
-    assert all(topic in members[name].topics for name, partitions in found.items() for topic, _ in partitions)
-    assert found == assign(members, counts)
+    assignment = assign(members, counts)
+    assigned_partitions = [partition for partitions in assignment.values() for partition in partitions]
+    assert sorted(assigned_partitions) == sorted(wanted(members, counts))
+    assert all(topic in members[name].topics for name, partitions in assignment.items() for topic, _ in partitions)
+    assert assignment == assign(members, counts)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_uniform_loads_differ_by_one_at_most_if_subscriptions_are_equal(seed: int) -> None:
     members, counts = drawn(Random(seed), is_equal=True)  # noqa: S311 - the same groups in each run
-    loads = [len(found) for found in assign_uniformly(members, counts).values()]
+    loads = [len(partitions) for partitions in assign_uniformly(members, counts).values()]
     assert max(loads) - min(loads) <= 1
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_single_move_improves_a_uniform_assignment(seed: int) -> None:
     members, counts = drawn(Random(seed), is_equal=False)  # noqa: S311 - the same groups in each run
-    found = assign_uniformly(members, counts)
-    for partitions in found.values():
+    assignment = assign_uniformly(members, counts)
+    for partitions in assignment.values():
         for topic, _ in partitions:
-            others = [len(found[name]) for name in members if topic in members[name].topics]
-            assert len(partitions) - min(others) <= 1
+            loads = [len(assignment[name]) for name in members if topic in members[name].topics]
+            assert len(partitions) - min(loads) <= 1
 
 
 def test_a_uniform_assignment_that_is_balanced_stays() -> None:
-    members = {"m0": member(A), "m1": member(A)}
-    first = assign_uniformly(members, {A: 7})
-    kept = {name: member(A, before=found) for name, found in first.items()}
-    assert assign_uniformly(kept, {A: 7}) == first
+    first_members = {"m0": member(A), "m1": member(A)}
+    first = assign_uniformly(first_members, {A: 7})
+    members = {name: member(A, before=partitions) for name, partitions in first.items()}
+    assert assign_uniformly(members, {A: 7}) == first
 
 
 def test_a_new_member_gets_only_the_partitions_that_balance() -> None:
     first = assign_uniformly({"m0": member(A), "m1": member(A)}, {A: 9})
-    members = {name: member(A, before=found) for name, found in first.items()}
+    members = {name: member(A, before=partitions) for name, partitions in first.items()}
     second = assign_uniformly({**members, "m2": member(A)}, {A: 9})
     assert all(second[name] < first[name] for name in first)
     assert [len(second[name]) for name in sorted(second)] == [3, 3, 3]
@@ -90,6 +90,6 @@ def test_a_new_member_gets_only_the_partitions_that_balance() -> None:
 
 def test_ranges_give_static_members_the_first_partitions_of_each_topic() -> None:
     members = {"a": member(A, B), "z": member(A, B, instance="1")}
-    found = assign_ranges(members, {A: 3, B: 2})
-    assert found["z"] == {(A, 0), (A, 1), (B, 0)}
-    assert found["a"] == {(A, 2), (B, 1)}
+    assignment = assign_ranges(members, {A: 3, B: 2})
+    assert assignment["z"] == {(A, 0), (A, 1), (B, 0)}
+    assert assignment["a"] == {(A, 2), (B, 1)}

@@ -280,8 +280,8 @@ def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_i
         )
         codes = [
             wire.ask(
-                "SyncGroup", 5, group_id="g", generation_id=1, member_id=join_response.member_id, group_instance_id=None,
-                protocol_type=kind, protocol_name=name, assignments=(),
+                "SyncGroup", 5, group_id="g", generation_id=1, member_id=join_response.member_id,
+                group_instance_id=None, protocol_type=kind, protocol_name=name, assignments=(),
             ).error_code
             for kind, name in names
         ]  # fmt: skip

@@ -17,28 +17,28 @@ def confluent() -> Any:
     return pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 
-def rdkafka_consumer(gateway: Served, **more: Any) -> Any:
+def rdkafka_consumer(gateway: Served, **options: Any) -> Any:
     fast = {
         "fetch.wait.max.ms": 20,
         "heartbeat.interval.ms": 100,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
-    settings = {"bootstrap.servers": gateway.bootstrap, "group.id": "g", **fast, **more}
+    settings = {"bootstrap.servers": gateway.bootstrap, "group.id": "g", **fast, **options}
     return confluent().Consumer({name: value for name, value in settings.items() if value is not None})
 
 
 def polled(consumer: Any, count: int) -> list[Any]:
     """Poll until ``count`` records have arrived, and return them."""
-    found: list[Any] = []
+    messages: list[Any] = []
     for _ in range(200):
         message = consumer.poll(0.1)
         if message is not None:
             assert message.error() is None
-            found.append(message)
-        if len(found) >= count:
-            return found
-    raise AssertionError(f"{len(found)} records of {count}")
+            messages.append(message)
+        if len(messages) >= count:
+            return messages
+    raise AssertionError(f"{len(messages)} records of {count}")
 
 
 def until(condition: Callable[[], object], *consumers: Any) -> None:
@@ -95,9 +95,9 @@ def test_a_restart_keeps_committed_offsets(tmp_path: Path) -> None:
                 gateway.engine.log("orders", 0).append([Record(value=b"%d" % number) for number in range(6)])
             consumer = rdkafka_consumer(gateway, **{"max.poll.interval.ms": 6000, "session.timeout.ms": 6000})
             consumer.subscribe(["orders"])
-            found = polled(consumer, 3)[:3]
-            assert [message.offset() for message in found] == [start, start + 1, start + 2]
-            consumer.commit(message=found[-1], asynchronous=False)
+            messages = polled(consumer, 3)[:3]
+            assert [message.offset() for message in messages] == [start, start + 1, start + 2]
+            consumer.commit(message=messages[-1], asynchronous=False)
             consumer.close()
 
 
@@ -143,7 +143,7 @@ def test_kafka_python_produces_reads_and_commits(gateway: Served) -> None:
     assert [next(consumer).value for _ in range(50)] == [b"%d" % number for number in range(50)]
     consumer.commit()
     consumer.close()
-    assert [found.offset for found in gateway.engine.group_offsets("python").values()] == [50]
+    assert [group_offset.offset for group_offset in gateway.engine.group_offsets("python").values()] == [50]
 
 
 def test_librdkafka_uses_the_consumer_protocol(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_librdkafka_uses_the_consumer_protocol(tmp_path: Path) -> None:
         second.close()
         until(lambda: len(first.assignment()) == 4, first)
         first.close()
-        assert [found.offset for found in gateway.engine.group_offsets("g").values()] == [3]
+        assert [group_offset.offset for group_offset in gateway.engine.group_offsets("g").values()] == [3]

@@ -37,9 +37,9 @@ errors = st.sampled_from([0, 1, 3, 6, 87])
 def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
     """Use the compiled codecs, or those in Python."""
     with pytest.MonkeyPatch.context() as patched:
-        found = compiled_twin("stratalog_gateway.wire.codecs_c") if request.param == "compiled" else None
+        module = compiled_twin("stratalog_gateway.wire.codecs_c") if request.param == "compiled" else None
         for codec in (fetch_codec, produce_codec):
-            patched.setattr(codec, "_KERNEL", found)
+            patched.setattr(codec, "_KERNEL", module)
         yield
 
 
@@ -64,22 +64,26 @@ def parts_of(frame: bytes) -> tuple[Header, memoryview]:
 def test_a_produce_request_is_read_as_kio_writes_it(
     version: int, transactional_id: Any, acks: int, topics: list[tuple[str, list[tuple[int, bytes]]]]
 ) -> None:
-    made = tuple(
+    topic_data = tuple(
         part(
             "Produce", version, "TopicProduceData", name=name,
             partition_data=tuple(
-                part("Produce", version, "PartitionProduceData", index=number, records=records) for number, records in found
+                part("Produce", version, "PartitionProduceData", index=number, records=records)
+                for number, records in numbered_records
             ),
         )
-        for name, found in topics
+        for name, numbered_records in topics
     )  # fmt: skip
     frame = request(
         "Produce", version,
-        {"transactional_id": transactional_id, "acks": acks, "timeout": dt.timedelta(milliseconds=1500), "topic_data": made},
+        {
+            "transactional_id": transactional_id, "acks": acks, "timeout": dt.timedelta(milliseconds=1500),
+            "topic_data": topic_data,
+        },
     )  # fmt: skip
-    found = decode_produce(*parts_of(frame))
-    assert (found.transactional_id, found.acks, found.timeout_ms) == (transactional_id, acks, 1500)
-    assert [(name, [(number, bytes(data)) for number, data in all_]) for name, all_ in found.topics] == topics
+    decoded = decode_produce(*parts_of(frame))
+    assert (decoded.transactional_id, decoded.acks, decoded.timeout_ms) == (transactional_id, acks, 1500)
+    assert [(name, [(number, bytes(data)) for number, data in all_]) for name, all_ in decoded.topics] == topics
 
 
 @settings(max_examples=60)
@@ -96,17 +100,19 @@ def test_a_produce_request_is_read_as_kio_writes_it(
     ),
 )
 def test_kio_reads_a_produce_response(version: int, topics: list[tuple[str, list[ProduceResult]]]) -> None:
-    found = response("Produce", version, encode_produce(version, topics, 7)[4:])
-    assert len(found.responses) == len(topics)
-    for (name, results), topic in zip(topics, found.responses, strict=True):
+    decoded = response("Produce", version, encode_produce(version, topics, 7)[4:])
+    assert len(decoded.responses) == len(topics)
+    for (name, results), topic in zip(topics, decoded.responses, strict=True):
         assert topic.name == name
-        for result, got in zip(results, topic.partition_responses, strict=True):
-            assert (got.index, got.error_code, got.base_offset) == result[:3]
-            assert version < 5 or got.log_start_offset == result.log_start
-            assert version < 8 or got.error_message == result.message
+        for result, partition in zip(results, topic.partition_responses, strict=True):
+            assert (partition.index, partition.error_code, partition.base_offset) == result[:3]
+            assert version < 5 or partition.log_start_offset == result.log_start
+            assert version < 8 or partition.error_message == result.message
             if version >= 8:
-                named = tuple((item.batch_index, item.batch_index_error_message) for item in got.record_errors)
-                assert named == result.record_errors
+                record_errors = tuple(
+                    (item.batch_index, item.batch_index_error_message) for item in partition.record_errors
+                )
+                assert record_errors == result.record_errors
 
 
 def wanted(version: int, number: int, fields: tuple[int, int, int, int]) -> Any:
@@ -136,15 +142,15 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
     def key(name: str, topic_id: uuid.UUID) -> dict[str, Any]:
         return {"topic_id": topic_id} if version >= 13 else {"topic": name}
 
-    made = tuple(
+    topic_parts = tuple(
         part(
             "Fetch",
             version,
             "FetchTopic",
             **key(name, topic_id),
-            partitions=tuple(wanted(version, *item) for item in found.items()),
+            partitions=tuple(wanted(version, *item) for item in fields_by_number.items()),
         )
-        for name, topic_id, found in topics
+        for name, topic_id, fields_by_number in topics
     )
     min_bytes, max_bytes, isolation, session, epoch = numbers
     values = {
@@ -152,7 +158,7 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         "min_bytes": min_bytes,
         "max_bytes": max_bytes,
         "isolation_level": isolation,
-        "topics": made,
+        "topics": topic_parts,
     }
     if version < 15:
         values["replica_id"] = -1
@@ -164,9 +170,9 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         values |= {"session_id": session, "session_epoch": epoch, "forgotten_topics_data": forgotten}
     if version >= 11:
         values["rack_id"] = ""
-    found = decode_fetch(*parts_of(request("Fetch", version, values)))
-    assert found[:4] == (250, min_bytes, max_bytes, isolation)
-    assert found.session_epoch == (epoch if version >= 7 else -1)
+    decoded = decode_fetch(*parts_of(request("Fetch", version, values)))
+    assert decoded[:4] == (250, min_bytes, max_bytes, isolation)
+    assert decoded.session_epoch == (epoch if version >= 7 else -1)
     expected = [
         (
             topic_id.bytes if version >= 13 else name,
@@ -179,8 +185,8 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         for name, topic_id, all_ in topics
         for number, f in all_.items()
     ]
-    assert [tuple(item) for item in found.partitions] == expected
-    assert found.forgotten == ([item[:2] for item in expected] if version >= 7 else [])
+    assert [tuple(item) for item in decoded.partitions] == expected
+    assert decoded.forgotten == ([item[:2] for item in expected] if version >= 7 else [])
 
 
 results = st.builds(
@@ -195,27 +201,29 @@ results = st.builds(
 def test_kio_reads_a_fetch_response(version: int, topics: dict[str, list[FetchResult]], error: int) -> None:
     ids = {name: uuid.uuid5(uuid.NAMESPACE_URL, name) for name in topics}
     keyed = {name: ids[name].bytes if version >= 13 else name for name in topics}
-    given_results = [item._replace(topic=keyed[name]) for name, found in topics.items() for item in found]
+    given_results = [
+        item._replace(topic=keyed[name]) for name, topic_results in topics.items() for item in topic_results
+    ]
     pieces = encode_fetch(Header(1, version, 7, "", 0), given_results, error=error, session_id=9)
     frame = frame_of(pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert frame_bytes(pieces) == len(frame)
-    found = response("Fetch", version, frame[4:])
-    assert version < 7 or (found.error_code, found.session_id) == (error, 9)
+    decoded = response("Fetch", version, frame[4:])
+    assert version < 7 or (decoded.error_code, decoded.session_id) == (error, 9)
     read = [
         (topic.topic_id.bytes if version >= 13 else topic.topic, item)
-        for topic in found.responses
+        for topic in decoded.responses
         for item in topic.partitions
     ]
     assert len(read) == len(given_results)
-    for (topic, got), result in zip(read, given_results, strict=True):
-        assert (topic, got.partition_index, got.error_code, got.high_watermark) == result[:4]
-        assert [(gone.producer_id, gone.first_offset) for gone in got.aborted_transactions or ()] == list(
-            result.aborted
-        )
-        assert (got.records or b"") == (b"" if result.batches is None else bytes(result.batches.read()))
+    for (topic, partition), result in zip(read, given_results, strict=True):
+        assert (topic, partition.partition_index, partition.error_code, partition.high_watermark) == result[:4]
+        assert [
+            (transaction.producer_id, transaction.first_offset) for transaction in partition.aborted_transactions or ()
+        ] == list(result.aborted)
+        assert (partition.records or b"") == (b"" if result.batches is None else bytes(result.batches.read()))
         if version >= 12 and result.diverging is not None:
-            assert (got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == result.diverging
+            assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == result.diverging
 
 
 @pytest.mark.parametrize(("api", "version", "decode"), [("Produce", 9, decode_produce), ("Fetch", 12, decode_fetch)])
@@ -241,9 +249,9 @@ def test_every_cut_of_a_request_is_refused(api: str, version: int, decode: Any) 
         }
     header, data_ = parts_of(request(api, version, values))
     end = len(data_) - (0 if api == "Produce" else 3)  # the fields after the topics are not read
-    for cut in range(header.body_at, end - 1):
+    for size in range(header.body_at, end - 1):
         with pytest.raises(MalformedRequestError):
-            decode(header, data_[:cut])
+            decode(header, data_[:size])
 
 
 def test_lying_array_lengths_are_refused() -> None:
@@ -253,16 +261,16 @@ def test_lying_array_lengths_are_refused() -> None:
             decode_produce(Header(0, 3, 7, "", 0), memoryview(frame))
 
 
-def in_python(codec: ModuleType, function: str, *arguments: Any, **named: Any) -> Any:
+def in_python(codec: ModuleType, function: str, *arguments: Any, **options: Any) -> Any:
     """Return the result of a codec's function without the compiled form, or the type of its error."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(codec, "_KERNEL", None)
-        return outcome(getattr(codec, function), *arguments, **named)
+        return outcome(getattr(codec, function), *arguments, **options)
 
 
-def outcome(function: Any, *arguments: Any, **named: Any) -> Any:
+def outcome(function: Any, *arguments: Any, **options: Any) -> Any:
     try:
-        return function(*arguments, **named)
+        return function(*arguments, **options)
     except MalformedRequestError as error:
         return str(error)
 
@@ -290,8 +298,8 @@ def test_both_codecs_read_wrong_requests_alike(
 ) -> None:
     codec, function, api = decoder
     changed = bytearray(body)
-    for at, new in changes:
-        changed[at : at + len(new)] = new
+    for position, new in changes:
+        changed[position : position + len(new)] = new
     header, data = Header(api, max(version, 4), 7, "", 0), memoryview(bytes(changed[:size]))
     assert outcome(getattr(codec, function), header, data) == in_python(codec, function, header, data)
 
@@ -299,13 +307,15 @@ def test_both_codecs_read_wrong_requests_alike(
 @settings(max_examples=40)
 @given(st.integers(4, 18), st.lists(st.tuples(names | st.binary(min_size=16, max_size=16), results), max_size=5))
 def test_both_codecs_write_a_fetch_response_alike(version: int, found: list[tuple[str | bytes, FetchResult]]) -> None:
-    header, named = Header(1, version, 7, "", 0), [result._replace(topic=topic) for topic, result in found]
-    plain = [result._replace(aborted=(), diverging=None) for result in named]
-    for given_results in (named, plain):
-        made = encode_fetch(header, given_results, error=1, session_id=2, throttle_ms=3)
-        again = in_python(fetch_codec, "encode_fetch", header, given_results, error=1, session_id=2, throttle_ms=3)
-        assert frame_of(made) == frame_of(again)
-        assert [len(frame_of([piece])) for piece in made] == [len(frame_of([piece])) for piece in again]
+    header, keyed_results = Header(1, version, 7, "", 0), [result._replace(topic=topic) for topic, result in found]
+    plain_results = [result._replace(aborted=(), diverging=None) for result in keyed_results]
+    for given_results in (keyed_results, plain_results):
+        pieces = encode_fetch(header, given_results, error=1, session_id=2, throttle_ms=3)
+        python_pieces = in_python(
+            fetch_codec, "encode_fetch", header, given_results, error=1, session_id=2, throttle_ms=3
+        )
+        assert frame_of(pieces) == frame_of(python_pieces)
+        assert [len(frame_of([piece])) for piece in pieces] == [len(frame_of([piece])) for piece in python_pieces]
 
 
 @settings(max_examples=60)
@@ -324,5 +334,5 @@ def test_both_codecs_write_a_fetch_response_alike(version: int, found: list[tupl
 def test_both_codecs_write_a_produce_response_alike(
     version: int, topics: list[tuple[str | bytes, list[ProduceResult]]]
 ) -> None:
-    again = in_python(produce_codec, "encode_produce", version, topics, 7, 3)
-    assert encode_produce(version, topics, 7, 3) == again
+    python_frame = in_python(produce_codec, "encode_produce", version, topics, 7, 3)
+    assert encode_produce(version, topics, 7, 3) == python_frame

@@ -59,9 +59,9 @@ class Bed(NamedTuple):
         assert isinstance(group, ConsumerGroup)
         return group
 
-    def refusal(self, asked: Heartbeat) -> int:
+    def refusal(self, heartbeat: Heartbeat) -> int:
         with pytest.raises(RefusedError) as caught:
-            self.groups.heartbeat(asked)
+            self.groups.heartbeat(heartbeat)
         return caught.value.kafka_code
 
 
@@ -82,17 +82,17 @@ def opened(directory: Path) -> Iterator[Bed]:
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    with opened(tmp_path) as made:
-        yield made
+    with opened(tmp_path) as opened_bed:
+        yield opened_bed
 
 
-def joining(member_id: str, *topics: str, **more: Any) -> Heartbeat:
-    values = {"topics": topics or ("orders",), "rebalance_ms": REBALANCE_MS, "owned": NOTHING, **more}
+def joining(member_id: str, *topics: str, **fields: Any) -> Heartbeat:
+    values = {"topics": topics or ("orders",), "rebalance_ms": REBALANCE_MS, "owned": NOTHING, **fields}
     return Heartbeat(group="g", member_id=member_id, epoch=0, **values)
 
 
-def beat(found: Progress, owned: Partitions | None = None, **more: Any) -> Heartbeat:
-    return Heartbeat(group="g", member_id=found.member_id, epoch=found.epoch, owned=owned, **more)
+def beat(progress: Progress, owned: Partitions | None = None, **fields: Any) -> Heartbeat:
+    return Heartbeat(group="g", member_id=progress.member_id, epoch=progress.epoch, owned=owned, **fields)
 
 
 def numbers(partitions: Partitions | None) -> set[int] | None:
@@ -123,10 +123,10 @@ class Client:
     def leave(self) -> None:
         self.bed.groups.heartbeat(dataclasses.replace(beat(self.at), epoch=-1))
 
-    def _done(self, found: Progress) -> None:
-        self.at = found
-        if found.assigned is not None:
-            self.owned = found.assigned
+    def _done(self, progress: Progress) -> None:
+        self.at = progress
+        if progress.assigned is not None:
+            self.owned = progress.assigned
 
 
 def settle(*clients: Client) -> None:
@@ -143,31 +143,31 @@ def settle(*clients: Client) -> None:
 
 
 def test_the_first_member_gets_all_partitions_at_once(bed: Bed) -> None:
-    found = bed.groups.heartbeat(joining("m"))
-    assert (found.member_id, found.epoch, numbers(found.assigned)) == ("m", 1, {0, 1, 2, 3})
-    again = bed.groups.heartbeat(beat(found))
-    assert (again.epoch, again.assigned) == (1, None)
+    progress = bed.groups.heartbeat(joining("m"))
+    assert (progress.member_id, progress.epoch, numbers(progress.assigned)) == ("m", 1, {0, 1, 2, 3})
+    next_progress = bed.groups.heartbeat(beat(progress))
+    assert (next_progress.epoch, next_progress.assigned) == (1, None)
 
 
 def test_a_member_without_an_id_gets_one(bed: Bed) -> None:
-    found = bed.groups.heartbeat(joining(""))
-    assert len(found.member_id) == 36
+    progress = bed.groups.heartbeat(joining(""))
+    assert len(progress.member_id) == 36
 
 
 def test_a_partition_is_given_to_a_new_member_only_after_the_old_one_gave_it_up(bed: Bed) -> None:
     first = bed.groups.heartbeat(joining("a"))
     second = bed.groups.heartbeat(joining("b"))
     assert (second.epoch, second.assigned) == (2, NOTHING)
-    told = bed.groups.heartbeat(beat(first, first.assigned))
-    assert (told.epoch, len(told.assigned or ())) == (1, 2)
+    revocation = bed.groups.heartbeat(beat(first, first.assigned))
+    assert (revocation.epoch, len(revocation.assigned or ())) == (1, 2)
     assert bed.groups.heartbeat(beat(second)).assigned is None
     assert bed.group().state == "Reconciling"
-    done = bed.groups.heartbeat(beat(told, told.assigned))
-    assert (done.epoch, done.assigned) == (2, None)
+    confirmation = bed.groups.heartbeat(beat(revocation, revocation.assigned))
+    assert (confirmation.epoch, confirmation.assigned) == (2, None)
     last = bed.groups.heartbeat(beat(second))
     assert last.assigned is not None
-    assert told.assigned is not None
-    assert numbers(last.assigned | told.assigned) == {0, 1, 2, 3}
+    assert revocation.assigned is not None
+    assert numbers(last.assigned | revocation.assigned) == {0, 1, 2, 3}
     assert bed.group().state == "Stable"
 
 
@@ -210,12 +210,12 @@ def test_the_upkeep_continues_after_an_exit(bed: Bed, monkeypatch: pytest.Monkey
 def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed(bed: Bed) -> None:
     first = bed.groups.heartbeat(joining("a"))
     second = Client(bed, "b")
-    told = bed.groups.heartbeat(beat(first, first.assigned))
+    revocation = bed.groups.heartbeat(beat(first, first.assigned))
     bed.passed(REBALANCE_MS - 1000)
-    assert bed.groups.heartbeat(beat(told, first.assigned)).epoch == 1
+    assert bed.groups.heartbeat(beat(revocation, first.assigned)).epoch == 1
     second.beat()
     bed.passed(2_000)
-    assert bed.refusal(beat(told, first.assigned)) == Code.UNKNOWN_MEMBER_ID
+    assert bed.refusal(beat(revocation, first.assigned)) == Code.UNKNOWN_MEMBER_ID
     settle(second)
     assert numbers(second.owned) == {0, 1, 2, 3}
 
@@ -249,9 +249,9 @@ def test_new_partitions_and_topics_start_the_next_epoch(bed: Bed) -> None:
 
 @pytest.mark.parametrize("nothing", [{"topics": ()}, {"topics": None, "pattern": ""}], ids=str)
 def test_a_member_may_join_without_topics_and_subscribe_later(bed: Bed, nothing: dict[str, Any]) -> None:
-    joined = bed.groups.heartbeat(joining("a", **nothing))
-    assert (joined.epoch, joined.assigned) == (1, NOTHING)
-    subscribed = bed.groups.heartbeat(beat(joined, topics=("orders",)))
+    progress = bed.groups.heartbeat(joining("a", **nothing))
+    assert (progress.epoch, progress.assigned) == (1, NOTHING)
+    subscribed = bed.groups.heartbeat(beat(progress, topics=("orders",)))
     assert (subscribed.epoch, numbers(subscribed.assigned)) == (2, {0, 1, 2, 3})
 
 
@@ -267,14 +267,14 @@ def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
 
 def test_a_regular_expression_follows_the_permissions_of_the_client(bed: Bed) -> None:
     bed.engine.create_topic("ordinary")
-    seen = {"ordinary"}
-    client = Client(bed, "a", topics=None, pattern="ord.*", may_see=seen.__contains__)
+    visible_topics = {"ordinary"}
+    client = Client(bed, "a", topics=None, pattern="ord.*", may_see=visible_topics.__contains__)
     assert len(client.owned) == 1
-    seen.add("orders")
+    visible_topics.add("orders")
     for _ in range(67):
         bed.passed(9_000)
-        found = bed.groups.heartbeat(beat(client.at, client.owned, may_see=seen.__contains__))
-        client.at, client.owned = found, client.owned if found.assigned is None else found.assigned
+        progress = bed.groups.heartbeat(beat(client.at, client.owned, may_see=visible_topics.__contains__))
+        client.at, client.owned = progress, client.owned if progress.assigned is None else progress.assigned
     assert len(client.owned) == 5
     assert bed.group().epoch == 2
 
@@ -290,12 +290,12 @@ def test_the_assignor_that_most_members_prefer_is_used(bed: Bed) -> None:
 
 
 def test_a_static_member_keeps_its_partitions_while_it_is_away(bed: Bed) -> None:
-    first, other = Client(bed, "a", instance_id="one"), Client(bed, "b")
-    settle(first, other)
+    first, second = Client(bed, "a", instance_id="one"), Client(bed, "b")
+    settle(first, second)
     assert bed.refusal(joining("c", instance_id="one")) == Code.UNRELEASED_INSTANCE_ID
     bed.groups.heartbeat(dataclasses.replace(beat(first.at), epoch=-2, instance_id="one"))
-    other.beat()
-    assert len(other.owned) == 2
+    second.beat()
+    assert len(second.owned) == 2
     back = bed.groups.heartbeat(joining("c", instance_id="one"))
     assert (back.epoch, back.assigned) == (2, first.owned)
     assert bed.refusal(dataclasses.replace(beat(first.at), instance_id="one")) == Code.FENCED_INSTANCE_ID
@@ -303,8 +303,8 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away(bed: Bed) -> None
 
 
 def test_a_static_member_that_is_refused_when_it_returns_is_removed_at_the_end_of_its_session(bed: Bed) -> None:
-    away = bed.groups.heartbeat(joining("a", instance_id="i"))
-    bed.groups.heartbeat(beat(dataclasses.replace(away, epoch=-2), instance_id="i"))
+    progress = bed.groups.heartbeat(joining("a", instance_id="i"))
+    bed.groups.heartbeat(beat(dataclasses.replace(progress, epoch=-2), instance_id="i"))
     assert bed.refusal(joining("b", instance_id="i", topics=None, pattern="[")) == Code.INVALID_REGULAR_EXPRESSION
     assert list(bed.group().members) == ["a"]
     bed.passed(10_000)
@@ -337,9 +337,9 @@ def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
     client = Client(bed, "a")
 
     def check(name: str, member_id: str, epoch: int, instance_id: str | None, *, knows_epochs: bool = True) -> int:
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             committing = bed.table.committing(name, member_id, epoch, instance_id, knows_epochs=knows_epochs)
-            return refusal(held.enter_context, committing)
+            return refusal(stack.enter_context, committing)
 
     assert check("g", "a", 1, None) == Code.NONE
     assert check("g", "a", 2, None) == Code.STALE_MEMBER_EPOCH
@@ -377,16 +377,16 @@ def test_members_of_both_protocols_are_not_in_one_group(bed: Bed) -> None:
 
 
 def test_leave_group_removes_members_of_the_consumer_protocol(bed: Bed) -> None:
-    first, second, other = Client(bed, "a", instance_id="one"), Client(bed, "b"), Client(bed, "c")
-    settle(first, second, other)
+    first, second, third = Client(bed, "a", instance_id="one"), Client(bed, "b"), Client(bed, "c")
+    settle(first, second, third)
     assert refusal(bed.classic.leave, "g", "x", "one") == Code.FENCED_INSTANCE_ID
     assert refusal(bed.classic.leave, "g", "a", "two") == Code.UNKNOWN_MEMBER_ID
     assert refusal(bed.classic.leave, "g", "x", None) == Code.UNKNOWN_MEMBER_ID
     assert refusal(bed.classic.leave, "g", "", "one") == Code.NONE
     assert refusal(bed.classic.leave, "g", "b", None) == Code.NONE
     assert bed.refusal(beat(first.at)) == Code.UNKNOWN_MEMBER_ID
-    settle(other)
-    assert numbers(other.owned) == {0, 1, 2, 3}
+    settle(third)
+    assert numbers(third.owned) == {0, 1, 2, 3}
 
 
 def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(tmp_path: Pat
         bed.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 5})
         bed.classic.leave("g", member.member_id, None)
         assert Client(bed, "a").at.epoch == 1
-        assert not any(isinstance(found.value, GroupMetadata) for found in bed.engine.group_states().states("g"))
+        assert not any(isinstance(record.value, GroupMetadata) for record in bed.engine.group_states().states("g"))
         assert bed.engine.group_offsets("g")
     with opened(tmp_path) as bed:
         assert bed.group().state == "Stable"

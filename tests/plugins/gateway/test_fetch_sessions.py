@@ -37,7 +37,7 @@ def ask(
     partition_bytes: int = 1 << 20,
 ) -> Any:
     """Fetch from partitions of ``orders`` at these offsets, without waiting for records."""
-    wanted = tuple(
+    requested = tuple(
         part(
             "Fetch",
             VERSION,
@@ -48,26 +48,28 @@ def ask(
         )
         for number, offset in offsets.items()
     )
-    gone = tuple(forgotten)
+    numbers = tuple(forgotten)
     return wire.ask(
         "Fetch", VERSION, replica_id=-1, max_wait=dt.timedelta(0), min_bytes=0, max_bytes=max_bytes, isolation_level=0,
         session_id=session[0], session_epoch=session[1],
-        topics=(part("Fetch", VERSION, "FetchTopic", topic="orders", partitions=wanted),) if wanted else (),
-        forgotten_topics_data=(part("Fetch", VERSION, "ForgottenTopic", topic="orders", partitions=gone),) if gone else (),
+        topics=(part("Fetch", VERSION, "FetchTopic", topic="orders", partitions=requested),) if requested else (),
+        forgotten_topics_data=(
+            part("Fetch", VERSION, "ForgottenTopic", topic="orders", partitions=numbers),
+        ) if numbers else (),
         rack_id="",
     )  # fmt: skip
 
 
-def partitions(found: Any) -> list[int]:
-    assert found.error_code == 0
-    return [item.partition_index for topic in found.responses for item in topic.partitions]
+def partitions(response: Any) -> list[int]:
+    assert response.error_code == 0
+    return [item.partition_index for topic in response.responses for item in topic.partitions]
 
 
 def opened(wire: Wire, numbers: Iterable[int] = range(3)) -> int:
-    found = ask(wire, (0, OPENS), dict.fromkeys(numbers, 0))
-    assert partitions(found) == list(numbers)
-    assert found.session_id > 0
-    session_id: int = found.session_id
+    response = ask(wire, (0, OPENS), dict.fromkeys(numbers, 0))
+    assert partitions(response) == list(numbers)
+    assert response.session_id > 0
+    session_id: int = response.session_id
     return session_id
 
 
@@ -93,9 +95,9 @@ def test_a_new_bound_is_reported_without_records(orders: Served) -> None:
         session = ask(wire, (0, OPENS), {0: 2, 1: 2}).session_id
         assert partitions(ask(wire, (session, 1), {})) == []
         orders.engine.log("orders", 1).delete_records(1)
-        found = ask(wire, (session, 2), {})
-        assert partitions(found) == [1]
-        assert found.responses[0].partitions[0].log_start_offset == 1
+        response = ask(wire, (session, 2), {})
+        assert partitions(response) == [1]
+        assert response.responses[0].partitions[0].log_start_offset == 1
         assert partitions(ask(wire, (session, 3), {})) == []
 
 
@@ -103,10 +105,10 @@ def test_an_error_is_reported_each_time_and_its_end_too(orders: Served) -> None:
     with orders.wire() as wire:
         session = opened(wire, [0])
         for epoch in (1, 2):
-            found = ask(wire, (session, epoch), {1: 5} if epoch == 1 else {})
-            assert [(item.partition_index, item.error_code) for item in found.responses[0].partitions] == [(1, 1)]
-        found = ask(wire, (session, 3), {1: 0})
-        assert [(item.partition_index, item.error_code) for item in found.responses[0].partitions] == [(1, 0)]
+            response = ask(wire, (session, epoch), {1: 5} if epoch == 1 else {})
+            assert [(item.partition_index, item.error_code) for item in response.responses[0].partitions] == [(1, 1)]
+        response = ask(wire, (session, 3), {1: 0})
+        assert [(item.partition_index, item.error_code) for item in response.responses[0].partitions] == [(1, 0)]
         assert partitions(ask(wire, (session, 4), {})) == []
 
 
@@ -127,8 +129,8 @@ def test_partitions_take_turns_if_a_response_has_no_room_for_all(orders: Served)
             append(orders, number, 5)
         first = []
         for epoch in range(1, 7):
-            found = ask(wire, (session, epoch), {}, max_bytes=1)
-            first += [item.partition_index for item in found.responses[0].partitions if item.records]
+            response = ask(wire, (session, epoch), {}, max_bytes=1)
+            first += [item.partition_index for item in response.responses[0].partitions if item.records]
         assert first == [0, 1, 2, 0, 1, 2]
 
 
@@ -137,18 +139,18 @@ def test_a_request_that_is_not_the_next_one_is_refused(orders: Served) -> None:
         session = opened(wire)
         for epoch, code in ((2, WRONG_EPOCH), (1, 0), (1, WRONG_EPOCH), (2, 0)):
             assert ask(wire, (session, epoch), {}).error_code == code
-        found = ask(wire, (session % 1000 + 1, 1), {})
-        assert (found.error_code, found.session_id, found.responses) == (NOT_FOUND, 0, ())
+        response = ask(wire, (session % 1000 + 1, 1), {})
+        assert (response.error_code, response.session_id, response.responses) == (NOT_FOUND, 0, ())
 
 
 @pytest.mark.parametrize("epoch", [OPENS, ENDS])
 def test_a_session_ends_at_the_request_of_its_client(orders: Served, epoch: int) -> None:
     with orders.wire() as wire:
         session = opened(wire)
-        found = ask(wire, (session, epoch), {0: 0})
-        assert partitions(found) == [0]
-        assert (found.session_id > 0) == (epoch == OPENS)
-        assert found.session_id != session
+        response = ask(wire, (session, epoch), {0: 0})
+        assert partitions(response) == [0]
+        assert (response.session_id > 0) == (epoch == OPENS)
+        assert response.session_id != session
         assert ask(wire, (session, 1), {}).error_code == NOT_FOUND
 
 
@@ -164,8 +166,8 @@ def wanted(partition: int, topic: str | bytes = "t") -> WantedPartition:
     return WantedPartition(topic, partition, -1, 0, -1, 100)
 
 
-def request(session: tuple[int, int], *found: WantedPartition, has_ids: bool = False) -> FetchRequest:
-    return FetchRequest(0, 0, 100, 0, *session, list(found), [], has_ids)
+def request(session: tuple[int, int], *wanted_partitions: WantedPartition, has_ids: bool = False) -> FetchRequest:
+    return FetchRequest(0, 0, 100, 0, *session, list(wanted_partitions), [], has_ids)
 
 
 class Sessions:
@@ -175,26 +177,26 @@ class Sessions:
         self.now_ns = 0
         self.all = FetchSessions(lambda: self.now_ns)
 
-    def open(self, *found: WantedPartition) -> int:
-        asked = request((0, OPENS), *found)
-        assert self.all.partitions_to_read(asked) == list(found)
-        return self.all.results_to_send(asked, [])[0]
+    def open(self, *wanted_partitions: WantedPartition) -> int:
+        fetch_request = request((0, OPENS), *wanted_partitions)
+        assert self.all.partitions_to_read(fetch_request) == list(wanted_partitions)
+        return self.all.results_to_send(fetch_request, [])[0]
 
 
 def test_names_and_ids_of_topics_are_not_mixed() -> None:
     sessions = Sessions()
     session, by_id = sessions.open(wanted(0)), wanted(0, uuid.uuid4().bytes)
     for topics in ((by_id,), ()):
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RefusedError) as caught:
             sessions.all.partitions_to_read(request((session, 1), *topics, has_ids=True))
-        assert refused.value.kafka_code == OTHER_KEYS
+        assert caught.value.kafka_code == OTHER_KEYS
 
 
 def test_a_session_that_was_opened_with_ids_is_not_answered_in_a_version_with_names(orders: Served) -> None:
     topic_id = orders.engine.topics()["orders"].topic_id
     assert topic_id is not None
-    found = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = (part("Fetch", 13, "FetchTopic", topic_id=topic_id.as_uuid, partitions=(found,)),)
+    partition = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 13, "FetchTopic", topic_id=topic_id.as_uuid, partitions=(partition,)),)
     with orders.wire() as wire:
         session = wire.ask(
             "Fetch", 13, replica_id=-1, max_wait=dt.timedelta(0), min_bytes=0, max_bytes=1 << 20, isolation_level=0,
@@ -224,9 +226,9 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     first = sessions.open(wanted(0), wanted(1))
     assert sessions.open(wanted(2), wanted(3)) == 0
     second = sessions.open(wanted(2))
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as caught:
         sessions.all.partitions_to_read(request((second, 1), wanted(3)))
-    assert refused.value.kafka_code == NOT_FOUND
+    assert caught.value.kafka_code == NOT_FOUND
     sessions.all.partitions_to_read(request((first, ENDS)))
     assert sessions.open(wanted(2), wanted(3), wanted(4)) > 0
 
@@ -234,10 +236,10 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
 def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "_MAX_PARTITIONS", 3)
     sessions = Sessions()
-    left = sessions.open(wanted(0), wanted(1), wanted(2))
+    unused_session = sessions.open(wanted(0), wanted(1), wanted(2))
     sessions.now_ns = fetch_sessions._UNUSED_NS + 1  # noqa: SLF001 - the limit is no setting
     assert sessions.open() == 0
-    assert sessions.all.partitions_to_read(request((left, 1))) == [wanted(0), wanted(1), wanted(2)]
+    assert sessions.all.partitions_to_read(request((unused_session, 1))) == [wanted(0), wanted(1), wanted(2)]
     sessions.now_ns *= 3
     session = sessions.open(wanted(3))
     assert sessions.all.partitions_to_read(request((session, 1), wanted(4), wanted(5))) == [
@@ -246,7 +248,7 @@ def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.
         wanted(5),
     ]
     with pytest.raises(RefusedError):
-        sessions.all.partitions_to_read(request((left, 2)))
+        sessions.all.partitions_to_read(request((unused_session, 2)))
 
 
 def test_a_session_without_partitions_is_not_opened() -> None:

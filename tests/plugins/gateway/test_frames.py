@@ -13,27 +13,27 @@ LIMIT = 8 << 20
 
 def fed(frames: Frames, data: bytes, chunk: int) -> list[bytes]:
     """Return all frames in ``data``, which is received in pieces of at most ``chunk`` bytes."""
-    found, at = [], 0
-    while at < len(data):
+    received_frames, position = [], 0
+    while position < len(data):
         room = frames.room()
         assert len(room) > 0
-        count = min(len(room), chunk, len(data) - at)
-        room[:count] = data[at : at + count]
+        count = min(len(room), chunk, len(data) - position)
+        room[:count] = data[position : position + count]
         frames.add_received(count)
-        at += count
+        position += count
         while (api := frames.next_api()) is not None:
-            found.append(bytes(frames.next()))
-            assert api == int.from_bytes(found[-1][:2], "big", signed=True)
-    return found
+            received_frames.append(bytes(frames.next()))
+            assert api == int.from_bytes(received_frames[-1][:2], "big", signed=True)
+    return received_frames
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096, 1 << 20])
 def test_frames_arrive_whole_whatever_the_stream_is_cut_into(chunk: int) -> None:
     chance = Random(5)  # noqa: S311 - the same bytes in each run
     sizes = [2, 5, 4092, 4096, 5000, 3, 2] if chunk < 4096 else [2, 4096, 70_000, 3 << 20, 2, 5 << 20, 9, 9, 9]
-    wanted = [chance.randbytes(size) for size in sizes]
-    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in wanted)
-    assert fed(Frames(LIMIT), stream, chunk) == wanted
+    expected = [chance.randbytes(size) for size in sizes]
+    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in expected)
+    assert fed(Frames(LIMIT), stream, chunk) == expected
 
 
 @pytest.mark.parametrize("size", [0, -1, 1, LIMIT + 1, 0x48545450])

@@ -51,10 +51,10 @@ def node(tmp_path: Path, clock: Clock) -> Iterator[Node]:
 @pytest.fixture
 def table(node: Node, pool: ThreadPoolExecutor) -> Iterator[GroupTable]:
     del pool  # requested so that the pool is closed last; closing the table ends the waits of the pool's threads
-    made = GroupTable(node)
-    yield made
+    group_table = GroupTable(node)
+    yield group_table
     node.close()
-    made.close()
+    group_table.close()
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def groups(node: Node, table: GroupTable) -> ClassicGroupCoordinator:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as made:
-        yield made
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
 
 
 def asked(
@@ -93,8 +93,8 @@ def asked(
 def joined(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, count: int) -> list[Joined]:
     """Return the results of ``count`` members that join together, the leader first."""
     ids = [groups.join(asked(needs_id=True)).member_id for _ in range(count)]
-    found = [future.result(20) for future in [pool.submit(groups.join, asked(member_id)) for member_id in ids]]
-    return sorted(found, key=lambda item: item.member_id != item.leader)
+    members = [future.result(20) for future in [pool.submit(groups.join, asked(member_id)) for member_id in ids]]
+    return sorted(members, key=lambda item: item.member_id != item.leader)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -115,21 +115,21 @@ def waiting(table: GroupTable) -> int:
 
 
 def stable(groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -> list[Joined]:
-    found = joined(groups, pool, count)
-    parts = {item.member_id: item.member_id.encode() for item in found}
-    followers = [pool.submit(groups.sync, "g", item.member_id, item.generation, None, {}) for item in found[1:]]
-    leader = found[0]
+    members = joined(groups, pool, count)
+    parts = {item.member_id: item.member_id.encode() for item in members}
+    followers = [pool.submit(groups.sync, "g", item.member_id, item.generation, None, {}) for item in members[1:]]
+    leader = members[0]
     assert groups.sync("g", leader.member_id, leader.generation, None, parts).assignment == leader.member_id.encode()
-    assert {future.result(20).assignment for future in followers} == {item.member_id.encode() for item in found[1:]}
-    return found
+    assert {future.result(20).assignment for future in followers} == {item.member_id.encode() for item in members[1:]}
+    return members
 
 
 def test_members_that_were_promised_an_id_join_one_generation(
     groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
-    found = joined(groups, pool, 3)
-    assert {(item.error, item.generation, item.protocol) for item in found} == {(0, 1, "range")}
-    assert [len(item.members) for item in found] == [3, 0, 0]
+    members = joined(groups, pool, 3)
+    assert {(item.error, item.generation, item.protocol) for item in members} == {(0, 1, "range")}
+    assert [len(item.members) for item in members] == [3, 0, 0]
 
 
 def test_the_assignments_reach_all_members(
@@ -147,8 +147,8 @@ def test_a_new_member_makes_the_others_join_again(groups: ClassicGroupCoordinato
     third = pool.submit(groups.join, asked(new))
     until(lambda: refusal(groups.heartbeat, "g", first.member_id, 1, None) == 27)
     assert refusal(groups.sync, "g", first.member_id, 1, None, {}) == 27
-    again = [pool.submit(groups.join, asked(item.member_id)) for item in (first, second)]
-    assert {future.result(20).generation for future in (third, *again)} == {2}
+    rejoins = [pool.submit(groups.join, asked(item.member_id)) for item in (first, second)]
+    assert {future.result(20).generation for future in (third, *rejoins)} == {2}
 
 
 def test_a_member_that_waits_for_its_assignment_is_notified_of_a_rebalance(
@@ -170,8 +170,8 @@ def test_a_member_that_waited_for_a_leader_that_died_can_join_the_next_generatio
     until(lambda: waiting(table) == 1)
     clock.added_ns = 11_000_000_000  # the sessions of both would be over
     assert refusal(syncing.result, 20) == 27  # REBALANCE_IN_PROGRESS
-    again = groups.join(asked(follower.member_id))
-    assert (again.error, again.leader, again.generation) == (0, follower.member_id, 2)
+    rejoin = groups.join(asked(follower.member_id))
+    assert (rejoin.error, rejoin.leader, rejoin.generation) == (0, follower.member_id, 2)
     assert refusal(groups.heartbeat, "g", leader.member_id, 1, None) == 25  # UNKNOWN_MEMBER_ID
 
 
@@ -189,12 +189,12 @@ def test_a_rebalance_does_not_wait_longer_than_its_time(
     table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     first, second = stable(groups, pool)
-    again: Future[Joined] = pool.submit(groups.join, asked(first.member_id))
+    rejoin: Future[Joined] = pool.submit(groups.join, asked(first.member_id))
     until(lambda: waiting(table) == 1)
     for _ in range(7):
         clock.added_ns += 9_000_000_000
         refusal(groups.heartbeat, "g", second.member_id, 1, None)  # sends heartbeats, but does not join
-    assert again.result(20).generation == 2
+    assert rejoin.result(20).generation == 2
     assert refusal(groups.heartbeat, "g", second.member_id, 1, None) == 25
 
 
@@ -205,8 +205,8 @@ def test_a_member_that_leaves_starts_a_rebalance(
     assert refusal(groups.leave, "g", first.member_id, None) == 0
     assert refusal(groups.leave, "g", first.member_id, None) == 25
     assert refusal(groups.heartbeat, "g", second.member_id, 1, None) == 27
-    found = groups.join(asked(second.member_id))
-    assert (found.generation, found.leader) == (2, second.member_id)
+    rejoin = groups.join(asked(second.member_id))
+    assert (rejoin.generation, rejoin.leader) == (2, second.member_id)
     assert refusal(groups.leave, "g", second.member_id, None) == 0
     with table.lock_group("g") as group:
         assert isinstance(group, ClassicGroup)
@@ -223,16 +223,16 @@ def test_wrong_members_generations_and_protocols_are_refused(
     assert groups.join(asked("stranger")).error == 25
     assert groups.join(asked(protocols=(("other", b""),))).error == 23
     for name, member_id, generation, expected in (("g", "", -1, 25), ("g", first.member_id, 1, 0), ("h", "", -1, 0)):
-        with contextlib.ExitStack() as held:
-            assert refusal(held.enter_context, table.committing(name, member_id, generation, None)) == expected
+        with contextlib.ExitStack() as stack:
+            assert refusal(stack.enter_context, table.committing(name, member_id, generation, None)) == expected
 
 
 def test_a_commit_with_a_generation_is_refused_if_the_group_has_no_members(
     node: Node, table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     def code(name: str, *, knows_epochs: bool = True) -> int:
-        with contextlib.ExitStack() as held:
-            return refusal(held.enter_context, table.committing(name, "m", 2, None, knows_epochs=knows_epochs))
+        with contextlib.ExitStack() as stack:
+            return refusal(stack.enter_context, table.committing(name, "m", 2, None, knows_epochs=knows_epochs))
 
     groups.leave("g", stable(groups, pool, 1)[0].member_id, None)
     node.engine.alter_group_offsets("simple", {TopicPartition("orders", 0): 3}, must_exist=False)
@@ -288,7 +288,7 @@ def test_a_member_that_names_an_unknown_instance_is_refused(groups: ClassicGroup
     member_id = groups.join(asked(instance="one")).member_id
     assert refusal(groups.sync, "g", member_id, 1, "two", {member_id: b"all"}) == 25
     assert refusal(groups.sync, "g", member_id, 1, "one", {member_id: b"all"}) == 0
-    assert [refusal(groups.heartbeat, "g", member_id, 1, found) for found in ("one", "two", None)] == [0, 25, 0]
+    assert [refusal(groups.heartbeat, "g", member_id, 1, instance) for instance in ("one", "two", None)] == [0, 25, 0]
 
 
 def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_differs(
@@ -299,8 +299,8 @@ def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_diffe
     groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})
     back = groups.join(asked(instance="one", protocols=(("range", b"generation -1"), ("sticky", b""))))
     assert (back.error, back.generation, back.members) == (0, 1, ((back.member_id, "one", b"generation -1"),))
-    other = groups.join(asked(instance="one", protocols=(("sticky", b""), ("range", b""))))
-    assert (other.error, other.generation, other.protocol) == (0, 2, "sticky")
+    reordered_join = groups.join(asked(instance="one", protocols=(("sticky", b""), ("range", b""))))
+    assert (reordered_join.error, reordered_join.generation, reordered_join.protocol) == (0, 2, "sticky")
 
 
 def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolExecutor) -> None:

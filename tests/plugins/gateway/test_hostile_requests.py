@@ -48,24 +48,24 @@ def seeds() -> list[bytes]:
 def transactional_seeds() -> list[bytes]:
     """Return valid requests of a transactional producer, in all versions whose formats differ."""
     partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
-    who = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
+    producer = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
     frames = []
     for version in (3, 5):
         init = {"transactional_id": "t", "transaction_timeout": dt.timedelta(seconds=60)}
         frames.append(request("InitProducerId", version, {**init, "producer_id": -1, "producer_epoch": -1}))
-        frames.append(request("EndTxn", version, {**who, "committed": True}))
+        frames.append(request("EndTxn", version, {**producer, "committed": True}))
         offsets = part("TxnOffsetCommit", version, "TxnOffsetCommitRequestPartition", **partition)
         topic = part("TxnOffsetCommit", version, "TxnOffsetCommitRequestTopic", name="orders", partitions=(offsets,))
         member = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
-        frames.append(request("TxnOffsetCommit", version, {**who, **member, "topics": (topic,)}))
-    added = part("AddPartitionsToTxn", 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0, 1))
-    old = {f"v3_and_below_{name}": value for name, value in {**who, "topics": (added,)}.items()}
+        frames.append(request("TxnOffsetCommit", version, {**producer, **member, "topics": (topic,)}))
+    added_topic = part("AddPartitionsToTxn", 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0, 1))
+    old = {f"v3_and_below_{name}": value for name, value in {**producer, "topics": (added_topic,)}.items()}
     frames.append(request("AddPartitionsToTxn", 3, old))
-    frames.append(request("AddOffsetsToTxn", 3, {**who, "group_id": "g"}))
-    marked = part("WriteTxnMarkers", 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0,))
+    frames.append(request("AddOffsetsToTxn", 3, {**producer, "group_id": "g"}))
+    marked_topic = part("WriteTxnMarkers", 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0,))
     marker = part(
         "WriteTxnMarkers", 1, "WritableTxnMarker", producer_id=7, producer_epoch=0, transaction_result=True,
-        topics=(marked,), coordinator_epoch=0,
+        topics=(marked_topic,), coordinator_epoch=0,
     )  # fmt: skip
     frames.append(request("WriteTxnMarkers", 1, {"markers": (marker,)}))
     frames.append(request("DescribeTransactions", 0, {"transactional_ids": ("t",)}))
@@ -74,23 +74,23 @@ def transactional_seeds() -> list[bytes]:
 
 def mutant(chance: Random, data: bytes) -> bytes:
     """Return the request with some bytes changed, removed or added. The number of the API stays."""
-    out = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(4, len(out))
+        position = chance.randrange(4, len(damaged))
         match chance.randrange(4):
             case 0:
-                out[at] = chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+                damaged[position] = chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, chance.randrange(256)))
             case 1:
-                del out[max(at, 12) :]
+                del damaged[max(position, 12) :]
             case 2:
-                out[at:at] = chance.randbytes(chance.randint(1, 20))
+                damaged[position:position] = chance.randbytes(chance.randint(1, 20))
             case _:
-                out[at : at + 4] = struct.pack(">i", chance.choice((-1, 1, 5, 1 << 20, (1 << 31) - 1)))
-    return bytes(out)
+                damaged[position : position + 4] = struct.pack(">i", chance.choice((-1, 1, 5, 1 << 20, (1 << 31) - 1)))
+    return bytes(damaged)
 
 
 def test_damaged_requests_raise_no_other_error(tmp_path: Path) -> None:
-    chance, answered, refused = Random(SEED), 0, 0  # noqa: S311 - the same mutants in each run
+    chance, answered_count, refused_count = Random(SEED), 0, 0  # noqa: S311 - the same mutants in each run
     frames = seeds() + 3 * transactional_seeds()
     with open_engine(tmp_path) as engine:
         for topic in ("orders", "__transaction_state", "__consumer_offsets"):
@@ -100,11 +100,11 @@ def test_damaged_requests_raise_no_other_error(tmp_path: Path) -> None:
         for _ in range(COUNT):
             try:
                 dispatch(memoryview(mutant(chance, chance.choice(frames))), client)
-                answered += 1
+                answered_count += 1
             except (MalformedRequestError, StorageError):
-                refused += 1
+                refused_count += 1
         node.close()
-    assert min(answered, refused) > COUNT // 20
+    assert min(answered_count, refused_count) > COUNT // 20
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ class SpawnedService(ExternalService):
 def pip(*arguments: str) -> None:
     """Run pip. Skip the test if it fails, for example without a package index."""
     command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pip, with our own arguments
-    if done.returncode:
-        pytest.skip(f"pip cannot install the tests of kafka-python: {done.stderr.strip()[-200:]}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pip, with our own arguments
+    if process.returncode:
+        pytest.skip(f"pip cannot install the tests of kafka-python: {process.stderr.strip()[-200:]}")
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,10 @@ def test_the_integration_tests_of_kafka_python_pass(suite: Path, tmp_path: Path)
             *("-p", "pytest_mock", "-p", "pytest_timeout", "--timeout=120", "-k", " and ".join(f"not {name}" for name in LEFT_OUT)),
             *(f"test/integration/test_{name}_integration.py" for name in SUITES),
         ]  # fmt: skip
-        done = subprocess.run(  # noqa: S603 - pytest, with our own arguments
+        process = subprocess.run(  # noqa: S603 - pytest, with our own arguments
             command, cwd=suite, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S
         )
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    passed = re.findall(r"^PASSED (\S+)", done.stdout, re.MULTILINE)
-    assert failed == [], done.stdout[-5000:]
-    assert len(passed) >= 54, done.stdout[-2000:] + done.stderr[-2000:]
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", process.stdout, re.MULTILINE)
+    passed = re.findall(r"^PASSED (\S+)", process.stdout, re.MULTILINE)
+    assert failed == [], process.stdout[-5000:]
+    assert len(passed) >= 54, process.stdout[-2000:] + process.stderr[-2000:]

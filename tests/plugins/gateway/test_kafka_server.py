@@ -31,8 +31,8 @@ def test_two_servers_run_beside_each_other_and_a_directory_keeps_its_records(tmp
         first.engine.log("orders").append([Record(value=b"v")])
         with Wire(second.bootstrap) as wire:
             assert [broker.node_id for broker in wire.ask("Metadata", 1, topics=None).brokers] == [5]
-    with serve(tmp_path / "a") as again:
-        assert [record.value for record in again.engine.log("orders").records()] == [b"v"]
+    with serve(tmp_path / "a") as reopened:
+        assert [record.value for record in reopened.engine.log("orders").records()] == [b"v"]
 
 
 def test_a_topic_has_settings_and_values(kafka_server: KafkaServer) -> None:
@@ -51,11 +51,11 @@ def test_values_of_a_missing_topic_are_an_error_that_names_the_topics(kafka_serv
 
 def test_a_moved_clock_ends_the_session_of_a_member(kafka_server: KafkaServer) -> None:
     with Wire(kafka_server.bootstrap) as wire:
-        joined = {
+        join_fields = {
             "group_id": "g", "session_timeout": SECOND * 60, "rebalance_timeout": SECOND * 60, "protocol_type": "consumer",
             "protocols": (part("JoinGroup", 2, "JoinGroupRequestProtocol", name="range", metadata=b""),),
         }  # fmt: skip
-        member_id = wire.ask("JoinGroup", 2, **joined, member_id="").member_id
+        member_id = wire.ask("JoinGroup", 2, **join_fields, member_id="").member_id
         assignment = part("SyncGroup", 1, "SyncGroupRequestAssignment", member_id=member_id, assignment=b"")
         values = {"group_id": "g", "generation_id": 1, "member_id": member_id}
         assert wire.ask("SyncGroup", 1, **values, assignments=(assignment,)).error_code == 0
@@ -117,8 +117,8 @@ def test_a_lost_response_has_been_handled_and_a_lost_request_has_not(
 
 
 def fetched(wire: Wire, topic: str) -> Any:
-    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(wanted,)),)
+    partition = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(partition,)),)
     return wire.ask(
         "Fetch", 11, replica_id=-1, max_wait=SECOND * 0, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
         session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
@@ -127,13 +127,13 @@ def fetched(wire: Wire, topic: str) -> Any:
 
 def received(wire: Wire, server: KafkaServer) -> bytes | None:
     """Return the next frame, while another thread advances the server's clock by hours."""
-    found: list[bytes | None] = []
-    waiting = threading.Thread(target=lambda: found.append(wire.receive()))
+    frames: list[bytes | None] = []
+    waiting = threading.Thread(target=lambda: frames.append(wire.receive()))
     waiting.start()
     while waiting.is_alive():
         server.clock.advance_ms(3_600_000)
         waiting.join(0.01)
-    return found[0]
+    return frames[0]
 
 
 def test_another_leader_is_answered_until_the_fault_ends(kafka_server: KafkaServer) -> None:
@@ -151,8 +151,8 @@ def test_a_throttled_fetch_is_empty_and_the_next_request_waits_for_the_clock(kaf
     kafka_server.topic("orders")
     with Wire(kafka_server.bootstrap) as wire:
         with kafka_server.faults.throttled(3_600_000):
-            found = fetched(wire, "orders")
-            assert (found.throttle_time, found.responses) == (SECOND * 3600, ())
+            response = fetched(wire, "orders")
+            assert (response.throttle_time, response.responses) == (SECOND * 3600, ())
         wire.send(request("ApiVersions", 0, {}))
         assert received(wire, kafka_server) is not None
 
@@ -161,18 +161,18 @@ def test_a_throttled_client_gets_the_records_with_its_next_fetch(kafka_server: K
     kafka_server.topic("orders")
     with kafka_server.faults.throttled(1), Wire(kafka_server.bootstrap) as wire:
         answers = [fetched(wire, "orders") for _ in range(4)]
-    found = [(answer.throttle_time > SECOND * 0, len(answer.responses)) for answer in answers]
-    assert found == [(True, 0), (False, 1)] * 2
+    outcomes = [(answer.throttle_time > SECOND * 0, len(answer.responses)) for answer in answers]
+    assert outcomes == [(True, 0), (False, 1)] * 2
 
 
 def test_throttled_clients_with_the_same_client_id_get_the_records_in_turn(kafka_server: KafkaServer) -> None:
     kafka_server.topic("orders")
     with (
         kafka_server.faults.throttled(1),
-        Wire(kafka_server.bootstrap) as one,
-        Wire(kafka_server.bootstrap) as other,
+        Wire(kafka_server.bootstrap) as first_wire,
+        Wire(kafka_server.bootstrap) as second_wire,
     ):
-        answers = [fetched(wire, "orders") for _ in range(2) for wire in (one, other)]
+        answers = [fetched(wire, "orders") for _ in range(2) for wire in (first_wire, second_wire)]
     assert [len(answer.responses) for answer in answers] == [0, 0, 1, 1]
 
 

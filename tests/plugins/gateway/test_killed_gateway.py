@@ -49,16 +49,16 @@ def test_clients_lose_nothing_and_see_nothing_twice(tmp_path: Path) -> None:
             load.finish()
         gateway.stop()
     with open_engine(tmp_path) as engine:
-        plain, done, whole = (committed(engine, topic) for topic in (PLAIN, DONE, WHOLE))
-        assert set(plain) >= set(load.acknowledged)
-        assert set(plain.values()) | set(done.values()) | set(whole.values()) == {1}
-        assert done == plain
-        transactions = Counter(int((value or b"").split()[0]) for value in whole)
+        plain_counts, done_counts, whole_counts = (committed(engine, topic) for topic in (PLAIN, DONE, WHOLE))
+        assert set(plain_counts) >= set(load.acknowledged)
+        assert set(plain_counts.values()) | set(done_counts.values()) | set(whole_counts.values()) == {1}
+        assert done_counts == plain_counts
+        transactions = Counter(int((value or b"").split()[0]) for value in whole_counts)
         assert set(transactions.values()) == {TOGETHER}
         assert set(load.committed) <= set(transactions)
         assert not set(load.aborted) & set(transactions)
         ends = {TopicPartition(PLAIN, number): engine.log(PLAIN, number).offsets() for number in range(PARTITIONS)}
-        offsets = {name: found.offset for name, found in engine.group_offsets(GROUP).items()}
+        offsets = {name: group_offset.offset for name, group_offset in engine.group_offsets(GROUP).items()}
         assert offsets == {name: bounds.log_end for name, bounds in ends.items()}
         for name in engine.partitions():
             assert engine.log(*name).open_transactions() == []

@@ -29,22 +29,22 @@ STORAGE_ERROR = 56
 
 def batch(directory: Path, value: bytes) -> bytes:
     """Return a batch as encoded by a producer."""
-    with served(directory) as made:
-        made.engine.create_topic("orders")
-        return made.batch([value])
+    with served(directory) as gateway:
+        gateway.engine.create_topic("orders")
+        return gateway.batch([value])
 
 
 def produced(wire: Wire, data: bytes) -> Any:
-    wanted = part("Produce", 8, "PartitionProduceData", index=0, records=data)
-    topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(wanted,)),)
-    found = wire.ask("Produce", 8, transactional_id=None, acks=-1, timeout=SECOND, topic_data=topics)
-    return found.responses[0].partition_responses[0]
+    partition = part("Produce", 8, "PartitionProduceData", index=0, records=data)
+    topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(partition,)),)
+    response = wire.ask("Produce", 8, transactional_id=None, acks=-1, timeout=SECOND, topic_data=topics)
+    return response.responses[0].partition_responses[0]
 
 
 def created(wire: Wire, name: str) -> int:
     topic = part("Metadata", 4, "MetadataRequestTopic", name=name)
-    found = wire.ask("Metadata", 4, topics=(topic,), allow_auto_topic_creation=True)
-    return int(found.topics[0].error_code)
+    response = wire.ask("Metadata", 4, topics=(topic,), allow_auto_topic_creation=True)
+    return int(response.topics[0].error_code)
 
 
 @pytest.mark.long
@@ -59,11 +59,11 @@ def test_a_signal_under_load_loses_nothing_acknowledged(tmp_path: Path, number: 
             assert created(wire, "orders") == 0
             while running.poll() is None:
                 try:
-                    found = produced(wire, data)
+                    result = produced(wire, data)
                 except (AssertionError, OSError):  # the connection ended
                     break
-                assert found.error_code == 0
-                acknowledged.append(found.base_offset)
+                assert result.error_code == 0
+                acknowledged.append(result.base_offset)
                 if len(acknowledged) == 50:
                     running.send_signal(number)
         assert running.wait(30) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
@@ -107,8 +107,8 @@ def test_refused_connections_do_not_fill_the_log(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING), served(tmp_path, connections=1) as few, few.wire() as first:
         assert first.ask("ApiVersions", 0).error_code == 0
         for _ in range(20):
-            with few.wire() as refused:
-                assert refused.receive() is None
+            with few.wire() as refused_wire:
+                assert refused_wire.receive() is None
     assert 0 < caplog.text.count("max.connections=1 is reached") < 20
 
 
@@ -118,8 +118,8 @@ def test_an_exit_by_a_plugin_closes_the_connection_and_is_logged(
     def leave(*_: object, **__: object) -> None:
         raise SystemExit(3)
 
-    with served(tmp_path) as made, made.wire() as wire:
-        monkeypatch.setattr(made.engine, "create_topic", leave)
+    with served(tmp_path) as gateway, gateway.wire() as wire:
+        monkeypatch.setattr(gateway.engine, "create_topic", leave)
         topic = part("Metadata", 4, "MetadataRequestTopic", name="orders")
         wire.send(request("Metadata", 4, {"topics": (topic,), "allow_auto_topic_creation": True}))
         assert wire.receive() is None
@@ -155,19 +155,19 @@ def send_for_ever(wire: Wire, frame: bytes) -> None:
 
 def test_a_client_that_reads_nothing_is_closed_and_does_not_affect_others(tmp_path: Path) -> None:
     data = batch(tmp_path / "bed", b"v" * 500_000)
-    with served(tmp_path / "logs", idle_ms=200) as made, made.wire() as greedy:
-        made.engine.create_topic("orders")
-        made.engine.log("orders").append_as_leader(data)
-        wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(wanted,)),)
+    with served(tmp_path / "logs", idle_ms=200) as gateway, gateway.wire() as greedy_wire:
+        gateway.engine.create_topic("orders")
+        gateway.engine.log("orders").append_as_leader(data)
+        partition = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(partition,)),)
         frame = request("Fetch", 11, {
             "replica_id": -1, "max_wait": SECOND, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
             "session_id": 0, "session_epoch": -1, "topics": topics, "forgotten_topics_data": (), "rack_id": "",
         })  # fmt: skip
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            send_for_ever(greedy, frame)
-        with made.wire() as other:
-            assert other.ask("ApiVersions", 0).error_code == 0
+            send_for_ever(greedy_wire, frame)
+        with gateway.wire() as other_wire:
+            assert other_wire.ask("ApiVersions", 0).error_code == 0
 
 
 def test_a_batch_that_expands_to_much_more_than_its_size_takes_little_memory(tmp_path: Path) -> None:
@@ -176,17 +176,17 @@ def test_a_batch_that_expands_to_much_more_than_its_size_takes_little_memory(tmp
     with open_engine(tmp_path / "logs", config=config) as engine:
         gateway = Gateway(engine, GatewaySection(port=0), SystemClock())
         gateway.start()
-        made = Served(engine, gateway)
+        server = Served(engine, gateway)
         engine.create_topic("orders")
-        whole = bytearray(made.batch([b"v"]))
-        whole[61:] = zstandard.ZstdCompressor().compress(bytes(1 << 27))
-        struct.pack_into(">i", whole, 8, len(whole) - 12)
-        struct.pack_into(">h", whole, 21, 4)  # zstd
-        struct.pack_into(">I", whole, 17, crc32c.crc32c(bytes(whole[21:])))
-        assert len(whole) < 1 << 16
+        large_batch = bytearray(server.batch([b"v"]))
+        large_batch[61:] = zstandard.ZstdCompressor().compress(bytes(1 << 27))
+        struct.pack_into(">i", large_batch, 8, len(large_batch) - 12)
+        struct.pack_into(">h", large_batch, 21, 4)  # zstd
+        struct.pack_into(">I", large_batch, 17, crc32c.crc32c(bytes(large_batch[21:])))
+        assert len(large_batch) < 1 << 16
         codes: list[int] = []
-        with made.wire() as wire:
-            assert peak_bytes(lambda: codes.append(produced(wire, bytes(whole)).error_code)) < 32 << 20
+        with server.wire() as wire:
+            assert peak_bytes(lambda: codes.append(produced(wire, bytes(large_batch)).error_code)) < 32 << 20
             assert codes[0] in {2, 87}
-            assert produced(wire, made.batch([b"v"])).base_offset == 0
+            assert produced(wire, server.batch([b"v"])).base_offset == 0
         gateway.stop()

@@ -67,8 +67,8 @@ class Client:
     def receive(self, size: int) -> bytes:
         """Return the next ``size`` bytes; fewer if the connection ends before."""
         received = bytearray()
-        while len(received) < size and (more := self.socket.recv(size - len(received))):
-            received += more
+        while len(received) < size and (chunk := self.socket.recv(size - len(received))):
+            received += chunk
         return bytes(received)
 
     def close(self) -> None:
@@ -87,10 +87,10 @@ def _a_busy_machine_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def poller() -> Iterator[Poller]:
-    made = Poller()
-    made.start()
-    yield made
-    made.stop(10)
+    started_poller = Poller()
+    started_poller.start()
+    yield started_poller
+    started_poller.stop(10)
 
 
 @pytest.fixture
@@ -150,33 +150,33 @@ def test_after_a_slow_request_a_connection_is_quick_again_only_after_many_others
     assert client.ask(b"slow") == b"slow"
     assert client.ended.result(IDLE_S).is_short is False
     monkeypatch.setattr(connection, "_LONG_REQUEST_S", IDLE_S)
-    seen = list[bool]()
+    quick_states = list[bool]()
     for _ in range(1000):
         client.socket.sendall(framed(b"text"))
         assert client.connection.receive()
         assert client.connection.has_request()
         assert client.connection.answer().is_short
         assert client.receive(4) == b"text"
-        seen.append(client.connection.is_quick)
-    assert seen == [False] * 999 + [True]
+        quick_states.append(client.connection.is_quick)
+    assert quick_states == [False] * 999 + [True]
 
 
 def test_a_client_that_does_not_read_delays_only_itself(connect: Connect) -> None:
-    greedy, other = connect(), connect()
+    greedy, other_client = connect(), connect()
     greedy.socket.sendall(framed(b"large"))
-    assert other.ask(b"other") == b"other"
+    assert other_client.ask(b"other") == b"other"
     assert not greedy.ended.done()
     assert greedy.receive(len(LARGE)) == LARGE
     assert greedy.ended.result(IDLE_S) == Response(())
 
 
 def test_an_error_reaches_the_thread_of_the_connection_after_the_earlier_responses(connect: Connect) -> None:
-    client, other = connect(), connect()
+    client, other_client = connect(), connect()
     client.socket.sendall(framed(b"right") + framed(b"wrong"))
     assert client.receive(5) == b"right"
     with pytest.raises(MalformedRequestError, match="wrong"):
         client.ended.result(IDLE_S)
-    assert other.ask(b"other") == b"other"
+    assert other_client.ask(b"other") == b"other"
 
 
 def test_the_end_of_a_connection_is_left_to_its_thread(connect: Connect) -> None:
@@ -197,10 +197,10 @@ def test_a_connection_is_not_shut_while_its_request_is_answered(
 ) -> None:
     pair, silent = socket.socketpair(), list[socket.socket]()
 
-    def shut_others(found: socket.socket) -> None:
-        silent.append(found)
-        if found is not pair[0]:
-            connection.shut(found)
+    def shut_others(server_socket: socket.socket) -> None:
+        silent.append(server_socket)
+        if server_socket is not pair[0]:
+            connection.shut(server_socket)
 
     monkeypatch.setattr(poller_module, "shut", shut_others)
     client, reached, goes_on = connect(pair, idle_s=0.01), threading.Event(), threading.Event()
@@ -238,11 +238,11 @@ def test_a_stopped_poller_returns_connections_at_once(*, is_started: bool) -> No
 def test_encrypted_connections_are_polled(connect: Connect, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = TlsContext(GatewaySection(keystore=str(authority.issue("server.pem", "localhost"))), "none", SystemClock())
-    client, other = connect(handshake(server, trusting(authority))), connect()
+    client, other_client = connect(handshake(server, trusting(authority))), connect()
     client.socket.sendall(b"".join(framed(b"%09d" % number) for number in range(4000)))
     assert client.receive(9 * 4000) == b"".join(b"%09d" % number for number in range(4000))
     client.socket.sendall(framed(b"large"))
-    assert other.ask(b"other") == b"other"
+    assert other_client.ask(b"other") == b"other"
     assert not client.ended.done()
     assert client.receive(len(LARGE)) == LARGE
     assert client.ended.result(IDLE_S) == Response(())

@@ -66,8 +66,8 @@ def following(place: str, state: Path, *, refresh_ms: int = 20) -> Iterator[tupl
 
 
 def fetched(wire: Wire, offset: int, *, wait_ms: int = 0, topic: str = "orders") -> Any:
-    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(wanted,)),)
+    partition = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(partition,)),)
     return wire.ask(
         "Fetch", 11, replica_id=-1, max_wait=dt.timedelta(milliseconds=wait_ms), min_bytes=1, max_bytes=1 << 20,
         isolation_level=0, session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
@@ -75,7 +75,7 @@ def fetched(wire: Wire, offset: int, *, wait_ms: int = 0, topic: str = "orders")
 
 
 def test_a_fetch_waits_until_the_writer_commits_more_to_its_tier(writer: Engine, tier: str, tmp_path: Path) -> None:
-    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+    with following(tier, tmp_path / "state") as (gateway, _), gateway.wire() as wire:
         assert [topic.name for topic in wire.ask("Metadata", 1, topics=None).topics] == ["orders"]
         assert (fetched(wire, 0).high_watermark, len(fetched(wire, 0).records) > 0) == (5, True)
         offloaded(writer, "orders", 3)
@@ -89,7 +89,7 @@ def test_a_fetch_waits_until_the_writer_commits_more_to_its_tier(writer: Engine,
 
 
 def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier: str, tmp_path: Path) -> None:
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, source), gateway.wire() as wire:
         assert fetched(wire, 0).high_watermark == 5
         before = source.topic_changes
         source.refresh()
@@ -104,15 +104,15 @@ def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier
 def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engine, tier: str, tmp_path: Path) -> None:
     offloaded(writer, "prices", 5)
     orders, prices = TopicPartition("orders", 0), TopicPartition("prices", 0)
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source):
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, source):
         for group in ("g", "h"):
-            made.engine.alter_group_offsets(group, {orders: 5, prices: 3}, must_exist=False)
+            gateway.engine.alter_group_offsets(group, {orders: 5, prices: 3}, must_exist=False)
         writer.delete_topic("orders")
         source.refresh()
-        assert made.engine.group_offsets("g").keys() == {orders, prices}
+        assert gateway.engine.group_offsets("g").keys() == {orders, prices}
         offloaded(writer, "orders", 8)
         source.refresh()
-        assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
+        assert [gateway.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
 
 
 def test_an_error_of_one_topic_does_not_keep_the_offsets_of_another_deleted_topic(
@@ -143,14 +143,14 @@ def test_groups_read_a_topic_that_was_created_again_between_two_gateways_from_it
 ) -> None:
     offloaded(writer, "prices", 5)
     orders, prices = TopicPartition("orders", 0), TopicPartition("prices", 0)
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
-        made.engine.alter_group_offsets("g", {orders: 5, prices: 3}, must_exist=False)
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, _):
+        gateway.engine.alter_group_offsets("g", {orders: 5, prices: 3}, must_exist=False)
     writer.delete_topic("orders")
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
-        assert made.engine.group_offsets("g").keys() == {orders, prices}
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, _):
+        assert gateway.engine.group_offsets("g").keys() == {orders, prices}
     offloaded(writer, "orders", 8)
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
-        assert made.engine.group_offsets("g").keys() == {prices}
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, _):
+        assert gateway.engine.group_offsets("g").keys() == {prices}
 
 
 def test_the_topics_are_locked_while_the_offsets_of_a_deleted_topic_are_removed(
@@ -172,24 +172,24 @@ def test_a_topic_that_was_created_again_is_shown_although_its_offsets_cannot_be_
     def fail(*_: object) -> None:
         raise DiskFullError("the disk is full", "")
 
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, source), gateway.wire() as wire:
         assert fetched(wire, 0).high_watermark == 5
-        made.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 5}, must_exist=False)
+        gateway.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 5}, must_exist=False)
         writer.delete_topic("orders")
         offloaded(writer, "orders", 2)
         monkeypatch.setattr(Engine, "alter_group_offsets", fail)
         source.refresh()
         assert fetched(wire, 0).high_watermark == 2
         monkeypatch.undo()
-        assert made.engine.group_offsets("g")
+        assert gateway.engine.group_offsets("g")
         source.refresh()
-        assert made.engine.group_offsets("g") == {}
+        assert gateway.engine.group_offsets("g") == {}
 
 
 def described(wire: Wire, topic: str) -> Any:
     topics = wire.ask("Metadata", 10, topics=None, allow_auto_topic_creation=False,
                       include_cluster_authorized_operations=False, include_topic_authorized_operations=False).topics  # fmt: skip
-    return next(found for found in topics if found.name == topic)
+    return next(entry for entry in topics if entry.name == topic)
 
 
 @pytest.mark.parametrize("is_tier", [True, False])
@@ -197,7 +197,7 @@ def test_a_topic_that_was_created_again_before_a_client_has_used_it_has_its_new_
     writer: Engine, tier: str, tmp_path: Path, *, is_tier: bool
 ) -> None:
     place = tier if is_tier else str(tmp_path / "writer")
-    with following(place, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+    with following(place, tmp_path / "state", refresh_ms=1 << 30) as (gateway, source), gateway.wire() as wire:
         writer.delete_topic("orders")
         offloaded(writer, "orders", 2)
         source.refresh()
@@ -212,7 +212,7 @@ def test_a_topic_that_was_created_again_has_its_new_records_also_after_a_refresh
     def fail(*_: object) -> None:
         raise StoreTimeoutError("no answer", "")
 
-    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (gateway, source), gateway.wire() as wire:
         offloaded(writer, "prices", 1)
         source.refresh()
         assert fetched(wire, 0).high_watermark == 5
@@ -234,47 +234,47 @@ def test_a_topic_that_was_created_again_has_its_new_records_also_after_a_refresh
 
 def test_changes_are_refused_with_the_codes_of_a_missing_permission(writer: Engine, tier: str, tmp_path: Path) -> None:
     del writer
-    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+    with following(tier, tmp_path / "state") as (gateway, _), gateway.wire() as wire:
         data = part("Produce", 8, "PartitionProduceData", index=0, records=b"")
         topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(data,)),)
-        found = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
-        assert found.responses[0].partition_responses[0].error_code == TOPIC
-        found = wire.ask("InitProducerId", 1, transactional_id=None, transaction_timeout=SECOND)
-        assert found.error_code == CLUSTER
+        result = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+        assert result.responses[0].partition_responses[0].error_code == TOPIC
+        result = wire.ask("InitProducerId", 1, transactional_id=None, transaction_timeout=SECOND)
+        assert result.error_code == CLUSTER
         topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
                      assignments=(), configs=())  # fmt: skip
-        found = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
-        assert found.topics[0].error_code == TOPIC
-        found = wire.ask("DeleteTopics", 3, topic_names=("orders",), timeout=SECOND)
-        assert found.responses[0].error_code == TOPIC
-        asked = (part("Metadata", 4, "MetadataRequestTopic", name="unknown"),)
-        found = wire.ask("Metadata", 4, topics=asked, allow_auto_topic_creation=True)
-        assert found.topics[0].error_code == 3
-        wanted = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=2, resource_name="orders",
+        result = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
+        assert result.topics[0].error_code == TOPIC
+        result = wire.ask("DeleteTopics", 3, topic_names=("orders",), timeout=SECOND)
+        assert result.responses[0].error_code == TOPIC
+        metadata_topics = (part("Metadata", 4, "MetadataRequestTopic", name="unknown"),)
+        result = wire.ask("Metadata", 4, topics=metadata_topics, allow_auto_topic_creation=True)
+        assert result.topics[0].error_code == 3
+        resource = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=2, resource_name="orders",
                       configuration_keys=("retention.ms",))  # fmt: skip
-        found = wire.ask("DescribeConfigs", 1, resources=(wanted,), include_synonyms=False).results[0]
-        assert [(config.name, config.value) for config in found.configs] == [("retention.ms", "123456789")]
+        result = wire.ask("DescribeConfigs", 1, resources=(resource,), include_synonyms=False).results[0]
+        assert [(config.name, config.value) for config in result.configs] == [("retention.ms", "123456789")]
 
 
 def test_two_gateways_on_one_tier_have_offsets_of_their_own(writer: Engine, tier: str, tmp_path: Path) -> None:
     del writer
-    wanted = part("OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=3,
+    partition = part("OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=3,
                   committed_metadata="")  # fmt: skip
-    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(partition,)),)
     values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": SECOND}
-    with following(tier, tmp_path / "one") as (one, _), following(tier, tmp_path / "two") as (two, _):
-        with one.wire() as wire:
+    with following(tier, tmp_path / "one") as (first, _), following(tier, tmp_path / "two") as (second, _):
+        with first.wire() as wire:
             assert wire.ask("OffsetCommit", 2, **values, topics=topics).topics[0].partitions[0].error_code == 0
-        assert two.engine.group_offsets("g") == {}
-    with following(tier, tmp_path / "one") as (again, _):
-        assert again.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 3
+        assert second.engine.group_offsets("g") == {}
+    with following(tier, tmp_path / "one") as (reopened, _):
+        assert reopened.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 3
 
 
 def test_a_failed_refresh_is_logged_and_the_earlier_state_stays(
     writer: Engine, tier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     del writer
-    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+    with following(tier, tmp_path / "state") as (gateway, _), gateway.wire() as wire:
         assert fetched(wire, 0).high_watermark == 5
         shutil.move(tmp_path / "tier", tmp_path / "away")
         (tmp_path / "tier").write_text("no folder")
@@ -290,7 +290,7 @@ def test_a_failed_refresh_is_logged_and_the_earlier_state_stays(
 def test_refreshes_continue_after_a_plugin_has_failed_or_exited(
     writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    with following(tier, tmp_path / "state") as (made, source), made.wire() as wire:
+    with following(tier, tmp_path / "state") as (gateway, source), gateway.wire() as wire:
         refresh, failed = source.refresh, threading.Event()
 
         def fail() -> None:
@@ -309,9 +309,9 @@ def test_refreshes_continue_after_a_plugin_has_failed_or_exited(
 def test_a_consumer_group_reads_a_tier(writer: Engine, tier: str, tmp_path: Path) -> None:
     confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     del writer
-    with following(tier, tmp_path / "state") as (made, _):
+    with following(tier, tmp_path / "state") as (gateway, _):
         consumer = confluent.Consumer({
-            "bootstrap.servers": made.bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
+            "bootstrap.servers": gateway.bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20, "enable.auto.commit": False,
         })  # fmt: skip
         consumer.subscribe(["orders"])
@@ -325,7 +325,7 @@ def test_a_consumer_group_reads_a_tier(writer: Engine, tier: str, tmp_path: Path
         consumer.commit(asynchronous=False)
         consumer.close()
         assert values == [b"0", b"1", b"2", b"3", b"4"]
-        assert made.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
+        assert gateway.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
 
 
 @pytest.mark.long

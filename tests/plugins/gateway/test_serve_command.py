@@ -23,8 +23,8 @@ def test_it_is_ready_when_it_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_p
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - Python with arguments of this test
         assert running.stdout is not None
         with Wire(running.stdout.readline().strip()) as wire:
-            found = wire.ask("Metadata", 1, topics=None)
-            assert [broker.node_id for broker in found.brokers] == [7]
+            metadata = wire.ask("Metadata", 1, topics=None)
+            assert [broker.node_id for broker in metadata.brokers] == [7]
             running.send_signal(signal.SIGINT)
             assert running.wait(30) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -41,22 +41,22 @@ def test_it_is_ready_when_it_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_p
 def test_wrong_addresses_are_refused_before_anything_is_created(
     tmp_path: Path, arguments: list[str], text: str
 ) -> None:
-    found = CliRunner().invoke(serve, [str(tmp_path / "data"), *arguments], **app.context_settings)
-    assert isinstance(found.exception, ConfigError)
-    assert text in str(found.exception)
+    result = CliRunner().invoke(serve, [str(tmp_path / "data"), *arguments], **app.context_settings)
+    assert isinstance(result.exception, ConfigError)
+    assert text in str(result.exception)
     assert not (tmp_path / "data").exists()
 
 
 def test_a_port_in_use_is_named_with_one_reason(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        found = CliRunner().invoke(serve, [str(tmp_path / "data"), "--listen", address], **app.context_settings)
-    assert str(found.exception) == f"cannot listen on {address} (Address already in use): choose a free address"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(serve, [str(tmp_path / "data"), "--listen", address], **app.context_settings)
+    assert str(result.exception) == f"cannot listen on {address} (Address already in use): choose a free address"
 
 
 def test_a_folder_of_other_files_is_refused_and_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear reader")
-    found = CliRunner().invoke(serve, [str(tmp_path), "--listen", "127.0.0.1:0"], **app.context_settings)
-    assert isinstance(found.exception, LogDirNotFoundError)
-    assert f"the directory contains no logs path={tmp_path}" in str(found.exception)
+    result = CliRunner().invoke(serve, [str(tmp_path), "--listen", "127.0.0.1:0"], **app.context_settings)
+    assert isinstance(result.exception, LogDirNotFoundError)
+    assert f"the directory contains no logs path={tmp_path}" in str(result.exception)
     assert [entry.name for entry in tmp_path.iterdir()] == ["letter.txt"]

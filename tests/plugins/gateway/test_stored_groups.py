@@ -43,12 +43,12 @@ class Bed(NamedTuple):
         self.upkeep.step()
 
     def group(self) -> Group | None:
-        with self.table.lock_group("g") as found:
-            return found
+        with self.table.lock_group("g") as group:
+            return group
 
     def stored(self) -> list[GroupMetadata]:
         return [
-            found.value for found in self.engine.group_states().states("g") if isinstance(found.value, GroupMetadata)
+            record.value for record in self.engine.group_states().states("g") if isinstance(record.value, GroupMetadata)
         ]
 
 
@@ -67,9 +67,9 @@ def opened(directory: Path, files: FaultyVfs | None = None) -> Iterator[Bed]:
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    with opened(tmp_path) as made:
-        made.engine.create_topic("orders")
-        yield made
+    with opened(tmp_path) as opened_bed:
+        opened_bed.engine.create_topic("orders")
+        yield opened_bed
 
 
 def asked(member_id: str = "", instance: str | None = None) -> JoinRequest:
@@ -105,25 +105,29 @@ def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) ->
         bed.engine.alter_group_offsets("g", {ORDERS: 5})
         assert bed.group() is not None
         bed.passed(9_000)
-        assert [len(found.members) for found in bed.stored()] == [1]
+        assert [len(metadata.members) for metadata in bed.stored()] == [1]
         bed.passed(2_000)
-        assert [(len(found.members), found.generation) for found in bed.stored()] == [(0, 2)]
+        assert [(len(metadata.members), metadata.generation) for metadata in bed.stored()] == [(0, 2)]
         assert refusal(bed.groups.heartbeat, "g", member.member_id, member.generation, None) == Code.UNKNOWN_MEMBER_ID
 
 
 def test_the_record_has_what_kafka_stores(bed: Bed) -> None:
     member = stable(bed, "one")
-    [found] = bed.stored()
-    [stored] = found.members
-    assert (found.protocol_type, found.generation, found.protocol, found.leader) == (
+    [metadata] = bed.stored()
+    [stored_member] = metadata.members
+    assert (metadata.protocol_type, metadata.generation, metadata.protocol, metadata.leader) == (
         "consumer",
         1,
         "range",
         member.member_id,
     )
-    assert (stored.instance, stored.client_id, stored.client_host) == ("one", "client", "/127.0.0.1")
-    assert (stored.session_timeout_ms, stored.rebalance_timeout_ms) == (10_000, 60_000)
-    assert (stored.subscription, stored.assignment) == (b"subscribed", b"all")
+    assert (stored_member.instance, stored_member.client_id, stored_member.client_host) == (
+        "one",
+        "client",
+        "/127.0.0.1",
+    )
+    assert (stored_member.session_timeout_ms, stored_member.rebalance_timeout_ms) == (10_000, 60_000)
+    assert (stored_member.subscription, stored_member.assignment) == (b"subscribed", b"all")
 
 
 def test_a_static_member_with_a_new_id_is_stored(tmp_path: Path) -> None:
@@ -146,8 +150,8 @@ def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> 
 
 
 def test_a_generation_that_cannot_be_stored_is_no_generation(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(stored: StoredGroups, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        del stored, group, assignments
+    def failed(stored_groups: StoredGroups, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        del stored_groups, group, assignments
         raise LogDirError("the log directory is offline", "/logs")
 
     member = bed.groups.join(asked())

@@ -25,18 +25,18 @@ def prepare(engine: Engine) -> None:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "logs") as made:
-        prepare(made.engine)
-        yield made
+    with served(tmp_path / "logs") as gateway:
+        prepare(gateway.engine)
+        yield gateway
 
 
 def confluent() -> Any:
     return pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 
-def rdkafka_producer(gateway: Served, transactional_id: str = "tx", **more: Any) -> Any:
+def rdkafka_producer(gateway: Served, transactional_id: str = "tx", **options: Any) -> Any:
     producer = confluent().Producer(
-        {"bootstrap.servers": gateway.bootstrap, "transactional.id": transactional_id, **more}
+        {"bootstrap.servers": gateway.bootstrap, "transactional.id": transactional_id, **options}
     )
     producer.init_transactions(30)
     return producer
@@ -59,15 +59,15 @@ def rdkafka_consumer(gateway: Served, topic: str, group: str = "g") -> Any:
 
 def polled(consumer: Any, count: int) -> list[Any]:
     """Poll until ``count`` records have arrived, and return them."""
-    found: list[Any] = []
+    messages: list[Any] = []
     for _ in range(300):
         message = consumer.poll(0.1)
         if message is not None:
             assert message.error() is None
-            found.append(message)
-        if len(found) >= count:
-            return found
-    raise AssertionError(f"{len(found)} records of {count}")
+            messages.append(message)
+        if len(messages) >= count:
+            return messages
+    raise AssertionError(f"{len(messages)} records of {count}")
 
 
 def committed(engine: Engine, topic: str) -> list[bytes | None]:
@@ -113,7 +113,7 @@ def test_librdkafka_consumes_transforms_and_produces_exactly_once(orders: Served
             assert producer.flush(30) == 0
         consumer.close()
     assert committed(orders.engine, "done") == [b"done %02d" % number for number in range(20)]
-    assert sum(found.offset for found in orders.engine.group_offsets("g").values()) == 20
+    assert sum(group_offset.offset for group_offset in orders.engine.group_offsets("g").values()) == 20
 
 
 def test_a_fenced_librdkafka_producer_cannot_commit(orders: Served) -> None:

@@ -21,10 +21,12 @@ def test_a_user_is_added_changed_listed_and_removed(tmp_path: Path) -> None:
     assert run("add", file, "alice", text="one\none\n").exit_code == 0
     assert run("add", file, "bob", "--password-stdin", "--iterations", "4096", text="two\n").exit_code == 0
     assert run("list", file).output == "alice\nbob\n"
-    found = load_users(Path(file))
-    assert found["alice"].keys() == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-    assert all(credential.accepts("one") for credential in found["alice"].values())
-    assert all(credential.accepts("two") and credential.iterations == 4096 for credential in found["bob"].values())
+    loaded_users = load_users(Path(file))
+    assert loaded_users["alice"].keys() == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert all(credential.accepts("one") for credential in loaded_users["alice"].values())
+    assert all(
+        credential.accepts("two") and credential.iterations == 4096 for credential in loaded_users["bob"].values()
+    )
     assert run("add", file, "alice", "--password-stdin", text="three\n").exit_code == 0
     assert not load_users(Path(file))["alice"]["SCRAM-SHA-256"].accepts("one")
     assert run("remove", file, "alice").exit_code == 0
@@ -47,13 +49,13 @@ def test_only_the_owner_reads_the_file_and_it_has_no_password(tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], text: str, reason: str) -> None:
-    file, wrong = tmp_path / "users.json", tmp_path / "wrong.json"
-    wrong.write_text("{}")
+    file, invalid_file = tmp_path / "users.json", tmp_path / "wrong.json"
+    invalid_file.write_text("{}")
     assert run("add", str(file), "alice", "--password-stdin", text="x\n").exit_code == 0
-    names = {"FILE": str(file), "WRONG": str(wrong)}
-    found = run(*(names.get(argument, argument) for argument in arguments), text=text)
-    assert isinstance(found.exception, ConfigError)
-    assert reason in str(found.exception)
+    names = {"FILE": str(file), "WRONG": str(invalid_file)}
+    result = run(*(names.get(argument, argument) for argument in arguments), text=text)
+    assert isinstance(result.exception, ConfigError)
+    assert reason in str(result.exception)
 
 
 def test_a_script_without_a_password_gets_advice(tmp_path: Path) -> None:

@@ -23,43 +23,51 @@ def authorizer(path: Path, *, allow_everyone: bool = False, clock: ManualClock |
     return Authorizer(file, frozenset({"User:admin"}), allow_everyone=allow_everyone)
 
 
-def may(found: Authorizer, user: str, operation: Operation, topic: str, host: str = "10.0.0.1") -> bool:
-    return found.allows(f"User:{user}", host, operation, TOPIC, topic)
+def may(acl_authorizer: Authorizer, user: str, operation: Operation, topic: str, host: str = "10.0.0.1") -> bool:
+    return acl_authorizer.allows(f"User:{user}", host, operation, TOPIC, topic)
 
 
 def test_an_acl_that_denies_has_priority(acl_file: Write) -> None:
-    found = authorizer(acl_file("* allow Read Topic *", "alice deny All Topic orders- Prefixed"))
-    assert may(found, "alice", Operation.READ, "prices")
-    assert may(found, "bob", Operation.READ, "orders-1")
-    assert not may(found, "alice", Operation.READ, "orders-1")
-    assert not may(found, "bob", Operation.WRITE, "orders-1")
+    acl_authorizer = authorizer(acl_file("* allow Read Topic *", "alice deny All Topic orders- Prefixed"))
+    assert may(acl_authorizer, "alice", Operation.READ, "prices")
+    assert may(acl_authorizer, "bob", Operation.READ, "orders-1")
+    assert not may(acl_authorizer, "alice", Operation.READ, "orders-1")
+    assert not may(acl_authorizer, "bob", Operation.WRITE, "orders-1")
 
 
 @pytest.mark.parametrize("operation", ["Read", "Write", "Delete", "Alter", "Describe", "All"])
 def test_operations_imply_describe_only_if_they_are_allowed(acl_file: Write, operation: str) -> None:
     assert may(authorizer(acl_file(f"alice allow {operation} Topic t")), "alice", Operation.DESCRIBE, "t")
-    found = authorizer(acl_file("alice allow Describe Topic t", f"alice deny {operation} Topic t"))
-    assert may(found, "alice", Operation.DESCRIBE, "t") == (operation not in {"Describe", "All"})
+    acl_authorizer = authorizer(acl_file("alice allow Describe Topic t", f"alice deny {operation} Topic t"))
+    assert may(acl_authorizer, "alice", Operation.DESCRIBE, "t") == (operation not in {"Describe", "All"})
 
 
 def test_alter_configs_implies_describe_configs(acl_file: Write) -> None:
-    found = authorizer(acl_file("alice allow AlterConfigs Topic t"))
-    assert may(found, "alice", Operation.DESCRIBE_CONFIGS, "t")
-    assert not may(found, "alice", Operation.DESCRIBE, "t")
+    acl_authorizer = authorizer(acl_file("alice allow AlterConfigs Topic t"))
+    assert may(acl_authorizer, "alice", Operation.DESCRIBE_CONFIGS, "t")
+    assert not may(acl_authorizer, "alice", Operation.DESCRIBE, "t")
 
 
 def test_a_prefix_covers_names_that_begin_with_it_and_a_literal_name_only_itself(acl_file: Write) -> None:
-    found = authorizer(acl_file("alice allow Read Topic ord Prefixed", "bob allow Read Topic ord"))
-    assert [may(found, "alice", Operation.READ, name) for name in ("or", "ord", "orders")] == [False, True, True]
-    assert [may(found, "bob", Operation.READ, name) for name in ("or", "ord", "orders")] == [False, True, False]
+    acl_authorizer = authorizer(acl_file("alice allow Read Topic ord Prefixed", "bob allow Read Topic ord"))
+    assert [may(acl_authorizer, "alice", Operation.READ, name) for name in ("or", "ord", "orders")] == [
+        False,
+        True,
+        True,
+    ]
+    assert [may(acl_authorizer, "bob", Operation.READ, name) for name in ("or", "ord", "orders")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_resource_without_acls_is_closed_unless_everyone_is_allowed(acl_file: Write) -> None:
     path = acl_file("bob allow Read Topic orders")
     assert not may(authorizer(path), "alice", Operation.READ, "prices")
-    opened = authorizer(path, allow_everyone=True)
-    assert may(opened, "alice", Operation.READ, "prices")
-    assert not may(opened, "alice", Operation.READ, "orders")
+    lenient_authorizer = authorizer(path, allow_everyone=True)
+    assert may(lenient_authorizer, "alice", Operation.READ, "prices")
+    assert not may(lenient_authorizer, "alice", Operation.READ, "orders")
 
 
 def test_super_users_may_do_everything(acl_file: Write) -> None:
@@ -88,25 +96,25 @@ def test_an_acl_can_be_limited_to_an_address(tmp_path: Path) -> None:
     ],
 )
 def test_a_producer_needs_one_topic_that_it_may_write(acl_file: Write, acls: list[str], *, allowed: bool) -> None:
-    found = authorizer(acl_file(*acls))
-    assert found.allows_any("User:alice", "10.0.0.1", Operation.WRITE, TOPIC) == allowed
+    acl_authorizer = authorizer(acl_file(*acls))
+    assert acl_authorizer.allows_any("User:alice", "10.0.0.1", Operation.WRITE, TOPIC) == allowed
 
 
 def test_a_changed_file_counts_within_a_second_and_a_wrong_one_never(acl_file: Write) -> None:
     clock = ManualClock()
     path = acl_file("alice allow Read Topic t")
-    found = authorizer(path, clock=clock)
-    assert may(found, "alice", Operation.READ, "t")
+    acl_authorizer = authorizer(path, clock=clock)
+    assert may(acl_authorizer, "alice", Operation.READ, "t")
     acl_file("bob allow Read Topic t")
-    assert may(found, "alice", Operation.READ, "t")
+    assert may(acl_authorizer, "alice", Operation.READ, "t")
     clock.advance_ms(1000)
-    assert not may(found, "alice", Operation.READ, "t")
+    assert not may(acl_authorizer, "alice", Operation.READ, "t")
     path.write_text("{")
     clock.advance_ms(1000)
-    assert may(found, "bob", Operation.READ, "t")
+    assert may(acl_authorizer, "bob", Operation.READ, "t")
     path.unlink()
     clock.advance_ms(1000)
-    assert may(found, "bob", Operation.READ, "t")
+    assert may(acl_authorizer, "bob", Operation.READ, "t")
 
 
 def test_a_changed_file_that_cannot_be_read_for_a_time_counts_later(
@@ -116,26 +124,26 @@ def test_a_changed_file_that_cannot_be_read_for_a_time_counts_later(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     clock = ManualClock()
-    found = authorizer(acl_file("alice allow Read Topic t"), clock=clock)
+    acl_authorizer = authorizer(acl_file("alice allow Read Topic t"), clock=clock)
     acl_file("bob allow Read Topic t")
     with monkeypatch.context() as full:
         full.setattr(Path, "read_bytes", refuse)
         clock.advance_ms(1000)
-        assert may(found, "alice", Operation.READ, "t")
+        assert may(acl_authorizer, "alice", Operation.READ, "t")
     clock.advance_ms(1000)
-    assert not may(found, "alice", Operation.READ, "t")
-    assert may(found, "bob", Operation.READ, "t")
+    assert not may(acl_authorizer, "alice", Operation.READ, "t")
+    assert may(acl_authorizer, "bob", Operation.READ, "t")
 
 
 def test_a_file_that_is_missing_or_wrong_is_logged_once(acl_file: Write, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     path = acl_file("alice allow Read Topic t")
-    found = authorizer(path, clock=clock)
+    acl_authorizer = authorizer(path, clock=clock)
 
     def warnings() -> int:
         for _ in range(3):
             clock.advance_ms(1000)
-            assert may(found, "alice", Operation.READ, "t")
+            assert may(acl_authorizer, "alice", Operation.READ, "t")
         return len(caplog.records)
 
     path.unlink()
@@ -184,13 +192,13 @@ def test_a_wrong_acl_is_an_error_with_its_number(tmp_path: Path, field: str, val
 def test_a_change_is_written_and_counts_at_once(acl_file: Write) -> None:
     path = acl_file("alice allow Read Topic t")
     file = AclFile(str(path), ManualClock())
-    [first] = file.current.all
-    added = Acl(TOPIC, "u", PatternType.PREFIXED, "User:bob", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY)
-    file.add([added, added])
-    assert [*load_acls(path).all] == [*file.current.all] == [first, added]
-    assert file.remove(lambda acl: acl.name == "t") == [first]
-    assert [*load_acls(path).all] == [*file.current.all] == [added]
-    assert [found.name for found in path.parent.iterdir()] == ["acls.json"]
+    [first_acl] = file.current.all
+    added_acl = Acl(TOPIC, "u", PatternType.PREFIXED, "User:bob", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY)
+    file.add([added_acl, added_acl])
+    assert [*load_acls(path).all] == [*file.current.all] == [first_acl, added_acl]
+    assert file.remove(lambda acl: acl.name == "t") == [first_acl]
+    assert [*load_acls(path).all] == [*file.current.all] == [added_acl]
+    assert [entry.name for entry in path.parent.iterdir()] == ["acls.json"]
 
 
 def test_a_change_replaces_the_file_that_a_symbolic_link_names(tmp_path: Path, acl_file: Write) -> None:

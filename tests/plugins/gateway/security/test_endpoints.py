@@ -10,13 +10,16 @@ from stratalog_gateway.settings import GatewaySection
 
 
 def test_listeners_have_names_protocols_and_addresses_of_their_own() -> None:
-    found = GatewaySection(
+    endpoints = GatewaySection(
         listeners=("INTERNAL://[::1]:9092", "SASL_SSL://:9093"),
         advertised_listeners=("SASL_SSL://kafka.example.org:443",),
         protocol_map=("internal:plaintext",),
     ).endpoints()
-    assert [endpoint.uri for endpoint in found] == ["INTERNAL://[::1]:9092", "SASL_SSL://kafka.example.org:443"]
-    assert [(endpoint.host, endpoint.protocol) for endpoint in found] == [("::1", "PLAINTEXT"), ("0.0.0.0", "SASL_SSL")]  # noqa: S104 - not used
+    assert [endpoint.uri for endpoint in endpoints] == ["INTERNAL://[::1]:9092", "SASL_SSL://kafka.example.org:443"]
+    assert [(endpoint.host, endpoint.protocol) for endpoint in endpoints] == [
+        ("::1", "PLAINTEXT"),
+        ("0.0.0.0", "SASL_SSL"),  # noqa: S104 - not used
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,11 +60,13 @@ def test_only_a_listener_without_authentication_that_others_reach_needs_insecure
 
 def test_clients_are_given_the_address_of_their_listener(tmp_path: Path) -> None:
     listeners = ("INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0")
-    with served(tmp_path, listeners=listeners, protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")) as made:
+    with served(tmp_path, listeners=listeners, protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")) as gateway:
         for name in ("INSIDE", "OUTSIDE"):
-            with made.wire(name) as wire:
+            with gateway.wire(name) as wire:
                 [broker] = wire.ask("Metadata", 1, topics=None).brokers
-                found = wire.ask("FindCoordinator", 1, key="g", key_type=0)
-                [described] = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=False).brokers
-            assert {f"{told.host}:{told.port}" for told in (broker, found, described)} == {made.addresses[name]}
-        assert made.addresses["INSIDE"] == made.bootstrap != made.addresses["OUTSIDE"]
+                coordinator = wire.ask("FindCoordinator", 1, key="g", key_type=0)
+                [described_broker] = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=False).brokers
+            assert {f"{node.host}:{node.port}" for node in (broker, coordinator, described_broker)} == {
+                gateway.addresses[name]
+            }
+        assert gateway.addresses["INSIDE"] == gateway.bootstrap != gateway.addresses["OUTSIDE"]

@@ -28,9 +28,9 @@ def test_scram_proves_both_sides(table: Users, mechanism: str) -> None:
 
 def test_the_example_of_rfc_7677_makes_the_same_keys() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    made = make_credential("SCRAM-SHA-256", "pencil", salt, 4096)
-    assert base64.b64encode(made.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
-    assert base64.b64encode(made.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+    credential = make_credential("SCRAM-SHA-256", "pencil", salt, 4096)
+    assert base64.b64encode(credential.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+    assert base64.b64encode(credential.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 
 
 def test_names_with_commas_and_compatible_letters_are_found() -> None:
@@ -49,9 +49,9 @@ def test_names_with_commas_and_compatible_letters_are_found() -> None:
 def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step(table: Users, name: str, password: str) -> None:
     server, client = Scram("SCRAM-SHA-512", table), ScramClient("sha512", name, password)
     first = server.evaluate(client.first)
-    with pytest.raises(AuthenticationError) as found:
+    with pytest.raises(AuthenticationError) as caught:
         server.evaluate(client.final(first))
-    assert found.value.message == ""
+    assert caught.value.message == ""
     assert server.name == ""
     # The same salt in each attempt.
     assert Scram("SCRAM-SHA-512", table).evaluate(client.first).split(b",")[1] == first.split(b",")[1]
@@ -149,9 +149,9 @@ def test_damaged_tokens_raise_no_other_error(table: Users) -> None:
         token = bytearray(seeds[number % 3])
         for _ in range(chance.randint(1, 3)):
             token[chance.randrange(len(token))] = chance.choice((0, 1, 44, 61, 0x7F, 0xFF, chance.randrange(256)))
-        made = (Plain({}), Scram("SCRAM-SHA-256", table), OAuthBearer(checked))[number % 3]
+        mechanism = (Plain({}), Scram("SCRAM-SHA-256", table), OAuthBearer(checked))[number % 3]
         try:
-            made.evaluate(bytes(token))
+            mechanism.evaluate(bytes(token))
             outcomes.add("answered")
         except AuthenticationError:
             outcomes.add("refused")

@@ -29,8 +29,8 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def limited(tmp_path: Path, file: Path) -> Iterator[Served]:
-    with served(tmp_path / "logs", quotas_file=str(file)) as made:
-        yield made
+    with served(tmp_path / "logs", quotas_file=str(file)) as gateway:
+        yield gateway
 
 
 def component(kind: str, match_type: int, match: str | None = None) -> Any:
@@ -38,12 +38,12 @@ def component(kind: str, match_type: int, match: str | None = None) -> Any:
 
 
 def described(wire: Wire, *components: Any, strict: bool = False) -> list[dict[str, Any]]:
-    found = wire.ask("DescribeClientQuotas", 1, components=components, strict=strict)
-    assert (found.error_code, found.error_message) == (0, None)
+    response = wire.ask("DescribeClientQuotas", 1, components=components, strict=strict)
+    assert (response.error_code, response.error_message) == (0, None)
     return [
-        {named.entity_type: named.entity_name for named in entry.entity}
+        {entity.entity_type: entity.entity_name for entity in entry.entity}
         | {limit.key: limit.value for limit in entry.values}
-        for entry in found.entries
+        for entry in response.entries
     ]
 
 
@@ -62,8 +62,8 @@ def entry(entity: dict[str, str | None], **limits: float | None) -> Any:
 
 
 def altered(wire: Wire, *entries: Any, validate_only: bool = False) -> list[int]:
-    found = wire.ask("AlterClientQuotas", 1, entries=entries, validate_only=validate_only)
-    return [result.error_code for result in found.entries]
+    response = wire.ask("AlterClientQuotas", 1, entries=entries, validate_only=validate_only)
+    return [result.error_code for result in response.entries]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,11 @@ def test_a_filter_selects_as_in_kafka(
     limited: Served, components: tuple[tuple[str, int, str | None], ...], expected: list[int], *, strict: bool
 ) -> None:
     with limited.wire() as wire:
-        found = described(wire, *(component(*one) for one in components), strict=strict)
-    wanted = [{name: None if value == "<default>" else value for name, value in QUOTAS[n].items()} for n in expected]
-    assert found == wanted
+        quotas = described(wire, *(component(*fields) for fields in components), strict=strict)
+    expected_quotas = [
+        {name: None if value == "<default>" else value for name, value in QUOTAS[n].items()} for n in expected
+    ]
+    assert quotas == expected_quotas
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,10 @@ def test_a_wrong_filter_is_refused(
     limited: Served, components: tuple[tuple[str, int, str | None], ...], code: int
 ) -> None:
     with limited.wire() as wire:
-        found = wire.ask(
-            "DescribeClientQuotas", 1, components=tuple(component(*one) for one in components), strict=False
+        response = wire.ask(
+            "DescribeClientQuotas", 1, components=tuple(component(*fields) for fields in components), strict=False
         )
-    assert (found.error_code, found.entries) == (code, None)
+    assert (response.error_code, response.entries) == (code, None)
 
 
 def test_limits_are_set_and_removed_in_the_file(limited: Served, file: Path) -> None:
@@ -144,7 +146,7 @@ def test_limits_are_set_and_removed_in_the_file(limited: Served, file: Path) -> 
 def test_a_wrong_change_is_refused_alone(limited: Served, wrong: Any) -> None:
     with limited.wire() as wire:
         assert altered(wire, wrong, entry({"user": "bob"}, producer_byte_rate=1)) == [42, 0]
-        assert [one for one in described(wire) if one.get("user") == "x"] == []
+        assert [quota for quota in described(wire) if quota.get("user") == "x"] == []
 
 
 def test_an_entity_is_changed_once_in_a_request(limited: Served) -> None:
@@ -153,6 +155,6 @@ def test_an_entity_is_changed_once_in_a_request(limited: Served) -> None:
 
 
 def test_without_a_file_there_are_no_quotas(tmp_path: Path) -> None:
-    with served(tmp_path / "logs") as plain, plain.wire() as wire:
+    with served(tmp_path / "logs") as gateway, gateway.wire() as wire:
         assert described(wire) == []
         assert altered(wire, entry({"user": "bob"}, producer_byte_rate=1)) == [42]

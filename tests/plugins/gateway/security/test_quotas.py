@@ -67,12 +67,13 @@ def test_the_most_specific_quota_counts(tmp_path: Path) -> None:
         (default, ""): 6, ("", "app"): 7, ("", default): 8,
     }  # fmt: skip
     for number, pair in enumerate(rates, 1):
-        left = {found: rate for found, rate in rates.items() if rate >= number}
+        remaining_rates = {key: rate for key, rate in rates.items() if rate >= number}
         path = quota_file(tmp_path, *(
-            {"user": user, "client-id": client, "consumer_byte_rate": rate} for (user, client), rate in left.items()
+            {"user": user, "client-id": client, "consumer_byte_rate": rate}
+            for (user, client), rate in remaining_rates.items()
         ))  # fmt: skip
-        found = Quotas(str(path), ManualClock())
-        assert found.window_bytes(of("alice"), "app") == rates[pair] * 10
+        quotas = Quotas(str(path), ManualClock())
+        assert quotas.window_bytes(of("alice"), "app") == rates[pair] * 10
 
 
 def test_clients_of_a_default_quota_do_not_share_it_and_those_of_a_user_do(tmp_path: Path) -> None:
@@ -81,25 +82,25 @@ def test_clients_of_a_default_quota_do_not_share_it_and_those_of_a_user_do(tmp_p
         {"user": "<default>", "producer_byte_rate": 10},
         {"user": "<default>", "client-id": "<default>", "consumer_byte_rate": 10},
     )
-    found = Quotas(str(path), ManualClock())
-    assert found.record(PRODUCED, of("alice"), "a", 200) == 10_000
-    assert found.record(PRODUCED, of("bob"), "a", 1) == 0
-    assert found.record(PRODUCED, of("alice"), "b", 1) > 0
-    assert found.record(FETCHED, of("alice"), "a", 200) == 10_000
-    assert found.record(FETCHED, of("alice"), "b", 1) == 0
+    quotas = Quotas(str(path), ManualClock())
+    assert quotas.record(PRODUCED, of("alice"), "a", 200) == 10_000
+    assert quotas.record(PRODUCED, of("bob"), "a", 1) == 0
+    assert quotas.record(PRODUCED, of("alice"), "b", 1) > 0
+    assert quotas.record(FETCHED, of("alice"), "a", 200) == 10_000
+    assert quotas.record(FETCHED, of("alice"), "b", 1) == 0
 
 
 def test_a_changed_limit_counts_within_a_second(tmp_path: Path) -> None:
     clock = ManualClock()
     path = quota_file(tmp_path, {"client-id": "app", "producer_byte_rate": 10})
-    found = Quotas(str(path), clock)
-    assert found.record(PRODUCED, of("alice"), "app", 200) > 0
+    quotas = Quotas(str(path), clock)
+    assert quotas.record(PRODUCED, of("alice"), "app", 200) > 0
     quota_file(tmp_path, {"client-id": "app", "producer_byte_rate": 1_000_000})
     clock.advance_ms(1000)
-    assert found.record(PRODUCED, of("alice"), "app", 200) == 0
+    assert quotas.record(PRODUCED, of("alice"), "app", 200) == 0
     quota_file(tmp_path)
     clock.advance_ms(1000)
-    assert found.window_bytes(of("alice"), "app") is None
+    assert quotas.window_bytes(of("alice"), "app") is None
 
 
 def test_a_clock_that_is_set_back_does_not_add_to_a_rate(tmp_path: Path) -> None:
@@ -112,11 +113,11 @@ def test_a_clock_that_is_set_back_does_not_add_to_a_rate(tmp_path: Path) -> None
     clock = SetBack()
     bytes_a_second = {"client-id": "app", "producer_byte_rate": 10}
     path = quota_file(tmp_path, bytes_a_second, {"ip": "::1", "connection_creation_rate": 2})
-    found = Quotas(str(path), clock)
-    of_all = ConnectionQuotas(GatewaySection(connection_rate=10), found, clock)
+    quotas = Quotas(str(path), clock)
+    of_all = ConnectionQuotas(GatewaySection(connection_rate=10), quotas, clock)
     for number in range(30):
-        assert found.record(PRODUCED, of("alice"), "app", 5) == 0
-        assert not found.refuses_connection("::1")
+        assert quotas.record(PRODUCED, of("alice"), "app", 5) == 0
+        assert not quotas.refuses_connection("::1")
         assert of_all.pause_ms() == 0
         clock.advance_ms(1000)
         clock.set_back_ms = 3_600_000 if number else 0
@@ -150,39 +151,39 @@ def test_quotas_in_too_many_brackets_are_an_error(tmp_path: Path) -> None:
         Quotas(str(path), ManualClock())
 
 
-def connection_quotas(tmp_path: Path, clock: ManualClock, *quotas: dict[str, Any], **more: Any) -> ConnectionQuotas:
-    return ConnectionQuotas(GatewaySection(**more), Quotas(str(quota_file(tmp_path, *quotas)), clock), clock)
+def connection_quotas(tmp_path: Path, clock: ManualClock, *quotas: dict[str, Any], **settings: Any) -> ConnectionQuotas:
+    return ConnectionQuotas(GatewaySection(**settings), Quotas(str(quota_file(tmp_path, *quotas)), clock), clock)
 
 
 def test_connections_are_limited_in_all_and_by_address(tmp_path: Path) -> None:
-    found = connection_quotas(
+    connection_limits = connection_quotas(
         tmp_path,
         ManualClock(),
         connections=4,
         connections_per_ip=2,
         connections_per_ip_overrides=("10.0.0.9:3", "::1:0"),
     )
-    assert [found.acquire("10.0.0.1") for _ in range(3)] == ["", "", "max.connections.per.ip=2"]
-    assert found.acquire("::1") == "max.connections.per.ip=0"
-    assert [found.acquire("10.0.0.9") for _ in range(3)] == ["", "", "max.connections=4"]
-    found.release("10.0.0.1")
-    assert [found.acquire("10.0.0.9") for _ in range(2)] == ["", "max.connections=4"]
+    assert [connection_limits.acquire("10.0.0.1") for _ in range(3)] == ["", "", "max.connections.per.ip=2"]
+    assert connection_limits.acquire("::1") == "max.connections.per.ip=0"
+    assert [connection_limits.acquire("10.0.0.9") for _ in range(3)] == ["", "", "max.connections=4"]
+    connection_limits.release("10.0.0.1")
+    assert [connection_limits.acquire("10.0.0.9") for _ in range(2)] == ["", "max.connections=4"]
 
 
 def test_new_connections_wait_if_there_are_too_many_in_a_second(tmp_path: Path) -> None:
     clock = ManualClock()
-    found = connection_quotas(tmp_path, clock, connection_rate=2)
-    assert [found.pause_ms() for _ in range(21)] == [*[0] * 20, 500]
+    connection_limits = connection_quotas(tmp_path, clock, connection_rate=2)
+    assert [connection_limits.pause_ms() for _ in range(21)] == [*[0] * 20, 500]
     clock.advance_ms(11_000)
-    assert found.pause_ms() == 0
+    assert connection_limits.pause_ms() == 0
 
 
 def test_new_connections_of_an_address_have_a_limit_of_their_own(tmp_path: Path) -> None:
     quotas = ({"ip": "<default>", "connection_creation_rate": 0.2}, {"ip": "::1", "connection_creation_rate": 9})
-    found = connection_quotas(tmp_path, ManualClock(), *quotas)
-    assert [found.acquire("10.0.0.1") for _ in range(3)] == ["", "", "connection_creation_rate"]
-    assert {found.acquire("::1") for _ in range(9)} == {""}
-    assert found.acquire("10.0.0.2") == ""
+    connection_limits = connection_quotas(tmp_path, ManualClock(), *quotas)
+    assert [connection_limits.acquire("10.0.0.1") for _ in range(3)] == ["", "", "connection_creation_rate"]
+    assert {connection_limits.acquire("::1") for _ in range(9)} == {""}
+    assert connection_limits.acquire("10.0.0.2") == ""
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "example.org:1", "10.0.0.1:many", ""])
@@ -206,10 +207,10 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
         for _ in range(3):
             frame = request("Produce", 3, {"transactional_id": None, "acks": 1, "timeout": SECOND, "topic_data": ()})
             frame += bytes(200 - len(frame))
-            found = produce(read_header(memoryview(frame)), memoryview(frame), client)
-            answer = response("Produce", 3, frame_of(found.pieces)[4:])
-            assert answer.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
-            waits.append(found.throttle_ms)
+            handler_response = produce(read_header(memoryview(frame)), memoryview(frame), client)
+            answer = response("Produce", 3, frame_of(handler_response.pieces)[4:])
+            assert answer.throttle_time == dt.timedelta(milliseconds=handler_response.throttle_ms)
+            waits.append(handler_response.throttle_ms)
         for _ in range(3):
             answer, wait_ms = fetched(fetch, client)
             waits.append(wait_ms)
@@ -220,18 +221,18 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
 
 def fetched(fetch: FetchHandler, client: Client, session: tuple[int, int] = (0, -1)) -> tuple[Any, int]:
     """Fetch ``orders`` from its start, and return the response and its throttle time in ms."""
-    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(wanted,)),)
+    partition = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(partition,)),)
     frame = request("Fetch", 11, {
         "replica_id": -1, "max_wait": SECOND, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
         "session_id": session[0], "session_epoch": session[1], "topics": topics, "forgotten_topics_data": (),
         "rack_id": "",
     })  # fmt: skip
-    found = fetch(read_header(memoryview(frame)), memoryview(frame), client)
-    answer = response("Fetch", 11, frame_of(found.pieces)[4:])
-    found.release()
-    assert answer.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
-    return answer, found.throttle_ms
+    handler_response = fetch(read_header(memoryview(frame)), memoryview(frame), client)
+    answer = response("Fetch", 11, frame_of(handler_response.pieces)[4:])
+    handler_response.release()
+    assert answer.throttle_time == dt.timedelta(milliseconds=handler_response.throttle_ms)
+    return answer, handler_response.throttle_ms
 
 
 def test_a_producer_above_its_quota_is_answered_and_then_waits(tmp_path: Path) -> None:
@@ -256,14 +257,14 @@ def test_a_session_continues_after_a_throttled_fetch_and_is_not_opened_by_one(tm
         engine.log("orders").append([Record(value=b"v" * 150)])
         node = Node(engine, GatewaySection(quotas_file=str(path)), clock)
         fetch = FetchHandler(node)
-        opened, _ = fetched(fetch, client, (0, 0))
-        assert opened.session_id > 0
-        for session, kept in (((opened.session_id, 1), opened.session_id), ((0, 0), 0)):
+        first_answer, _ = fetched(fetch, client, (0, 0))
+        assert first_answer.session_id > 0
+        for session, expected_id in (((first_answer.session_id, 1), first_answer.session_id), ((0, 0), 0)):
             answer, wait_ms = fetched(fetch, client, session)
-            assert (answer.session_id, answer.responses, wait_ms > 0) == (kept, (), True)
+            assert (answer.session_id, answer.responses, wait_ms > 0) == (expected_id, (), True)
         clock.advance_ms(11_000)
-        answer, wait_ms = fetched(fetch, client, (opened.session_id, 2))
-        assert (answer.session_id, len(answer.responses), wait_ms) == (opened.session_id, 1, 0)
+        answer, wait_ms = fetched(fetch, client, (first_answer.session_id, 2))
+        assert (answer.session_id, len(answer.responses), wait_ms) == (first_answer.session_id, 1, 0)
         node.close()
 
 

@@ -37,8 +37,8 @@ def sasl(tmp_path: Path, users: Path) -> Iterator[Served]:
         users_file=str(users),
         mechanisms=("PLAIN", "SCRAM-SHA-256"),
         failure_delay_ms=0,
-    ) as made:
-        yield made
+    ) as gateway:
+        yield gateway
 
 
 def token(wire: Wire, data: bytes, version: int = 2) -> Any:
@@ -76,8 +76,8 @@ def test_tokens_of_the_older_handshake_have_no_header(sasl: Served) -> None:
 def test_wrong_credentials_are_answered_and_end_the_connection(sasl: Served) -> None:
     with sasl.wire() as wire:
         assert wire.ask("SaslHandshake", 1, mechanism="PLAIN").error_code == 0
-        found = token(wire, b"\0alice\0wrong")
-        assert (found.error_code, found.error_message) == (58, "Authentication failed: Invalid username or password")
+        answer = token(wire, b"\0alice\0wrong")
+        assert (answer.error_code, answer.error_message) == (58, "Authentication failed: Invalid username or password")
         assert wire.receive() is None
 
 
@@ -87,9 +87,9 @@ def test_wrong_credentials_of_scram_do_not_show_if_the_user_exists(sasl: Served)
         client = ScramClient("sha256", name, "wrong")
         with sasl.wire() as wire:
             assert wire.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256").error_code == 0
-            found = token(wire, client.final(token(wire, client.first).auth_bytes))
-            assert found.error_code == 58
-            texts.add(found.error_message)
+            answer = token(wire, client.final(token(wire, client.first).auth_bytes))
+            assert answer.error_code == 58
+            texts.add(answer.error_message)
     assert texts == {
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
     }
@@ -97,8 +97,8 @@ def test_wrong_credentials_of_scram_do_not_show_if_the_user_exists(sasl: Served)
 
 def test_a_mechanism_that_is_not_offered_is_answered_and_ends_the_connection(sasl: Served) -> None:
     with sasl.wire() as wire:
-        found = wire.ask("SaslHandshake", 1, mechanism="GSSAPI")
-        assert (found.error_code, found.mechanisms) == (33, ("PLAIN", "SCRAM-SHA-256"))
+        handshake = wire.ask("SaslHandshake", 1, mechanism="GSSAPI")
+        assert (handshake.error_code, handshake.mechanisms) == (33, ("PLAIN", "SCRAM-SHA-256"))
         assert wire.receive() is None
 
 
@@ -160,18 +160,18 @@ class Session:
 
     def __init__(self, users: Path, *, expires: Callable[[], Any] | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
-        found = GatewaySection(users_file=str(users), mechanisms=("PLAIN", "SCRAM-SHA-256"), **settings)
+        section = GatewaySection(users_file=str(users), mechanisms=("PLAIN", "SCRAM-SHA-256"), **settings)
         mechanisms = dict(
-            enabled_mechanisms(found, EditedFile(str(users), load_users, save_users, self.clock), self.clock)
+            enabled_mechanisms(section, EditedFile(str(users), load_users, save_users, self.clock), self.clock)
         )
         if expires is not None:
             mechanisms["PLAIN"] = expires
         self.client = Client("127.0.0.1", ENDPOINT)
-        self.requests = SaslRequests(self.client, answered, mechanisms, found, found.request_bytes, self.clock)
+        self.requests = SaslRequests(self.client, answered, mechanisms, section, section.request_bytes, self.clock)
 
     def ask(self, api: str, version: int, **values: Any) -> Any:
-        found = self.requests(memoryview(request(api, version, values)))
-        return response(api, version, frame_of(found.pieces)[4:]), found.is_last
+        handler_response = self.requests(memoryview(request(api, version, values)))
+        return response(api, version, frame_of(handler_response.pieces)[4:]), handler_response.is_last
 
     def handshake(self, mechanism: str = "PLAIN") -> int:
         code: int = self.ask("SaslHandshake", 1, mechanism=mechanism)[0].error_code
@@ -184,8 +184,8 @@ class Session:
         return frame_of(self.requests(memoryview(request("ApiVersions", 0, {}))).pieces)
 
 
-def lifetime_ms(found: Any) -> int:
-    return int(found[0].session_lifetime.total_seconds() * 1000)
+def lifetime_ms(reply: Any) -> int:
+    return int(reply[0].session_lifetime.total_seconds() * 1000)
 
 
 def test_a_session_ends_unless_the_client_authenticates_again(users: Path) -> None:
@@ -208,15 +208,15 @@ def test_a_client_keeps_principal_and_mechanism_when_it_authenticates_again(user
     session.token()
     session.clock.advance_ms(2000)
     session.handshake()
-    found, is_last = session.token(b"\0bob\0secret of bob")
-    assert (found.error_code, is_last, session.client.principal) == (58, True, "User:alice")
+    answer, is_last = session.token(b"\0bob\0secret of bob")
+    assert (answer.error_code, is_last, session.client.principal) == (58, True, "User:alice")
     session = Session(users, max_reauth_ms=60_000)
     session.handshake()
     session.token()
     session.clock.advance_ms(2000)
     assert session.handshake("SCRAM-SHA-256") == 0
-    found, is_last = session.token(b"n,,n=alice,r=x")
-    assert (found.error_code, is_last) == (58, True)
+    answer, is_last = session.token(b"n,,n=alice,r=x")
+    assert (answer.error_code, is_last) == (58, True)
 
 
 def test_a_client_authenticates_again_at_most_once_in_a_second(users: Path) -> None:
@@ -226,8 +226,8 @@ def test_a_client_authenticates_again_at_most_once_in_a_second(users: Path) -> N
     assert session.handshake() == 0
     session.token()
     session.clock.advance_ms(999)
-    found = session.requests(memoryview(request("SaslHandshake", 1, {"mechanism": "PLAIN"})))
-    assert found.pieces == [b"User:alice"]  # a request that the handler gets, and refuses
+    handler_response = session.requests(memoryview(request("SaslHandshake", 1, {"mechanism": "PLAIN"})))
+    assert handler_response.pieces == [b"User:alice"]  # a request that the handler gets, and refuses
 
 
 def test_credentials_limit_the_session(users: Path) -> None:

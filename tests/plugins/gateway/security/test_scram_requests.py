@@ -25,17 +25,17 @@ def file(users: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(tmp_path: Path, file: Path) -> Iterator[Served]:
-    with served(tmp_path / "logs", users_file=str(file)) as made:
-        yield made
+    with served(tmp_path / "logs", users_file=str(file)) as gateway:
+        yield gateway
 
 
 def upsertion(name: str = "carol", **values: Any) -> Any:
     iterations = values.get("iterations", 4096)
     salted = hashlib.pbkdf2_hmac("sha256", b"secret", SALT, iterations)
-    whole = {
+    fields = {
         "name": name, "mechanism": SHA_256, "iterations": iterations, "salt": SALT, "salted_password": salted, **values,
     }  # fmt: skip
-    return part("AlterUserScramCredentials", 0, "ScramCredentialUpsertion", **whole)
+    return part("AlterUserScramCredentials", 0, "ScramCredentialUpsertion", **fields)
 
 
 def deletion(name: str, mechanism: int = SHA_256) -> Any:
@@ -43,18 +43,18 @@ def deletion(name: str, mechanism: int = SHA_256) -> Any:
 
 
 def altered(wire: Wire, *upsertions: Any, deletions: tuple[Any, ...] = ()) -> dict[str, tuple[int, str | None]]:
-    found = wire.ask("AlterUserScramCredentials", 0, deletions=deletions, upsertions=upsertions)
-    return {result.user: (result.error_code, result.error_message) for result in found.results}
+    response = wire.ask("AlterUserScramCredentials", 0, deletions=deletions, upsertions=upsertions)
+    return {result.user: (result.error_code, result.error_message) for result in response.results}
 
 
 def described(wire: Wire, *names: str) -> dict[str, tuple[int, list[tuple[int, int]]]]:
     """Return the error code and the list of (mechanism, iterations), by user."""
-    asked = tuple(part("DescribeUserScramCredentials", 0, "UserName", name=name) for name in names)
-    found = wire.ask("DescribeUserScramCredentials", 0, users=asked or None)
-    assert found.error_code == 0
+    user_names = tuple(part("DescribeUserScramCredentials", 0, "UserName", name=name) for name in names)
+    response = wire.ask("DescribeUserScramCredentials", 0, users=user_names or None)
+    assert response.error_code == 0
     return {
         result.user: (result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
-        for result in found.results
+        for result in response.results
     }
 
 
@@ -62,9 +62,9 @@ def test_a_new_user_has_the_password_that_the_client_salted(guarded: Served, fil
     with guarded.wire() as wire:
         assert altered(wire, upsertion(iterations=5000)) == {"carol": (0, None)}
         assert described(wire, "carol") == {"carol": (0, [(SHA_256, 5000)])}
-    found = load_users(file)["carol"]["SCRAM-SHA-256"]
-    assert found.accepts("secret")
-    assert not found.accepts("other")
+    credential = load_users(file)["carol"]["SCRAM-SHA-256"]
+    assert credential.accepts("secret")
+    assert not credential.accepts("other")
 
 
 def test_all_users_are_described(guarded: Served, file: Path) -> None:
@@ -73,11 +73,11 @@ def test_all_users_are_described(guarded: Served, file: Path) -> None:
 
 
 def test_a_user_without_keys_is_gone(guarded: Served, file: Path) -> None:
-    [name, *others] = load_users(file)
+    [name, *other_names] = load_users(file)
     with guarded.wire() as wire:
         assert altered(wire, deletions=(deletion(name), deletion(name, SHA_512))) == {name: (0, None)}
         assert described(wire, name)[name][0] == 91
-    assert list(load_users(file)) == others
+    assert list(load_users(file)) == other_names
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_user_without_keys_is_gone(guarded: Served, file: Path) -> None:
 def test_a_wrong_change_is_refused_alone(guarded: Served, file: Path, wanted: Any, code: int) -> None:
     before = set(load_users(file))
     with guarded.wire() as wire:
-        found = altered(wire, wanted, upsertion("dave"), deletions=(deletion("erin"),))
-    assert {name: error for name, (error, _) in found.items()} == {"erin": 91, wanted.name: code, "dave": 0}
+        results = altered(wire, wanted, upsertion("dave"), deletions=(deletion("erin"),))
+    assert {name: error for name, (error, _) in results.items()} == {"erin": 91, wanted.name: code, "dave": 0}
     assert set(load_users(file)) == {*before, "dave"}
 
 
@@ -109,15 +109,15 @@ def test_a_user_is_changed_and_described_once_in_a_request(guarded: Served, file
 
 @pytest.mark.parametrize("names", [("\ufb01nn", "finn"), ("finn", "\ufb01nn")])
 def test_spellings_of_one_name_are_one_user(guarded: Served, file: Path, names: tuple[str, str]) -> None:
-    valid, wrong = upsertion(names[0]), upsertion(names[1], mechanism=SHA_512, salt=b"")
+    valid, invalid = upsertion(names[0]), upsertion(names[1], mechanism=SHA_512, salt=b"")
     with guarded.wire() as wire:
-        for changes in ((valid, wrong), (wrong, valid)):
+        for changes in ((valid, invalid), (invalid, valid)):
             assert [error for error, _ in altered(wire, *changes).values()] == [93, 93]
         assert [error for error, _ in altered(wire, valid, upsertion(names[1])).values()] == [92, 92]
     assert "finn" not in load_users(file)
 
 
 def test_without_a_file_there_are_no_users(tmp_path: Path) -> None:
-    with served(tmp_path / "logs") as plain, plain.wire() as wire:
+    with served(tmp_path / "logs") as gateway, gateway.wire() as wire:
         assert altered(wire, upsertion()) == {"carol": (54, "users.file is not set")}
         assert wire.ask("DescribeUserScramCredentials", 0, users=None).error_code == 54

@@ -78,15 +78,19 @@ def secured(tmp_path_factory: pytest.TempPathFactory, users: Path) -> Iterator[S
         jwks_url=keys.as_uri(),
         expected_audience=("kafka",),
         expected_issuer="https://issuer",
-    ) as made:
-        made.engine.create_topic("orders")
-        made.engine.create_topic("hidden")
-        made.engine.log("orders").append([Record(value=b"0")])
-        yield Secured(made, authority.file, authority.issue("client.pem", "orders"), token)
+    ) as gateway:
+        gateway.engine.create_topic("orders")
+        gateway.engine.create_topic("hidden")
+        gateway.engine.log("orders").append([Record(value=b"0")])
+        yield Secured(gateway, authority.file, authority.issue("client.pem", "orders"), token)
 
 
-def rdkafka(secured: Secured, listener: str, mechanism: str, **more: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = {"bootstrap.servers": secured.bootstrap(listener), "security.protocol": listener, **more}
+def rdkafka(secured: Secured, listener: str, mechanism: str, **options: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": secured.bootstrap(listener),
+        "security.protocol": listener,
+        **options,
+    }
     settings |= {"ssl.ca.location": str(secured.authority), "topic.metadata.refresh.interval.ms": 200}
     if listener == SSL:
         settings |= {"ssl.certificate.location": str(secured.certificate), "ssl.key.location": str(secured.certificate)}

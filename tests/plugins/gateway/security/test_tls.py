@@ -28,8 +28,8 @@ def name_of(connection: ssl.SSLSocket) -> str:
     return distinguished_name(certificate["subject"])
 
 
-def settings(keystore: Path, **more: Any) -> GatewaySection:
-    return GatewaySection(keystore=str(keystore), **more)
+def settings(keystore: Path, **options: Any) -> GatewaySection:
+    return GatewaySection(keystore=str(keystore), **options)
 
 
 def test_new_connections_use_a_changed_certificate_and_open_ones_stay(authority: Authority) -> None:
@@ -47,8 +47,8 @@ def test_new_connections_use_a_changed_certificate_and_open_ones_stay(authority:
     clock.advance_ms(1000)
     last_server, last_client = handshake(server, client)
     assert name_of(last_client) == "CN=second,O=Example,C=DE"
-    for found in (old_server, old_client, new_server, new_client, last_server, last_client):
-        found.close()
+    for open_socket in (old_server, old_client, new_server, new_client, last_server, last_client):
+        open_socket.close()
 
 
 def test_a_client_without_an_accepted_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_a_client_without_an_accepted_certificate_is_refused(authority: Authorit
     with served(
         tmp_path / "logs", listeners=("SSL://127.0.0.1:0",), keystore=str(keystore), truststore=str(authority.file),
         client_auth="required",
-    ) as made:  # fmt: skip
-        host, _, port = made.bootstrap.rpartition(":")
+    ) as gateway:  # fmt: skip
+        host, _, port = gateway.bootstrap.rpartition(":")
         for certificate in (None, stranger):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 answer_to_garbage(host, int(port), trusting(authority, certificate))
@@ -71,29 +71,29 @@ def answer_to_garbage(host: str, port: int, context: ssl.SSLContext) -> None:
     """
     with (
         socket.create_connection((host, port), 10) as raw,
-        context.wrap_socket(raw, server_hostname=host) as asked,
+        context.wrap_socket(raw, server_hostname=host) as tls_socket,
     ):
-        asked.sendall(bytes(4))
-        if not asked.recv(1):
+        tls_socket.sendall(bytes(4))
+        if not tls_socket.recv(1):
             raise ConnectionResetError("the gateway closed the connection")
 
 
 def test_a_client_without_tls_or_without_data_does_not_affect_others(authority: Authority, tmp_path: Path) -> None:
     keystore = authority.issue("gateway.pem", "gateway")
-    with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore), idle_ms=200) as made:
-        with Wire(made.bootstrap) as plain:
-            plain.send(b"\0\x12\0\0\0\0\0\7\xff\xff")
-            answer = plain.receive_raw()
+    with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore), idle_ms=200) as gateway:
+        with Wire(gateway.bootstrap) as plain_wire:
+            plain_wire.send(b"\0\x12\0\0\0\0\0\7\xff\xff")
+            answer = plain_wire.receive_raw()
             assert answer == b"" or answer[:1] == b"\x15"  # a TLS alert
-        with Wire(made.bootstrap) as silent:
-            assert silent.receive() is None
-        host, _, port = made.bootstrap.rpartition(":")
+        with Wire(gateway.bootstrap) as silent_wire:
+            assert silent_wire.receive() is None
+        host, _, port = gateway.bootstrap.rpartition(":")
         with (
             socket.create_connection((host, int(port)), 10) as raw,
-            trusting(authority).wrap_socket(raw, server_hostname=host) as asked,
+            trusting(authority).wrap_socket(raw, server_hostname=host) as tls_socket,
         ):
-            asked.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\7\xff\xff")
-            assert asked.recv(4) != b""
+            tls_socket.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\7\xff\xff")
+            assert tls_socket.recv(4) != b""
 
 
 def test_requests_of_one_tls_record_are_all_answered(
@@ -101,23 +101,23 @@ def test_requests_of_one_tls_record_are_all_answered(
 ) -> None:
     monkeypatch.setattr(connection, "_LONG_REQUEST_S", 30)  # a busy machine is quick
     keystore = authority.issue("gateway.pem", "gateway")
-    with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore)) as made:
-        made.engine.create_topic("orders")
-        wanted = part("Produce", 8, "PartitionProduceData", index=0, records=made.batch([bytes(2900)]))
-        topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(wanted,)),)
+    with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore)) as gateway:
+        gateway.engine.create_topic("orders")
+        partition = part("Produce", 8, "PartitionProduceData", index=0, records=gateway.batch([bytes(2900)]))
+        topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(partition,)),)
         second = dt.timedelta(seconds=1)
         values = {"transactional_id": None, "acks": 1, "timeout": second, "topic_data": topics}
         frame = request("Produce", 8, values)
-        host, _, port = made.bootstrap.rpartition(":")
+        host, _, port = gateway.bootstrap.rpartition(":")
         with (
             socket.create_connection((host, int(port)), 10) as raw,
-            trusting(authority).wrap_socket(raw, server_hostname=host) as asked,
-            asked.makefile("rb") as answers,
+            trusting(authority).wrap_socket(raw, server_hostname=host) as tls_socket,
+            tls_socket.makefile("rb") as answers,
         ):
-            asked.sendall((struct.pack(">i", len(frame)) + frame) * 5)
+            tls_socket.sendall((struct.pack(">i", len(frame)) + frame) * 5)
             frames = [answers.read(*struct.unpack(">i", answers.read(4))) for _ in range(5)]
-        found = [response("Produce", 8, frame).responses[0].partition_responses[0] for frame in frames]
-        assert [result.base_offset for result in found] == [0, 1, 2, 3, 4]
+        results = [response("Produce", 8, frame).responses[0].partition_responses[0] for frame in frames]
+        assert [result.base_offset for result in results] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
