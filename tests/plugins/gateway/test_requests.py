@@ -400,7 +400,8 @@ def test_a_partition_that_cannot_be_read_does_not_keep_a_fetch_from_the_others(
     with gateway.wire() as wire:
         partitions = wire.ask(
             "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-            session_id=0, session_epoch=-1, topics=(part("Fetch", 11, "FetchTopic", topic="orders", partitions=requested_partitions),),
+            session_id=0, session_epoch=-1,
+            topics=(part("Fetch", 11, "FetchTopic", topic="orders", partitions=requested_partitions),),
             forgotten_topics_data=(), rack_id="",
         ).responses[0].partitions  # fmt: skip
     assert [(partition.error_code, len(partition.records) > 0) for partition in partitions] == [
