@@ -47,8 +47,8 @@ class Archive:
         """Check that the segments in the archive equal the files of the broker."""
         with self.tiers.open(read_only=True) as tier:
             segments = tier.log(LOG, TOPIC_ID).view().segments
-            there = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
-            assert [bytes(segment.read(0, segment.size_bytes)) for segment in segments] == there
+            local_segments = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
+            assert [bytes(segment.read(0, segment.size_bytes)) for segment in segments] == local_segments
 
     def roots(self) -> int:
         return len(self.tiers.bucket.keys(manifest_prefix(PREFIX)))
@@ -65,9 +65,9 @@ class Archive:
 
 @pytest.fixture
 def archive(tmp_path: Path, installed: Registry) -> Iterator[Archive]:
-    made = Archive(tmp_path, installed)
-    yield made
-    made.bed.close()
+    new_archive = Archive(tmp_path, installed)
+    yield new_archive
+    new_archive.bed.close()
 
 
 def test_states_that_were_superseded_an_hour_ago_are_deleted_by_the_next_run_that_writes(archive: Archive) -> None:
@@ -82,10 +82,10 @@ def test_states_that_were_superseded_an_hour_ago_are_deleted_by_the_next_run_tha
 def test_a_run_that_writes_nothing_collects_nothing_and_sends_no_request(archive: Archive) -> None:
     archive.run(segments=3)
     archive.later()
-    asked = archive.store.counts.copy()
+    counts_before = archive.store.counts.copy()
     assert archive.run() == CollectReport()
     assert archive.store.counts["delete"] == 1  # requests of the probe
-    assert archive.store.counts["list"] <= asked["list"]
+    assert archive.store.counts["list"] <= counts_before["list"]
 
 
 def test_uploads_of_a_killed_run_are_deleted_once_they_are_old(archive: Archive) -> None:

@@ -31,13 +31,13 @@ INDEXES = {
 def bed() -> TierBed:
     """Return a tier with a log of 40 segments."""
     limits = replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, read_bytes=1000, prefetch_bytes=8 * CHUNK_BYTES)
-    made = TierBed(limits=limits)
-    with made.open() as tier:
+    tier_bed = TierBed(limits=limits)
+    with tier_bed.open() as tier:
         sources = [made_segment(base * 10, base * 10 + 10, data=DATA, files=INDEXES) for base in range(SEGMENTS)]
         tier.log(LOG, TOPIC_ID).offload(
             sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=SEGMENTS * 10
         )
-    return made
+    return tier_bed
 
 
 def opened(bed: TierBed) -> tuple[Tier, SimObjectStore]:
@@ -110,10 +110,10 @@ def test_a_damaged_reply_causes_one_further_request(bed: TierBed) -> None:
     tier, store = opened(bed)
     with tier:
         segment = next(segments_of(tier))
-        good = bed.bucket.objects[segment.label]
-        bed.bucket.objects[segment.label] = bytes(len(DATA)), good[1]
+        original = bed.bucket.objects[segment.label]
+        bed.bucket.objects[segment.label] = bytes(len(DATA)), original[1]
         assert segment.read(0, 10) != DATA[:10]
-        bed.bucket.objects[segment.label] = good
+        bed.bucket.objects[segment.label] = original
         assert segment.forget()
         store.counts.clear()
         assert segment.read(0, 10) == DATA[:10]

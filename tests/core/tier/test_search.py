@@ -114,10 +114,10 @@ class Story:
 
     def run(self) -> None:
         """Run the actors, then check the bucket."""
-        old, again, new, reader = self.client(), self.client(), self.client(), self.client()
+        old, restarted, new, reader = self.client(), self.client(), self.client(), self.client()
         self.start("old", old, lambda: self.write(old, b"old", epoch=1, first=0))
         if self.chance.random() < 0.5:  # the engine is started again while its first process still runs
-            self.start("again", again, lambda: self.write_again(again, old))
+            self.start("again", restarted, lambda: self.write_again(restarted, old))
         self.start("new", new, lambda: self.write(new, b"new", epoch=2, first=None))
         self.start("third", third := self.client(), lambda: self.write(third, b"third", epoch=3, first=None))
         self.start("reader", reader, lambda: self.watch(reader))
@@ -254,17 +254,20 @@ class Story:
             demand(not self.kept and not self.seen, "everything is gone")
             return
         demand(view.log_start >= self.log_start, "the log start fell")
-        held = set[tuple[int, int, bytes]]()
+        stored_segments = set[tuple[int, int, bytes]]()
         for segment in view.segments:
             try:
                 data = bytes(segment.read(0, 100))
             except ObjectNotFoundError:
                 raise ViolationError(f"the head names a missing object {segment.label}") from None
-            held.add((segment.base_offset, segment.end_offset, data))
-        demand(held <= self.attempted, "a segment appeared that nobody wrote")
+            stored_segments.add((segment.base_offset, segment.end_offset, data))
+        demand(stored_segments <= self.attempted, "a segment appeared that nobody wrote")
         for source in self.kept:
-            wanted = (source.info.base_offset, source.info.end_offset, source_bytes(source.log))
-            demand(wanted in held or wanted[1] <= view.log_start, f"lost: {wanted} log_start={view.log_start}")
+            expected = (source.info.base_offset, source.info.end_offset, source_bytes(source.log))
+            demand(
+                expected in stored_segments or expected[1] <= view.log_start,
+                f"lost: {expected} log_start={view.log_start}",
+            )
         chain = self.chain(sha256_of(encode_root(root)))
         demand(self.seen <= chain, "a reader saw a history that did not happen")
         self.compare_older_roots(chain)
@@ -272,8 +275,8 @@ class Story:
     def compare_older_roots(self, chain: set[str]) -> None:
         """Check that roots that were superseded within the grace time can still be read."""
         objects = self.bed.bucket.objects
-        kept = [objects[key] for key in self.bed.bucket.keys(manifest_prefix(log_prefix(LOG, TOPIC_ID)))]
-        for (data, _), (_, superseded_ms) in itertools.pairwise(kept):
+        roots = [objects[key] for key in self.bed.bucket.keys(manifest_prefix(log_prefix(LOG, TOPIC_ID)))]
+        for (data, _), (_, superseded_ms) in itertools.pairwise(roots):
             if sha256_of(data) in chain and self.bed.clock.now_ms() - superseded_ms < GRACE_MS:
                 try:
                     names = object_keys(walk(parsed(data), self.bed.pages()))
@@ -286,12 +289,12 @@ class Story:
         prefix = manifest_prefix(log_prefix(LOG, TOPIC_ID))
         roots = [data for key, data in self.bed.bucket.history if key.startswith(prefix)]
         by_hash = {sha256_of(data): parsed(data).parent_sha256 for data in roots}
-        found = set[str]()
+        hashes = set[str]()
         while sha256:
-            demand(sha256 in by_hash and sha256 not in found, "a root names a parent that was never written")
-            found.add(sha256)
+            demand(sha256 in by_hash and sha256 not in hashes, "a root names a parent that was never written")
+            hashes.add(sha256)
             sha256 = by_hash[sha256]
-        return found
+        return hashes
 
 
 def parsed(data: bytes) -> Root:
@@ -344,9 +347,9 @@ def take_silence_for_success(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.UNKNOWN)))
 
 
-def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], bool]:
+def _blind_create(successes: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], bool]:
     def create(self: Committer, head: Head, data: bytes) -> bool:
-        return self._store.create(manifest_key(self._finder.prefix, head.root.version), data) in good
+        return self._store.create(manifest_key(self._finder.prefix, head.root.version), data) in successes
 
     return create
 

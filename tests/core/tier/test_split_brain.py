@@ -104,12 +104,14 @@ def judge(bed: TierBed, engines: tuple[Engine, Engine]) -> str:
         engine.store.faults, engine.store.before = random_faults(engine.chance, 0, LOSSES), None
     bed.bucket.deliver()
     view = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
-    held = {(found.base_offset, found.end_offset): bytes(found.read(0, 100)) for found in view.segments}
+    data_by_span = {(segment.base_offset, segment.end_offset): bytes(segment.read(0, 100)) for segment in view.segments}
     for engine in engines:
         for source in engine.acknowledged:
             span = source.info.base_offset, source.info.end_offset
-            if held.get(span) != source_bytes(source.log):
-                return f"{engine.name!r} got the result that {span} is safe, and the tier has {held.get(span)!r}"
+            if data_by_span.get(span) != source_bytes(source.log):
+                return (
+                    f"{engine.name!r} got the result that {span} is safe, and the tier has {data_by_span.get(span)!r}"
+                )
     return ""
 
 
@@ -120,8 +122,8 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search(seeds: int) -> str:
-    found = ((seed, play(seed)) for seed in range(seeds))
-    return next((f"seed {seed}: {wrong}" for seed, wrong in found if wrong), "")
+    outcomes = ((seed, play(seed)) for seed in range(seeds))
+    return next((f"seed {seed}: {error}" for seed, error in outcomes if error), "")
 
 
 @pytest.mark.long

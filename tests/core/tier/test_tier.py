@@ -103,13 +103,13 @@ def test_a_wrong_setting_is_raised_at_open_and_the_store_is_closed(
 def test_reading_writes_nothing() -> None:
     bed = TierBed()
     commit(bed.open(), LOG)
-    written = list(bed.bucket.history)
+    history_before = list(bed.bucket.history)
     store = SimObjectStore(bed.bucket)
     with bed.open(store, read_only=True) as tier:
-        (found,) = tier.logs()
-        segment = tier.log(*found).view().segments[0]
+        (log_name,) = tier.logs()
+        segment = tier.log(*log_name).view().segments[0]
         assert bytes(segment.read(0, 5)) == b"[0, 1"
-    assert bed.bucket.history == written
+    assert bed.bucket.history == history_before
     assert store.counts["delete"] == 0
 
 
@@ -125,7 +125,7 @@ def test_all_logs_are_found() -> None:
     bed = TierBed()
     tier = bed.open()
     assert tier.logs() == ()
-    wanted = [
+    log_names = [
         TierLogName(TopicPartition("a", 0), TOPIC_ID),
         TierLogName(TopicPartition("a", 10), TOPIC_ID),
         TierLogName(TopicPartition("a", 2), TOPIC_ID),
@@ -133,9 +133,9 @@ def test_all_logs_are_found() -> None:
         TierLogName(TopicPartition("a-b.c_d", 0), TOPIC_ID),
         TierLogName(TopicPartition("a-AAAAAAAAAAAAAAAAAAAAAQ", 0), TOPIC_ID),
     ]
-    for name in wanted:
+    for name in log_names:
         commit(tier, *name)
-    assert sorted(tier.logs()) == sorted(wanted)
+    assert sorted(tier.logs()) == sorted(log_names)
 
 
 def test_objects_that_are_no_log_are_left_out() -> None:
@@ -181,7 +181,7 @@ def test_large_logs_are_skipped_and_small_ones_share_a_request() -> None:
     store = SimObjectStore(bed.bucket)
     tier = bed.open(store, read_only=True)
     store.counts.clear()
-    assert [found.log.partition for found in tier.logs()] == [0, 1, 2, 3]
+    assert [log_name.log.partition for log_name in tier.logs()] == [0, 1, 2, 3]
     assert store.counts["list"] == 5
 
 
@@ -194,13 +194,13 @@ def test_a_listing_has_the_newest_versions_and_skips_those_that_are_known() -> N
     store = SimObjectStore(bed.bucket)
     tier = bed.open(store, read_only=True)
     store.counts.clear()
-    found = tier.listing()
-    assert found.versions == dict(zip(names, (5 * LIST_LIMIT, 7, 3), strict=True))
+    listing = tier.listing()
+    assert listing.versions == dict(zip(names, (5 * LIST_LIMIT, 7, 3), strict=True))
     assert store.counts["list"] == 6
     store.counts.clear()
-    assert tier.listing(known_versions=found.versions).versions == found.versions
+    assert tier.listing(known_versions=listing.versions).versions == listing.versions
     assert store.counts["list"] == 2
-    assert tier.listing(["orders"], found.versions).versions == {names[0]: 5 * LIST_LIMIT}
+    assert tier.listing(["orders"], listing.versions).versions == {names[0]: 5 * LIST_LIMIT}
     assert tier.listing([]).versions == {}
 
 

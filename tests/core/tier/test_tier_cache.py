@@ -70,13 +70,15 @@ def test_every_flipped_bit_and_every_cut_is_a_miss_and_then_mended(tmp_path: Pat
     data = b"some bytes"
     cache.put("group", "item", data)
     (path,) = files_in(tmp_path)
-    whole = path.read_bytes()
-    damaged = [whole[:size] for size in range(len(whole))] + [whole + b"x"]
+    intact = path.read_bytes()
+    damaged = [intact[:size] for size in range(len(intact))] + [intact + b"x"]
     damaged += [
-        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)
+        intact[:position] + bytes([intact[position] ^ 1 << bit]) + intact[position + 1 :]
+        for position in range(len(intact))
+        for bit in range(8)
     ]
-    for bad in damaged:
-        path.write_bytes(bad)
+    for contents in damaged:
+        path.write_bytes(contents)
         assert cache.get("group", "item") is None
         assert not files_in(tmp_path)
         cache.put("group", "item", data)
@@ -86,10 +88,10 @@ def test_every_flipped_bit_and_every_cut_is_a_miss_and_then_mended(tmp_path: Pat
 def test_a_file_under_another_items_name_is_not_believed(tmp_path: Path) -> None:
     cache = cache_of(tmp_path)
     cache.put("group", "first", b"one")
-    (first,) = files_in(tmp_path)
+    (first_path,) = files_in(tmp_path)
     cache.put("group", "other", b"two")
-    (other,) = set(files_in(tmp_path)) - {first}
-    first.write_bytes(other.read_bytes())
+    (other_path,) = set(files_in(tmp_path)) - {first_path}
+    first_path.write_bytes(other_path.read_bytes())
     assert cache.get("group", "first") is None
     assert cache.get("group", "other") == b"two"
 
@@ -152,14 +154,14 @@ def test_a_full_disk_causes_only_cache_misses(tmp_path: Path, caplog: pytest.Log
 def test_readers_and_evictions_in_many_threads_see_whole_items_or_none(tmp_path: Path) -> None:
     """The removal of an item must not delete the file of a later item with the same name (KAFKA-15481)."""
     cache = cache_of(tmp_path, 6 * len(DATA))
-    wrong: list[object] = []
+    wrong_items: list[object] = []
 
     def work(start: int) -> None:
         for number in range(start, start + 400):
             item = str(number * 7 % 11)
-            found = cache.get("group", item)
-            if found not in (None, DATA + item.encode()):
-                wrong.append(found)
+            cached = cache.get("group", item)
+            if cached not in (None, DATA + item.encode()):
+                wrong_items.append(cached)
             cache.put("group", item, DATA + item.encode())
             if number % 50 == 0:
                 cache.drop("group")
@@ -169,7 +171,7 @@ def test_readers_and_evictions_in_many_threads_see_whole_items_or_none(tmp_path:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not wrong_items
     assert cache.metrics().size_bytes == sum(path.stat().st_size for path in files_in(tmp_path)) > 0
     assert cache.metrics().items == len(files_in(tmp_path))
 
@@ -239,17 +241,17 @@ def test_a_file_that_was_changed_since_is_not_read_in_parts(tmp_path: Path, chan
     cache.put("group", "item", DATA)
     cache.get("group", "item")
     (path,) = files_in(tmp_path)
-    whole = path.read_bytes()
+    contents = path.read_bytes()
     if change == "dropped":
         cache.drop("group")
     elif change == "deleted":
         path.unlink()
     elif change == "another one":
-        other = tmp_path / "other"
-        other.write_bytes(whole[:-1] + b"?")
-        other.rename(path)
+        other_path = tmp_path / "other"
+        other_path.write_bytes(contents[:-1] + b"?")
+        other_path.rename(path)
     else:
-        path.write_bytes(whole[:-1] + (b"?" if change == "written to" else b""))
+        path.write_bytes(contents[:-1] + (b"?" if change == "written to" else b""))
     assert part_of(cache, 0, 10) is None
     assert cache.get("group", "item") is None
 
@@ -309,9 +311,9 @@ def test_a_file_that_is_another_one_now_is_read_once_that_was_found_sound(tmp_pa
     cache.get("group", "item")
     assert part_of(cache, 0, 10) == DATA[:10]
     (path,) = files_in(tmp_path)
-    whole = path.read_bytes()
+    contents = path.read_bytes()
     path.unlink()
-    path.write_bytes(whole)
+    path.write_bytes(contents)
     assert cache.get("group", "item") == DATA
     assert part_of(cache, 0, 10) is None, "the file that is open is the one before"
     assert part_of(cache, 0, 10) == DATA[:10]

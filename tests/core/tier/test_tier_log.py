@@ -101,20 +101,20 @@ def test_the_view_is_published_segment_by_segment_and_read_without_waiting() -> 
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
     log.view()
-    held, go = threading.Event(), threading.Event()
+    upload_begun, may_upload = threading.Event(), threading.Event()
 
     def hold(request: SimRequest) -> None:
         if request.kind == "put_file" and f"{10:020d}" in request.key:
-            held.set()
-            assert go.wait(10)
+            upload_begun.set()
+            assert may_upload.wait(10)
 
     store.before = hold
     writer = threading.Thread(target=offload, args=(log, 0, 10, 20))
     writer.start()
-    assert held.wait(10)
+    assert upload_begun.wait(10)
     assert log.view().end_offset == 10
     assert log.refresh().end_offset == 10
     assert log.expire(3, leader_epoch=0, reason="a test").log_start == 3
-    go.set()
+    may_upload.set()
     writer.join()
     assert (log.view().log_start, log.view().end_offset) == (3, 20)

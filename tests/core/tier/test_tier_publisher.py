@@ -34,10 +34,10 @@ def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tier
 @pytest.fixture
 def log(bed: TierBed) -> TierLog:
     """Return a log of five segments with ten offsets each."""
-    made = bed.open().log(LOG, TOPIC_ID)
+    tier_log = bed.open().log(LOG, TOPIC_ID)
     bounds = range(0, 60, 10)
-    made.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=50)
-    return made
+    tier_log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=50)
+    return tier_log
 
 
 def entries(bed: TierBed, log: TierLog) -> list[StoredSegment]:
@@ -50,9 +50,9 @@ def publisher(log: TierLog) -> TierPublisher:
     return TierPublisher(log, 0, TopicConfig(tier_layout="pair"))
 
 
-def made(by: TierPublisher, old: list[StoredSegment], word: bytes) -> SegmentSwap:
+def made(tier_publisher: TierPublisher, old: list[StoredSegment], word: bytes) -> SegmentSwap:
     source = made_segment(old[0].info.base_offset, old[-1].info.end_offset, data=word)
-    return SegmentSwap(tuple(old), by.upload(source))
+    return SegmentSwap(tuple(old), tier_publisher.upload(source))
 
 
 def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, log: TierLog) -> None:
@@ -93,16 +93,16 @@ def test_segments_that_retention_deleted_meanwhile_stay_gone(
     bed: TierBed, log: TierLog, log_start: int, placed: int
 ) -> None:
     """Retention deletes up to the border of a segment, into one, or all of both. The rest is replaced."""
-    before, by = entries(bed, log), publisher(log)
-    pair = [made(by, before[1:2], b"one"), made(by, before[2:3], b"two")]
+    old_entries, tier_publisher = entries(bed, log), publisher(log)
+    pair = [made(tier_publisher, old_entries[1:2], b"one"), made(tier_publisher, old_entries[2:3], b"two")]
     log.expire(log_start, leader_epoch=0, reason="a test")
-    assert by.swap(pair, ChangeKind.COMPACT, "a test", first_dirty_offset=30) == tuple(pair[2 - placed :])
+    assert tier_publisher.swap(pair, ChangeKind.COMPACT, "a test", first_dirty_offset=30) == tuple(pair[2 - placed :])
     view = log.view()
     assert (view.log_start, view.end_offset) == (log_start, 50)
-    assert [found.base_offset for found in view.segments] == [
+    assert [segment.base_offset for segment in view.segments] == [
         base for base in range(0, 50, 10) if base + 10 > log_start
     ]
     if placed:
         assert view.first_dirty_offset == 30
-    for found in pair[: 2 - placed]:
-        assert not found.new.keys & stored_objects(bed)
+    for swap in pair[: 2 - placed]:
+        assert not swap.new.keys & stored_objects(bed)

@@ -272,12 +272,12 @@ def test_a_root_that_was_collected_before_its_writer_read_it_is_not_committed_tw
     bed = TierBed()
     writer = Writer(bed)
     writer.commit(1)
-    others = take_over(bed, commits, collected=True)
+    commit_of_others = take_over(bed, commits, collected=True)
     real = writer.store.create
 
     def repeated(key: str, data: Buffer, *, deadline_ns: int) -> Created:
         assert real(key, data, deadline_ns=deadline_ns) is Created.CREATED
-        others()
+        commit_of_others()
         return Created.EXISTS
 
     monkeypatch.setattr(writer.store, "create", repeated)
@@ -355,8 +355,8 @@ def test_scripted_faults_of_every_request_never_lose_or_double_a_commit() -> Non
             bed = TierBed()
             writer = Writer(bed, retries=2)
             writer.store.faults = scripted_faults({number: fault, number + 1: fault})
-            for done in range(1, 6):
+            for commits in range(1, 6):
                 root = writer.commit()
-                assert root.log_start >= done
+                assert root.log_start >= commits
             bed.bucket.deliver()
             assert Writer(bed).commit(1).log_start == root.log_start + 1

@@ -24,15 +24,15 @@ def filled(bed: TierBed, *bounds: int, epoch: int = 0) -> TierLog:
 def test_segments_that_end_at_or_below_the_new_log_start_are_deleted(log_start: int, left: list[int]) -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20, 30)
-    before = bed.bucket.keys()
+    keys_before = bed.bucket.keys()
     report = log.expire(log_start, leader_epoch=0, reason="retention.ms=5 breached")
     assert report.log_start == log_start
-    gone = [source.info for source in made_segments(0, 10, 20, 30) if source.info.base_offset not in left]
-    assert (report.segments, report.size_bytes) == (len(gone), sum(info.size_bytes for info in gone))
+    deleted_infos = [source.info for source in made_segments(0, 10, 20, 30) if source.info.base_offset not in left]
+    assert (report.segments, report.size_bytes) == (len(deleted_infos), sum(info.size_bytes for info in deleted_infos))
     view = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
     assert [segment.base_offset for segment in view.segments] == left
     assert (view.log_start, view.version) == (log_start, 4)
-    assert set(before) <= set(bed.bucket.keys()), "objects stay for readers of the older root"
+    assert set(keys_before) <= set(bed.bucket.keys()), "objects stay for readers of the older root"
     root = log.root
     assert root is not None
     assert (root.change, root.reason) == ("expire", "retention.ms=5 breached")

@@ -52,9 +52,9 @@ class KeyedLayout(PairLayout):
 @pytest.fixture
 def keyed() -> TierBed:
     """Return a tier with three segments, whose roots have MACs."""
-    found = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)
-    offload(found.open().log(LOG, TOPIC_ID), 0, 10, 20, 30)
-    return found
+    bed = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)
+    offload(bed.open().log(LOG, TOPIC_ID), 0, 10, 20, 30)
+    return bed
 
 
 def root_bytes(bed: TierBed, version: int) -> bytes:

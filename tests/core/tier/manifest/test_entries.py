@@ -51,8 +51,8 @@ def twin() -> ModuleType:
 def changed(value: Any, place: tuple[object, ...] = ()) -> Iterator[Any]:
     """Yield changes of ``value`` at one place: another value, a missing field, or an unknown field."""
     for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-        for other in VALUES:
-            yield with_change(partial(put, name=name, other=other), place)
+        for other_value in VALUES:
+            yield with_change(partial(put, name=name, other=other_value), place)
         yield with_change(partial(delete, name=name), place)
         if isinstance(item, dict | list):
             yield from changed(item, (*place, name))
@@ -69,12 +69,12 @@ def delete(parent: Any, name: object) -> None:
 
 
 def with_change(change: Callable[[Any], None], place: tuple[object, ...]) -> Any:
-    made: Any = copy.deepcopy(ENTRY)
-    parent = made
+    entry: Any = copy.deepcopy(ENTRY)
+    parent = entry
     for name in place:
         parent = parent[name]
     change(parent)
-    return made
+    return entry
 
 
 def outcome(value: object) -> object:
@@ -85,11 +85,11 @@ def outcome(value: object) -> object:
 
 
 def test_an_entry_is_parsed_by_compiled_code_and_encoded_again(twin: ModuleType) -> None:
-    found = twin.entry_of(ENTRY, PREFIX, LOG, TOPIC_ID)
-    assert entry_to_json(found) == ENTRY
-    assert (found.info.log, found.info.records, found.info.min_timestamp_ms) == (LOG, 4, -1)
-    assert found.extra == {"chunks": {"log": 3}, "note": "x"}
-    assert [place.key for place in found.slices.values()] == [f"{PREFIX}segments/a.seg", f"{PREFIX}segments/b.seg"]
+    entry = twin.entry_of(ENTRY, PREFIX, LOG, TOPIC_ID)
+    assert entry_to_json(entry) == ENTRY
+    assert (entry.info.log, entry.info.records, entry.info.min_timestamp_ms) == (LOG, 4, -1)
+    assert entry.extra == {"chunks": {"log": 3}, "note": "x"}
+    assert [place.key for place in entry.slices.values()] == [f"{PREFIX}segments/a.seg", f"{PREFIX}segments/b.seg"]
 
 
 def test_both_parsers_return_the_same_for_entries_with_one_change(
@@ -101,7 +101,7 @@ def test_both_parsers_return_the_same_for_entries_with_one_change(
     assert [outcome(value) for value in values] == compiled
     by_twin = [twin.entry_of(value, PREFIX, LOG, TOPIC_ID) is not None for value in values]
     assert sum(by_twin) > 100
-    assert sum(isinstance(found, tuple) for found in compiled) > 500
+    assert sum(isinstance(result, tuple) for result in compiled) > 500
 
 
 @pytest.mark.parametrize("value", [None, [], "entry", {}])
@@ -111,11 +111,11 @@ def test_values_that_are_no_entries_are_refused_by_both_parsers(twin: ModuleType
 
 
 def test_the_text_of_an_entry_is_its_json_by_either_encoder(twin: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [entry for entry in map(outcome, changed(ENTRY)) if isinstance(entry, StoredSegment)]
-    texts = [entry_to_text(entry) for entry in found]
-    assert [json.loads(text) for text in texts] == [entry_to_json(entry) for entry in found]
+    entries = [entry for entry in map(outcome, changed(ENTRY)) if isinstance(entry, StoredSegment)]
+    texts = [entry_to_text(entry) for entry in entries]
+    assert [json.loads(text) for text in texts] == [entry_to_json(entry) for entry in entries]
     assert not any("\n" in text for text in texts)
-    by_twin = sum(twin.text_of(entry, PREFIX) is not None for entry in found)
-    assert len(found) // 2 < by_twin < len(found)
+    by_twin = sum(twin.text_of(entry, PREFIX) is not None for entry in entries)
+    assert len(entries) // 2 < by_twin < len(entries)
     monkeypatch.setattr(page_codec, "_twin", None)
-    assert [json.loads(entry_to_text(entry)) for entry in found] == [json.loads(text) for text in texts]
+    assert [json.loads(entry_to_text(entry)) for entry in entries] == [json.loads(text) for text in texts]

@@ -98,51 +98,60 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_changes_leave_what_a_plain_list_would_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch)
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
-    chain, plain, log_start = Chain(TierBed()), list[StoredSegment](), 0
+    chain, expected, log_start = Chain(TierBed()), list[StoredSegment](), 0
     for step in range(1, 90):
         draw = chance.random()
-        if draw < 0.6 or not plain:
-            end = plain[-1].info.end_offset if plain else log_start
-            added = entries(*range(end, end + 5 * chance.randrange(2, 7), 5), unique=step)
-            plain += added
-            root = chain.commit(ChangeKind.OFFLOAD, added=added)
+        if draw < 0.6 or not expected:
+            end = expected[-1].info.end_offset if expected else log_start
+            new_entries = entries(*range(end, end + 5 * chance.randrange(2, 7), 5), unique=step)
+            expected += new_entries
+            root = chain.commit(ChangeKind.OFFLOAD, added=new_entries)
         elif draw < 0.75:
-            log_start = min(chance.randrange(log_start, log_start + 40), plain[-1].info.end_offset)
-            plain = [found for found in plain if found.info.end_offset > log_start]
+            log_start = min(chance.randrange(log_start, log_start + 40), expected[-1].info.end_offset)
+            expected = [stored_entry for stored_entry in expected if stored_entry.info.end_offset > log_start]
             root = chain.commit(ChangeKind.EXPIRE, log_start=log_start)
         elif draw < 0.82:
-            plain = plain[: chance.randrange(1, len(plain) + 1)]
-            root = chain.commit(ChangeKind.TRUNCATE, kept_end=plain[-1].info.end_offset)
+            expected = expected[: chance.randrange(1, len(expected) + 1)]
+            root = chain.commit(ChangeKind.TRUNCATE, kept_end=expected[-1].info.end_offset)
         else:
-            first = chance.randrange(len(plain))
-            last = min(len(plain), first + chance.randrange(1, 9))
-            bounds = plain[first].info.base_offset, plain[last - 1].info.end_offset
+            first = chance.randrange(len(expected))
+            last = min(len(expected), first + chance.randrange(1, 9))
+            bounds = expected[first].info.base_offset, expected[last - 1].info.end_offset
             inner = sorted({*bounds, *(chance.randrange(*bounds) for _ in range(chance.randrange(4)))})
-            added = entries(*inner, unique=step)
-            plain[first:last] = added
-            root = chain.commit(ChangeKind.REPLACE, added=added, replaced=bounds)
-            plain = [found for found in plain if found.info.end_offset > log_start]
-        compare(root, chain, plain, log_start, chance)
+            new_entries = entries(*inner, unique=step)
+            expected[first:last] = new_entries
+            root = chain.commit(ChangeKind.REPLACE, added=new_entries, replaced=bounds)
+            expected = [stored_entry for stored_entry in expected if stored_entry.info.end_offset > log_start]
+        compare(root, chain, expected, log_start, chance)
     assert max((ref.level for root in chain.roots for ref in root.pages), default=0) >= 2
     for before, after in pairwise(chain.roots):
-        named, kept = object_keys(walk(before, chain.pages)), object_keys(walk(after, chain.pages))
-        gone = removed_objects(before, after, (chain.roots[-1],), chain.pages)
-        assert {key for key in gone if not parse_page_key(PREFIX, key)} == named - kept
+        keys_before, keys_after = object_keys(walk(before, chain.pages)), object_keys(walk(after, chain.pages))
+        removed_keys = removed_objects(before, after, (chain.roots[-1],), chain.pages)
+        assert {key for key in removed_keys if not parse_page_key(PREFIX, key)} == keys_before - keys_after
 
 
-def compare(root: Root, chain: Chain, plain: list[StoredSegment], log_start: int, chance: random.Random) -> None:
+def compare(root: Root, chain: Chain, expected: list[StoredSegment], log_start: int, chance: random.Random) -> None:
     fresh = chain.bed.pages(chain.store, PageCache(2))
-    assert list(walk(root, fresh)) == plain
-    assert list(walk_back(root, fresh)) == plain[::-1]
-    end = plain[-1].info.end_offset if plain else log_start
-    assert (root.segments, root.size_bytes) == (len(plain), sum(found.info.size_bytes for found in plain))
-    assert (root.start_offset, root.end_offset) == (plain[0].info.base_offset if plain else log_start, end)
+    assert list(walk(root, fresh)) == expected
+    assert list(walk_back(root, fresh)) == expected[::-1]
+    end = expected[-1].info.end_offset if expected else log_start
+    assert (root.segments, root.size_bytes) == (
+        len(expected),
+        sum(stored_entry.info.size_bytes for stored_entry in expected),
+    )
+    assert (root.start_offset, root.end_offset) == (expected[0].info.base_offset if expected else log_start, end)
     assert len(root.entries) <= 3
     offset = chance.randrange(log_start, end + 2)
-    assert list(walk(root, fresh, offset)) == [found for found in plain if found.info.end_offset > offset]
+    assert list(walk(root, fresh, offset)) == [
+        stored_entry for stored_entry in expected if stored_entry.info.end_offset > offset
+    ]
     since_ms = chance.randrange(end * 10 + 2)
-    young = [found for found in plain if found.info.max_timestamp_ms >= since_ms]
-    assert [found for found in walk(root, fresh, since_ms=since_ms) if found.info.max_timestamp_ms >= since_ms] == young
+    young_entries = [stored_entry for stored_entry in expected if stored_entry.info.max_timestamp_ms >= since_ms]
+    assert [
+        stored_entry
+        for stored_entry in walk(root, fresh, since_ms=since_ms)
+        if stored_entry.info.max_timestamp_ms >= since_ms
+    ] == young_entries
 
 
 def test_raising_the_log_start_writes_no_page_and_reads_at_most_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,10 +177,10 @@ def test_replacing_rewrites_only_the_pages_that_it_touches(monkeypatch: pytest.M
 @pytest.mark.parametrize("end", [0, 10, 40, 60, 90, 100, 130])
 def test_entries_above_a_cut_are_gone_and_the_rest_ends_there(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch)
-    chain, added = Chain(TierBed()), entries(*range(0, 131, 10))
-    chain.commit(ChangeKind.OFFLOAD, added=added)
+    chain, all_entries = Chain(TierBed()), entries(*range(0, 131, 10))
+    chain.commit(ChangeKind.OFFLOAD, added=all_entries)
     root = chain.commit(ChangeKind.TRUNCATE, kept_end=end)
-    compare(root, chain, [found for found in added if found.info.end_offset <= end], 0, random.Random(1))  # noqa: S311 - repeatable
+    compare(root, chain, [segment for segment in all_entries if segment.info.end_offset <= end], 0, random.Random(1))  # noqa: S311 - repeatable
     assert all(epoch.start_offset < end for epoch in root.leader_epochs)
 
 
@@ -235,8 +244,8 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_page_with_a_valid_hash_and_wrong_content_is_refused(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bed, root, key = filled(monkeypatch)
-    wrong, right, error = LIES[lie]
-    data = bed.bucket.objects[key][0].replace(wrong, right, 1)
+    old_bytes, new_bytes, error = LIES[lie]
+    data = bed.bucket.objects[key][0].replace(old_bytes, new_bytes, 1)
     ref = replace(root.pages[0], stored_bytes=len(data), sha256=sha256_of(data))
     bed.bucket.write(ref.key(PREFIX), data)
     with pytest.raises(error):
@@ -269,14 +278,14 @@ def test_the_bytes_of_a_commit_stay_flat(large: tuple[TierBed, Chain]) -> None:
     bed, chain = large
     small = Chain(TierBed())
     full = small.commit(ChangeKind.OFFLOAD, added=entries(*range(0, 10 * PAGE_ITEMS + 1, 10)))
-    written = chain.store.counts["put_file"]
+    writes_before = chain.store.counts["put_file"]
     size = 0
     for number in range(3):
         root = chain.commit(ChangeKind.OFFLOAD, added=(entry(1_000_000 + number, 1_000_001 + number),))
         size = max(size, len(encode_root(root)))
     assert root.segments == 100_003
     assert size < 2 * len(encode_root(full))
-    assert chain.store.counts["put_file"] == written
+    assert chain.store.counts["put_file"] == writes_before
     assert len(bed.bucket.keys(pages_prefix(PREFIX))) == 100_000 // PAGE_ITEMS
 
 
@@ -290,16 +299,16 @@ def test_the_oldest_segment_of_very_many_is_one_page_away(large: tuple[TierBed, 
     with memory_below(16 << 20):
         data = encode_root(head.root)
         root = parse_root(data, LOG, TOPIC_ID, head.root.version, limit_bytes=LIMIT_BYTES).root
-        found = next(walk(root, pages, 500_005))
-    assert found.info.base_offset == 500_000
+        first_entry = next(walk(root, pages, 500_005))
+    assert first_entry.info.base_offset == 500_000
     assert store.counts == {"read": 1}
 
 
 def test_a_page_that_no_reader_would_take_is_not_stored() -> None:
     bed = TierBed()
     pages = bed.pages(SimObjectStore(bed.bucket))
-    good, bad = entries(0, 10, 20), entries(0, 10)[0]
-    assert pages.read(pages.write(good, 0)) == good
-    for wrong in ({"size_bytes": 15.0}, {"end_offset": True}, {"modified_ms": 5.0}):
+    valid_entries, valid_entry = entries(0, 10, 20), entries(0, 10)[0]
+    assert pages.read(pages.write(valid_entries, 0)) == valid_entries
+    for changes in ({"size_bytes": 15.0}, {"end_offset": True}, {"modified_ms": 5.0}):
         with pytest.raises(StorageError, match="a note was not stored"):
-            pages.write((replace(bad, info=replace(bad.info, **wrong)),), 0)
+            pages.write((replace(valid_entry, info=replace(valid_entry.info, **changes)),), 0)

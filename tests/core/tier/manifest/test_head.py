@@ -130,27 +130,27 @@ def test_an_object_that_is_no_root_is_no_head() -> None:
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_changed_history_is_an_error(*, cold: bool) -> None:
-    bed, other = TierBed(), TierBed(seed=100)
+    bed, other_bed = TierBed(), TierBed(seed=100)
     offload(writer(bed), 0, 10)
-    log = writer(other)
+    log = writer(other_bed)
     offload(log, 0, 10)
     offload(log, 10, 20)
     finder, _ = finder_over(bed)
     finder.find()
-    for key in other.bucket.keys(f"{PREFIX}manifest/"):
-        bed.bucket.write(key, other.bucket.objects[key][0])
+    for key in other_bed.bucket.keys(f"{PREFIX}manifest/"):
+        bed.bucket.write(key, other_bed.bucket.objects[key][0])
     with pytest.raises(CorruptManifestError, match="does not continue version 1"):
         finder.find(cold=cold)
 
 
 def test_a_history_changed_far_back_is_an_error() -> None:
-    bed, other = TierBed(), TierBed(seed=100)
+    bed, other_bed = TierBed(), TierBed(seed=100)
     offload(writer(bed), 0, 10)
-    offload(writer(other), *range(0, 200, 10))
+    offload(writer(other_bed), *range(0, 200, 10))
     finder, _ = finder_over(bed)
     finder.find()
-    for key in other.bucket.keys(f"{PREFIX}manifest/"):
-        bed.bucket.write(key, other.bucket.objects[key][0])
+    for key in other_bed.bucket.keys(f"{PREFIX}manifest/"):
+        bed.bucket.write(key, other_bed.bucket.objects[key][0])
     with pytest.raises(CorruptManifestError, match="does not continue"):
         finder.find(cold=True)
 

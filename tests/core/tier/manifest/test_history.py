@@ -28,9 +28,9 @@ def grown(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
 
 def test_the_history_shows_each_change_and_its_reason() -> None:
     log = grown(TierBed())
-    told = [(root.version, root.change, root.reason, root.log_start, root.segments) for root in log.history()]
-    assert told[0] == (5, "expire", "retention.bytes", 20, 2)
-    assert told[1:] == [
+    changes = [(root.version, root.change, root.reason, root.log_start, root.segments) for root in log.history()]
+    assert changes[0] == (5, "expire", "retention.bytes", 20, 2)
+    assert changes[1:] == [
         (number, "offload", f"segment [{number * 10 - 10}, {number * 10})", 0, number) for number in (4, 3, 2, 1)
     ]
 
@@ -38,8 +38,8 @@ def test_the_history_shows_each_change_and_its_reason() -> None:
 def test_an_earlier_version_is_read_as_it_was() -> None:
     log = grown(TierBed())
     view = log.view_as_of(3)
-    assert [(found.base_offset, found.end_offset) for found in view.segments] == [(0, 10), (10, 20), (20, 30)]
-    assert all(found.read(0, found.size_bytes) for found in view.segments)
+    assert [(segment.base_offset, segment.end_offset) for segment in view.segments] == [(0, 10), (10, 20), (20, 30)]
+    assert all(segment.read(0, segment.size_bytes) for segment in view.segments)
     assert (view.log_start, log.view().log_start) == (0, 20)
 
 
@@ -81,20 +81,20 @@ def test_history_is_kept_for_the_time_of_the_setting() -> None:
     bed.clock.advance_ms(5 * GRACE_MS)
     log.collect(history_ms=6 * GRACE_MS)
     assert [root.version for root in log.history()] == [5, 4, 3, 2, 1]
-    assert all(found.read(0, found.size_bytes) for found in log.view_as_of(1).segments)
+    assert all(segment.read(0, segment.size_bytes) for segment in log.view_as_of(1).segments)
     bed.clock.advance_ms(GRACE_MS)
     log.collect(history_ms=6 * GRACE_MS)
     assert [root.version for root in log.history()] == [5]
-    assert all(found.read(0, found.size_bytes) for found in log.view().segments)
+    assert all(segment.read(0, segment.size_bytes) for segment in log.view().segments)
 
 
 def test_a_stale_root_is_no_part_of_the_history() -> None:
     bed = TierBed()
     log = grown(bed)
-    other = TierBed()
-    other.seed = 77
-    grown(other)
-    bed.bucket.write(manifest_key(PREFIX, 2), other.bucket.objects[manifest_key(PREFIX, 2)][0])
+    other_bed = TierBed()
+    other_bed.seed = 77
+    grown(other_bed)
+    bed.bucket.write(manifest_key(PREFIX, 2), other_bed.bucket.objects[manifest_key(PREFIX, 2)][0])
     assert [root.version for root in log.history()] == [5, 4, 3, 1]
 
 
@@ -102,17 +102,17 @@ def test_a_stale_root_is_read_neither_by_its_version_nor_by_its_time() -> None:
     """This holds even if the roots between the stale root and the chain have been collected."""
     bed = TierBed()
     log = grown(bed)
-    other = TierBed()
-    other.seed = 77
-    grown(other)
+    other_bed = TierBed()
+    other_bed.seed = 77
+    grown(other_bed)
     for version in (1, 2):
         del bed.bucket.objects[manifest_key(PREFIX, version)]
-    stale = other.bucket.objects[manifest_key(PREFIX, 1)][0]
+    stale = other_bed.bucket.objects[manifest_key(PREFIX, 1)][0]
     bed.bucket.write(manifest_key(PREFIX, 1), stale)
     assert [root.version for root in log.history()] == [5, 4, 3]
-    made_ms = other.open().log(LOG, TOPIC_ID).history()
-    first_ms = min(root.created_ms for root in made_ms)
-    for wanted in (1, datetime.fromtimestamp(first_ms / 1000, UTC)):
+    other_roots = other_bed.open().log(LOG, TOPIC_ID).history()
+    first_ms = min(root.created_ms for root in other_roots)
+    for version_or_time in (1, datetime.fromtimestamp(first_ms / 1000, UTC)):
         with pytest.raises(ConfigError, match="cannot be read as of"):
-            log.view_as_of(wanted)
+            log.view_as_of(version_or_time)
     assert log.view_as_of(3).version == 3

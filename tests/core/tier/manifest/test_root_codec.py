@@ -45,7 +45,7 @@ def entry(base_offset: int, end_offset: int) -> StoredSegment:
     )
 
 
-def after(head: Head | None, *, number: int = 1, epoch: int = 0, **wanted: Any) -> Root:
+def after(head: Head | None, *, number: int = 1, epoch: int = 0, **changes: Any) -> Root:
     change = Change(
         **{
             "kind": ChangeKind.OFFLOAD,
@@ -53,7 +53,7 @@ def after(head: Head | None, *, number: int = 1, epoch: int = 0, **wanted: Any) 
             "added": () if head else (entry(0, 10), entry(10, 30)),
             "log_start": 0,
             "high_watermark": 30,
-            **wanted,
+            **changes,
         }
     )
     return next_root(
@@ -243,9 +243,9 @@ def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
         after(None, reason="déjà vu", topic=TopicNote(4, {"retention.ms": 7}), mark=WriteMark("query", 3))
     )
     assert b"\\u00e9" in data, "of which the digits may be written in capitals, by one bit, and mean the same"
-    for cut in range(len(data)):
+    for size in range(len(data)):
         with pytest.raises(CorruptManifestError):
-            parsed(data[:cut])
+            parsed(data[:size])
     flipped = bytearray(data)
     for position in range(len(data)):
         for bit in range(8):
@@ -258,8 +258,8 @@ def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
 
 def test_the_hash_comes_first_and_covers_all_bytes_after_it() -> None:
     data = encode_root(after(None))
-    told, _, rest = data.removeprefix(b'{"body_sha256":"').partition(b'",')
-    assert told.decode() == sha256_of(b"{" + rest) == sha256_of(canonical(body_of(after(None))))
+    hash_digits, _, body = data.removeprefix(b'{"body_sha256":"').partition(b'",')
+    assert hash_digits.decode() == sha256_of(b"{" + body) == sha256_of(canonical(body_of(after(None))))
 
 
 def test_a_root_from_before_roots_had_a_hash_is_read_and_built_on() -> None:

@@ -41,9 +41,9 @@ def test_a_later_upload_that_covers_earlier_ones_takes_their_place() -> None:
 
 
 def test_an_upload_that_covers_the_end_of_another_does_not_hide_what_only_that_has() -> None:
-    left, right = segment(10, 90, e0=10), segment(5, 100, e0=5)
-    assert EpochIndex([left, right]).lookup(0, 95) is right
-    assert EpochIndex([left, right]).lookup(0, 4) is None
+    inner_segment, outer_segment = segment(10, 90, e0=10), segment(5, 100, e0=5)
+    assert EpochIndex([inner_segment, outer_segment]).lookup(0, 95) is outer_segment
+    assert EpochIndex([inner_segment, outer_segment]).lookup(0, 4) is None
 
 
 def test_the_same_offset_is_another_segment_in_another_epoch() -> None:
@@ -56,11 +56,15 @@ def test_the_same_offset_is_another_segment_in_another_epoch() -> None:
 
 def test_a_history_is_read_from_the_segments_of_its_own_epochs() -> None:
     """A fenced leader uploaded [50, 100) of epoch 1. The log continued with epoch 2 from offset 50."""
-    common, lost, ours = segment(0, 49, e0=0), segment(50, 99, e1=50), segment(50, 149, e2=50)
-    index = EpochIndex([common, lost, ours])
-    assert index.select_segments(epochs(e0=0, e2=50), 150) == (common, ours)
-    assert index.select_segments(epochs(e0=0, e1=50), 100) == (common, lost)
-    assert index.select_segments(epochs(e0=0, e2=50), 50) == (common,)
+    common_segment, fenced_segment, current_segment = (
+        segment(0, 49, e0=0),
+        segment(50, 99, e1=50),
+        segment(50, 149, e2=50),
+    )
+    index = EpochIndex([common_segment, fenced_segment, current_segment])
+    assert index.select_segments(epochs(e0=0, e2=50), 150) == (common_segment, current_segment)
+    assert index.select_segments(epochs(e0=0, e1=50), 100) == (common_segment, fenced_segment)
+    assert index.select_segments(epochs(e0=0, e2=50), 50) == (common_segment,)
     assert index.select_segments((), 100) == ()
 
 

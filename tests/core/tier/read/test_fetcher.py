@@ -28,8 +28,8 @@ FILES = {
 }
 
 
-def small_limits(**wanted: int) -> Limits:
-    return replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, prefetch_bytes=0, read_bytes=100, **wanted)
+def small_limits(**other_limits: int) -> Limits:
+    return replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, prefetch_bytes=0, read_bytes=100, **other_limits)
 
 
 def offloaded(bed: TierBed, source: SegmentSource | None = None) -> tuple[RemoteSegment, SimObjectStore, Tier]:
@@ -50,11 +50,11 @@ def offloaded(bed: TierBed, source: SegmentSource | None = None) -> tuple[Remote
 
 
 def test_a_segment_in_the_tier_is_a_readable_segment() -> None:
-    found = offloaded(TierBed())[0]
-    segment: ReadableSegment = found
+    remote_segment = offloaded(TierBed())[0]
+    segment: ReadableSegment = remote_segment
     assert (segment.base_offset, segment.end_offset, segment.size_bytes) == (0, 10, len(DATA))
     assert (segment.max_timestamp_ms, segment.age_from_ms) == (1_000, 1_000)
-    assert is_segment_key(log_prefix(LOG, TOPIC_ID), found.stored.log_key)
+    assert is_segment_key(log_prefix(LOG, TOPIC_ID), remote_segment.stored.log_key)
 
 
 def test_without_a_timestamp_the_modification_time_gives_the_age() -> None:
@@ -109,10 +109,10 @@ def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_ch
     bed = TierBed(limits=replace(small_limits(), prefetch_bytes=1 << 20))
     offloaded(bed)
     tier = bed.open(NearStore(bed, cached_chunks * CHUNK_BYTES))
-    (near,) = tier.log(LOG, TOPIC_ID).view().segments
+    (segment,) = tier.log(LOG, TOPIC_ID).view().segments
     before = tier.metrics().store
     for position in range(0, len(DATA), 1000):
-        assert near.read(position, 1000) == DATA[position : position + 1000]
+        assert segment.read(position, 1000) == DATA[position : position + 1000]
     assert (tier.metrics().store - before).reads.moved_bytes >= len(DATA)
     assert tier.metrics().chunks.size_bytes == sum(map(len, brought(cached_chunks)))
     tier.close()
@@ -244,7 +244,7 @@ def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
     first, store, tier = offloaded(bed)
     half = len(DATA) // 2
     place = first.stored.slices[FileKind.LOG]
-    parts = [
+    half_entries = [
         replace(
             first.stored,
             info=replace(first.info, size_bytes=size_bytes),
@@ -252,9 +252,9 @@ def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
         )
         for position, size_bytes in ((0, half), (half, len(DATA) - half))
     ]
-    left, right = (RemoteSegment(stored, tier.fetcher) for stored in parts)
-    assert left.read(0, len(DATA)) == DATA[:half]
-    assert right.read(0, len(DATA)) == DATA[half:]
+    first_half, second_half = (RemoteSegment(entry, tier.fetcher) for entry in half_entries)
+    assert first_half.read(0, len(DATA)) == DATA[:half]
+    assert second_half.read(0, len(DATA)) == DATA[half:]
     assert store.counts["read"] > 0
 
 

@@ -30,15 +30,15 @@ class Bed:
         self.begun = threading.Semaphore(0)
         self.ahead = Prefetcher(self.load, self.there.__contains__, limit_bytes, threads)
 
-    def load(self, wanted: ObjectRange) -> bytes:
+    def load(self, object_range: ObjectRange) -> bytes:
         assert threading.current_thread().name.startswith("stratalog-tier-read")
         self.begun.release()
         self.open.wait()
         with self.lock:
-            self.loaded.append(wanted)
+            self.loaded.append(object_range)
         if self.failing:
-            raise StoreError("down", wanted.key)
-        return b"x" * (wanted.end - wanted.start)
+            raise StoreError("down", object_range.key)
+        return b"x" * (object_range.end - object_range.start)
 
     def wait_for(self, loads: int) -> None:
         """Wait until this number of further loads have begun."""
@@ -57,10 +57,10 @@ class Bed:
 
 @pytest.fixture
 def bed() -> Iterator[Bed]:
-    made = Bed()
-    yield made
-    made.open.set()
-    made.ahead.close()
+    prefetch_bed = Bed()
+    yield prefetch_bed
+    prefetch_bed.open.set()
+    prefetch_bed.ahead.close()
 
 
 def test_nothing_is_read_ahead_of_single_reads(bed: Bed) -> None:
@@ -70,13 +70,13 @@ def test_nothing_is_read_ahead_of_single_reads(bed: Bed) -> None:
 
 
 def test_a_sequential_reader_fetches_everything_once(bed: Bed) -> None:
-    found = [bed.step(number) for number in range(bed.spans)]
+    chunks = [bed.step(number) for number in range(bed.spans)]
     bed.ahead.close()
-    assert found[:2] == [None, None]
-    assert all(data is None or data == b"x" * SIZE for data in found)
+    assert chunks[:2] == [None, None]
+    assert all(data is None or data == b"x" * SIZE for data in chunks)
     assert len(bed.loaded) == len(set(bed.loaded))
-    taken = {span(number) for number, data in enumerate(found) if data is not None}
-    assert taken <= set(bed.loaded)
+    used_spans = {span(number) for number, data in enumerate(chunks) if data is not None}
+    assert used_spans <= set(bed.loaded)
 
 
 def test_the_window_doubles_up_to_twice_the_threads(bed: Bed) -> None:
@@ -157,9 +157,9 @@ def test_chunks_fetched_for_readers_that_left_make_room() -> None:
         for number in range(2):
             bed.step(number, "gone")
         assert bed.ahead.held_bytes > 0
-        left = [bed.step(number, "b") for number in range(100)]
-        left += [bed.step(number, "c") for number in range(100)]
-        left += [bed.step(number, "d") for number in range(100)]
+        chunks = [bed.step(number, "b") for number in range(100)]
+        chunks += [bed.step(number, "c") for number in range(100)]
+        chunks += [bed.step(number, "d") for number in range(100)]
         assert not any(bed.ahead.holds(span(number, "gone")) for number in range(100))
         assert bed.ahead.held_bytes <= 4 * SIZE
     finally:
@@ -209,11 +209,11 @@ def test_without_memory_nothing_is_read_ahead() -> None:
 
 
 def test_a_pool_runs_jobs_on_as_many_threads_as_it_may() -> None:
-    pool, together, met = Pool(3, "test-pool"), threading.Barrier(3), list[str]()
+    pool, barrier, thread_names = Pool(3, "test-pool"), threading.Barrier(3), list[str]()
 
     def meet() -> None:
-        together.wait()
-        met.append(threading.current_thread().name)
+        barrier.wait()
+        thread_names.append(threading.current_thread().name)
 
     for _ in range(3):
         pool.submit(meet)
@@ -221,9 +221,9 @@ def test_a_pool_runs_jobs_on_as_many_threads_as_it_may() -> None:
     pool.submit(pool_done.set)
     pool_done.wait()
     pool.close()
-    assert len(set(met)) == 3
-    pool.submit(lambda: met.append("never"))
-    assert len(met) == 3
+    assert len(set(thread_names)) == 3
+    pool.submit(lambda: thread_names.append("never"))
+    assert len(thread_names) == 3
 
 
 def test_a_reader_continues_while_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

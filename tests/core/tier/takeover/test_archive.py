@@ -85,9 +85,9 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, installed: Registry) -> Iterator[Scene]:
-    made = Scene(tmp_path, installed)
-    yield made
-    made.close()
+    new_scene = Scene(tmp_path, installed)
+    yield new_scene
+    new_scene.close()
 
 
 def test_every_closed_segment_below_the_high_watermark_is_archived(scene: Scene) -> None:
@@ -102,11 +102,11 @@ def test_every_closed_segment_below_the_high_watermark_is_archived(scene: Scene)
 def test_nothing_is_ever_written_to_the_directory(scene: Scene) -> None:
     scene.broker.fill(segments=3)
     scene.broker.clean(0, 1, stop_at="swap")
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in scene.bed.folder.iterdir()}
+    files_before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in scene.bed.folder.iterdir()}
     scene.archive()
     scene.archive()
-    assert {what for what, _ in scene.watched.done} <= READS
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in scene.bed.folder.iterdir()} == before
+    assert {operation for operation, _ in scene.watched.done} <= READS
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in scene.bed.folder.iterdir()} == files_before
     assert scene.watched.names("open")
 
 
@@ -223,9 +223,9 @@ def test_a_gap_is_reported_and_left_only_when_asked_for(scene: Scene) -> None:
     scene.broker.fill(segments=3)
     scene.broker.expire()
     scene.broker.expire()
-    refused = scene.archive()
-    assert refused.error is not None
-    assert "[12, 27)" in str(refused.error)
+    failed_result = scene.archive()
+    assert failed_result.error is not None
+    assert "[12, 27)" in str(failed_result.error)
     assert scene.ends() == [12]
     result = scene.archive(skip_gaps=True)
     assert (result.error, result.segments, result.skipped_offsets) == (None, 2, 15)
@@ -258,11 +258,11 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
     scene.broker.fill(segments=2)
     path, reads = scene.broker.path(0), [0]
     written_ns = path.stat().st_mtime_ns
-    good, last = path.read_bytes(), scene.broker.history[3]
-    other = scene.bed.batch(last.base, records(last.end - last.base, start=last.base, timestamp_ms=1))
-    changed = good[: -len(other)] + bytes(other) if is_sound else good[:-7] + b"changed"
-    assert len(changed) == len(good)
-    assert changed != good
+    original, last = path.read_bytes(), scene.broker.history[3]
+    other_batch = scene.bed.batch(last.base, records(last.end - last.base, start=last.base, timestamp_ms=1))
+    changed = original[: -len(other_batch)] + bytes(other_batch) if is_sound else original[:-7] + b"changed"
+    assert len(changed) == len(original)
+    assert changed != original
 
     def scribble(operation: str, where: str) -> None:
         if operation == "read" and where.endswith(path.name):
@@ -280,7 +280,7 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
     assert isinstance(result.error, SegmentGoneError | CorruptBatchError)
     assert scene.ends() == []
     scene.watched.rule = None
-    path.write_bytes(good)
+    path.write_bytes(original)
     assert scene.archive().error is None
     assert scene.archived_bytes() == b"".join(batch.data for batch in scene.broker.history[:-1])
 
@@ -365,11 +365,11 @@ def test_epochs_and_producers_are_copied_too(scene: Scene) -> None:
 
 def test_two_archivers_do_not_write_one_log(scene: Scene) -> None:
     scene.broker.fill(segments=1)
-    other = scene.tiers.open()
-    other.log(LOG, TOPIC_ID).view()
+    other_tier = scene.tiers.open()
+    other_tier.log(LOG, TOPIC_ID).view()
     scene.archive()
     scene.broker.fill(segments=1)
-    (result,) = scene.archiver(other).run()
+    (result,) = scene.archiver(other_tier).run()
     assert isinstance(result.error, FencedEpochError)
     assert scene.archive().error is None
 

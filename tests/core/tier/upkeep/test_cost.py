@@ -26,24 +26,24 @@ def test_an_upload_is_one_request_or_its_parts_and_two(size_bytes: int, requests
 
 
 def test_a_mebibyte_a_second_is_at_most_21_writes_a_gib() -> None:
-    found = estimate(config(), MIB)
-    assert found.segment_bytes == 1 << 30
-    assert found.writes_per_gib <= 21
-    assert found.segments == round(MONTH_S / 1024)
-    assert found.reads == found.segments
-    assert found.warning == ""
+    cost = estimate(config(), MIB)
+    assert cost.segment_bytes == 1 << 30
+    assert cost.writes_per_gib <= 21
+    assert cost.segments == round(MONTH_S / 1024)
+    assert cost.reads == cost.segments
+    assert cost.warning == ""
 
 
 def test_a_topic_without_writes_costs_nothing() -> None:
-    found = estimate(config(), 0)
-    assert (found.segments, found.writes, found.reads, found.stored_bytes) == (0, 0, 0, 0)
-    assert (found.request_cost, found.storage_cost, found.writes_per_gib, found.warning) == (0, 0, 0, "")
+    cost = estimate(config(), 0)
+    assert (cost.segments, cost.writes, cost.reads, cost.stored_bytes) == (0, 0, 0, 0)
+    assert (cost.request_cost, cost.storage_cost, cost.writes_per_gib, cost.warning) == (0, 0, 0, "")
 
 
 def test_prices_are_of_a_thousand_requests_and_a_gib() -> None:
-    found = estimate(config(retention_ms=86_400_000), MIB, prices=Prices(5, 3, 2))
-    assert found.request_cost == pytest.approx((found.writes * 5 + found.reads * 3) / 1000)
-    assert found.storage_cost == pytest.approx(86_400 / 1024 * 2)
+    cost = estimate(config(retention_ms=86_400_000), MIB, prices=Prices(5, 3, 2))
+    assert cost.request_cost == pytest.approx((cost.writes * 5 + cost.reads * 3) / 1000)
+    assert cost.storage_cost == pytest.approx(86_400 / 1024 * 2)
 
 
 def test_retention_bounds_what_is_stored() -> None:
@@ -58,11 +58,11 @@ def test_retention_bounds_nothing_without_the_policy_delete() -> None:
 
 
 def test_partitions_make_segments_smaller_once_time_rolls_them() -> None:
-    one = estimate(config(segment_ms=3_600_000), MIB)
-    many = estimate(config(segment_ms=3_600_000), MIB, partitions=100)
-    assert one.segment_bytes == 1 << 30
-    assert many.segment_bytes == round(3_600 * MIB / 100)
-    assert many.writes > one.writes
+    one_partition = estimate(config(segment_ms=3_600_000), MIB)
+    many_partitions = estimate(config(segment_ms=3_600_000), MIB, partitions=100)
+    assert one_partition.segment_bytes == 1 << 30
+    assert many_partitions.segment_bytes == round(3_600 * MIB / 100)
+    assert many_partitions.writes > one_partition.writes
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_requests_that_are_dear_beside_storage_are_warned_about(segment_bytes: i
 
 
 def test_a_layout_with_more_objects_costs_more_requests() -> None:
-    single, plain = estimate(config(), MIB), estimate(config(tier_layout="plain"), MIB)
-    assert plain.writes == single.writes + 5 * single.segments
-    assert single.writes == single.segments * (upload_writes(1 << 30) + COMMIT_WRITES)
+    single_cost, plain_cost = estimate(config(), MIB), estimate(config(tier_layout="plain"), MIB)
+    assert plain_cost.writes == single_cost.writes + 5 * single_cost.segments
+    assert single_cost.writes == single_cost.segments * (upload_writes(1 << 30) + COMMIT_WRITES)
 
 
 def entry(number: int, log_bytes: int, *, objects: int = 1) -> StoredSegment:
@@ -93,14 +93,14 @@ def entry(number: int, log_bytes: int, *, objects: int = 1) -> StoredSegment:
 
 
 def test_a_tier_is_priced_by_its_objects() -> None:
-    found = bill([entry(0, 640 * MIB), entry(1, 20 * MIB, objects=2)], 7, prices=Prices(1, 10, 100))
-    assert (found.segments, found.objects, found.commits) == (2, 3, 7)
-    assert (found.log_bytes, found.stored_bytes) == (660 * MIB, 726 * MIB)
-    assert (found.smallest_bytes, found.largest_bytes) == (20 * MIB, 640 * MIB)
-    assert found.writes == upload_writes(704 * MIB) + 2 + 2 * COMMIT_WRITES
-    assert found.writes_per_gib == pytest.approx(found.writes * 1024 / 660)
-    assert found.request_cost == pytest.approx((found.writes * 1 + 2 * 10) / 1000)
-    assert found.storage_cost == pytest.approx(726 / 1024 * 100)
+    cost = bill([entry(0, 640 * MIB), entry(1, 20 * MIB, objects=2)], 7, prices=Prices(1, 10, 100))
+    assert (cost.segments, cost.objects, cost.commits) == (2, 3, 7)
+    assert (cost.log_bytes, cost.stored_bytes) == (660 * MIB, 726 * MIB)
+    assert (cost.smallest_bytes, cost.largest_bytes) == (20 * MIB, 640 * MIB)
+    assert cost.writes == upload_writes(704 * MIB) + 2 + 2 * COMMIT_WRITES
+    assert cost.writes_per_gib == pytest.approx(cost.writes * 1024 / 660)
+    assert cost.request_cost == pytest.approx((cost.writes * 1 + 2 * 10) / 1000)
+    assert cost.storage_cost == pytest.approx(726 / 1024 * 100)
 
 
 def test_smaller_parts_are_more_requests() -> None:

@@ -180,11 +180,11 @@ def test_segments_that_expire_meanwhile_stay_expired(bed: TierBed, layout: Keyed
 
 
 def test_a_second_writer_is_not_hidden_by_keys_that_are_rewrapped(bed: TierBed) -> None:
-    writer, other = opened(bed), opened(bed)
+    writer, other_writer = opened(bed), opened(bed)
     offload(writer, 110, 120)
     bed.clock.advance_ms(60_000)
-    other.refresh()
-    offload(other, 120, 130)
+    other_writer.refresh()
+    offload(other_writer, 120, 130)
     opened(bed).rewrap()
     with pytest.raises(FencedEpochError):
         offload(writer, 130, 140)
@@ -202,9 +202,9 @@ def test_a_topic_that_left_the_tier_returns_after_the_rotation(bed: TierBed) -> 
     """The rotation adds a root with the kind of the last one, which once fenced the log."""
     writer = opened(bed)
     writer.clear(110, leader_epoch=0, reason="a test")
-    other = opened(bed)
-    other.refresh()
-    other.commit(0, mac_change)
+    rotating_log = opened(bed)
+    rotating_log.refresh()
+    rotating_log.commit(0, mac_change)
     writer.refresh()
     bed.clock.advance_ms(2 * 3_600_000)
     writer.create(leader_epoch=0, log_start=110, high_watermark=120)

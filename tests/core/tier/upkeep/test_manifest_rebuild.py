@@ -94,19 +94,19 @@ def test_a_rebuilt_manifest_names_the_same_segments(bucket: Path, tmp_path: Path
 
 def test_an_upload_of_a_fenced_writer_is_reported_and_left_out(bucket: Path, tmp_path: Path) -> None:
     """If two objects cover the same range, the lineage of leader epochs decides."""
-    before = records(bucket)
-    other = tmp_path / "other"
-    other.mkdir()
+    records_before = records(bucket)
+    other_bucket = tmp_path / "other"
+    other_bucket.mkdir()
     # a segment of the old writer that was never committed here
-    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:
+    with open_engine(tmp_path / "a", tier=other_bucket.as_uri()) as engine:
         engine.log("t", 0).append([Record(value=b"never committed")])
         engine.log("t", 0).roll()
         engine.offload()
-    for path in (other).rglob("segments/00000000000000000003-0-*"):
+    for path in (other_bucket).rglob("segments/00000000000000000003-0-*"):
         shutil.copy(path, next(bucket.glob("*/0/segments")) / path.name)
     lose_manifests(bucket)
     report = rebuilt(bucket, tmp_path)
-    assert records(bucket) == before
+    assert records(bucket) == records_before
     assert report.segments == 5
     assert report.ignored
     assert all("00000000000000000003-0-" in key for key, _ in report.ignored)
@@ -240,11 +240,11 @@ def interrupt_rebuild(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stratalog.tier.upkeep.manifest_rebuild.PAGE_ITEMS", 2)
     add, calls = TierLog.add_rebuilt, [0]
 
-    def interrupted(self: TierLog, *arguments: Any, **others: Any) -> None:
+    def interrupted(self: TierLog, *arguments: Any, **keywords: Any) -> None:
         calls[0] += 1
         if calls[0] == 2:
             raise KeyboardInterrupt
-        add(self, *arguments, **others)
+        add(self, *arguments, **keywords)
 
     monkeypatch.setattr(TierLog, "add_rebuilt", interrupted)
     assert run(["rebuild", bucket.as_uri()]) == 130
@@ -284,8 +284,8 @@ def test_a_log_is_not_restored_before_its_rebuild_is_complete(
         with pytest.raises(AttachError, match="run `stratalog rebuild "):
             restore(bucket.as_uri(), tmp_path / "c", dry_run=dry_run)
     assert run(["rebuild", bucket.as_uri()]) == 0
-    (found,) = restore(bucket.as_uri(), tmp_path / "c")
-    assert found.log_end == 5
+    (restored_log,) = restore(bucket.as_uri(), tmp_path / "c")
+    assert restored_log.log_end == 5
 
 
 def test_a_bulk_writer_takes_over_no_log_before_its_rebuild_is_complete(
@@ -300,8 +300,8 @@ def test_a_bulk_writer_takes_over_no_log_before_its_rebuild_is_complete(
         writer.refresh()
         with writer.stage(TopicPartition("t", 0)) as stage:
             stage.add(RecordColumns.from_records([Record(value=b"v")]))
-            staged = stage.finish()
-        writer.append(TopicPartition("t", 0), staged)
+            staged_segments = stage.finish()
+        writer.append(TopicPartition("t", 0), staged_segments)
     assert len(records(bucket)) == before + 1
 
 
@@ -315,8 +315,8 @@ def test_a_bulk_writer_does_not_create_a_topic_again_whose_manifests_are_lost(tm
             writer.create_topic("t", 1)
             with writer.stage(TopicPartition("t", 0)) as stage:
                 stage.add(RecordColumns.from_records([Record(value=b"v")]))
-                staged = stage.finish()
-            writer.append(TopicPartition("t", 0), staged)
+                staged_segments = stage.finish()
+            writer.append(TopicPartition("t", 0), staged_segments)
 
     write()
     lose_manifests(bucket)
@@ -328,11 +328,11 @@ def test_a_bulk_writer_does_not_create_a_topic_again_whose_manifests_are_lost(tm
 
 def test_a_log_is_attached_after_a_rebuild_that_left_out_a_later_object(bucket: Path, tmp_path: Path) -> None:
     """The left-out object begins at the end of the rebuilt log, and looks like a segment that is not committed yet."""
-    other = tmp_path / "other"
-    other.mkdir()
-    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:  # the fenced writer, whose epoch is lower
+    other_bucket = tmp_path / "other"
+    other_bucket.mkdir()
+    with open_engine(tmp_path / "a", tier=other_bucket.as_uri()) as engine:  # the fenced writer, whose epoch is lower
         fill(engine, 4)
-    for path in other.rglob("segments/00000000000000000006-0-*"):
+    for path in other_bucket.rglob("segments/00000000000000000006-0-*"):
         shutil.copy(path, next(bucket.glob("*/0/segments")) / path.name)
     lose_manifests(bucket)
     assert run(["rebuild", bucket.as_uri()]) == 1

@@ -88,8 +88,8 @@ def test_a_log_can_be_restored_after_a_repair_below_the_high_watermark(tmp_path:
         engine.offload()
     max((tmp_path / "bucket").rglob("manifest/*")).write_bytes(b"not a root")
     assert run(["verify", uri, "--repair"]) == 0
-    (found,) = restore(uri, tmp_path / "restored")
-    assert found.log_end == 3
+    (restored_log,) = restore(uri, tmp_path / "restored")
+    assert restored_log.log_end == 3
 
 
 def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFault]:

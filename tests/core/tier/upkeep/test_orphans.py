@@ -30,14 +30,14 @@ def killed(bed: TierBed, step: int, *bounds: int) -> bool:
     store = SimObjectStore(bed.bucket)
 
     def before(request: SimRequest) -> None:
-        if request.number == opened + step:
+        if request.number == requests_to_open + step:
             store.faults = lambda _: ObjectFault.NOT_APPLIED  # a killed process cannot clean up
             if request.kind == "put_file":
                 bed.bucket.leave(request.key)
             raise KilledError
 
     log = bed.open(store).log(LOG, TOPIC_ID)
-    opened = store.next_number  # opening the log also sends requests
+    requests_to_open = store.next_number  # opening the log also sends requests
     store.before = before
     try:
         offload(log, *bounds)
@@ -71,11 +71,11 @@ def test_objects_of_our_epoch_are_deleted_only_after_a_root_of_ours() -> None:
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
     assert killed(bed, 3, 10, 20)
-    left = stored_objects(bed) - named_objects(log)
-    assert left or bed.bucket.unfinished
+    orphans = stored_objects(bed) - named_objects(log)
+    assert orphans or bed.bucket.unfinished
     bed.clock.advance_ms(GRACE_MS)
     "an engine that does not lead the log leaves the objects of its epoch"
-    assert log.collect(leader_epoch=0).orphans == len(left) + 1
+    assert log.collect(leader_epoch=0).orphans == len(orphans) + 1
     assert log.root is not None
     assert log.root.change == ChangeKind.CLAIM
     assert (log.root.version, log.root.leader_epoch) == (2, 0)
@@ -85,16 +85,16 @@ def test_objects_of_our_epoch_are_deleted_only_after_a_root_of_ours() -> None:
 def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
     """The other process, for example on a copied disk, had read the manifest before the collection."""
     bed = TierBed()
-    log, other = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
+    log, other_log = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
-    other.refresh()
-    stored = TierPublisher(other, 0, PAIR).upload(made_segment(10, 20))
+    other_log.refresh()
+    entry = TierPublisher(other_log, 0, PAIR).upload(made_segment(10, 20))
     bed.clock.advance_ms(GRACE_MS)
-    assert log.collect(leader_epoch=0).orphans == len(stored.keys)
+    assert log.collect(leader_epoch=0).orphans == len(entry.keys)
     with pytest.raises(ObjectNotFoundError):
-        other.check_stored([stored])
+        other_log.check_stored([entry])
     with pytest.raises(FencedEpochError, match="another writer"):
-        offload(other, 10, 20)
+        offload(other_log, 10, 20)
 
 
 def test_an_upload_of_this_process_stays_at_any_age() -> None:
@@ -103,11 +103,11 @@ def test_an_upload_of_this_process_stays_at_any_age() -> None:
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, 20)
     publisher = TierPublisher(log, 0, PAIR)
-    made = publisher.upload(made_segment(0, 20))
+    entry = publisher.upload(made_segment(0, 20))
     bed.clock.advance_ms(2 * GRACE_MS)
     log.collect(leader_epoch=0)
-    assert made.keys <= stored_objects(bed)
-    publisher.discard([made])
+    assert entry.keys <= stored_objects(bed)
+    publisher.discard([entry])
     assert stored_objects(bed) == named_objects(log)
 
 
@@ -121,10 +121,10 @@ def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
         offload(log, 10, 20)
     store.faults = lambda _: ObjectFault.NONE
     bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"what a delete did not reach")
-    known = [log.has_leftovers]
+    leftover_states = [log.has_leftovers]
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect(leader_epoch=0).orphans >= 1
-    assert [*known, log.has_leftovers] == [True, False]
+    assert [*leftover_states, log.has_leftovers] == [True, False]
     assert stored_objects(bed) == named_objects(log)
 
 
@@ -176,15 +176,15 @@ def test_unfinished_uploads_of_a_lower_epoch_are_aborted_by_any_writer() -> None
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, epoch=1)
-    lower = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
-    own = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-1-{1:032x}.seg")
-    of_others = bed.bucket.leave(f"{PREFIX}segments/notes.txt")
+    lower_epoch = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
+    same_epoch = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-1-{1:032x}.seg")
+    foreign = bed.bucket.leave(f"{PREFIX}segments/notes.txt")
     assert log.collect() == CollectReport()
     assert log.collect().left == 1
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect() == CollectReport(orphans=1)
-    assert bed.bucket.unfinished == [own, of_others]
-    assert lower not in bed.bucket.unfinished
+    assert bed.bucket.unfinished == [same_epoch, foreign]
+    assert lower_epoch not in bed.bucket.unfinished
 
 
 def test_uploads_of_a_deleted_topic_are_deleted_with_its_log() -> None:

@@ -37,8 +37,8 @@ LAYOUTS = ("single", "plain", "chunked")
 def findings_of(log: TierLog, components: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
     check = TierLogCheck(log, components, contents=deep)
     findings = list(check.roots())
-    for found in check.segments():
-        findings += [found] if isinstance(found, Finding) else check.check(found)
+    for segment_or_finding in check.segments():
+        findings += [segment_or_finding] if isinstance(segment_or_finding, Finding) else check.check(segment_or_finding)
     return findings + (list(check.orphans()) if orphans else [])
 
 
@@ -87,16 +87,16 @@ class Bucket:
 
 @pytest.fixture(params=LAYOUTS)
 def bucket(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bucket]:
-    made = Bucket(tmp_path, request.param)
-    yield made
-    made.close()
+    new_bucket = Bucket(tmp_path, request.param)
+    yield new_bucket
+    new_bucket.close()
 
 
 @pytest.fixture
 def single(tmp_path: Path) -> Iterator[Bucket]:
-    made = Bucket(tmp_path, "single")
-    yield made
-    made.close()
+    new_bucket = Bucket(tmp_path, "single")
+    yield new_bucket
+    new_bucket.close()
 
 
 def test_nothing_is_wrong_with_a_sound_tier(bucket: Bucket) -> None:
@@ -108,8 +108,8 @@ def test_a_missing_object(bucket: Bucket) -> None:
     victim = bucket.entries[1]
     for key in victim.keys:
         (bucket.folder / key).unlink()
-    found = bucket.check()
-    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [
+    findings = bucket.check()
+    assert [(finding.kind, finding.place, finding.segment) for finding in findings] == [
         (FindingKind.MISSING, key, victim) for key in sorted(victim.keys)
     ]
 
@@ -119,9 +119,9 @@ def test_an_object_that_was_cut(bucket: Bucket) -> None:
         before = (bucket.folder / place.key).read_bytes()
         if place.size_bytes:
             bucket.cut(place.key, place.position + place.size_bytes - 1)
-            found = [finding for finding in bucket.check() if finding.kind is FindingKind.SIZE]
-            assert [(finding.place, finding.segment) for finding in found] == [(place.key, bucket.entries[1])], kind
-            assert found[0].position == place.position + place.size_bytes - 1
+            findings = [finding for finding in bucket.check() if finding.kind is FindingKind.SIZE]
+            assert [(finding.place, finding.segment) for finding in findings] == [(place.key, bucket.entries[1])], kind
+            assert findings[0].position == place.position + place.size_bytes - 1
             (bucket.folder / place.key).write_bytes(before)
 
 
@@ -130,30 +130,30 @@ def test_a_flipped_bit_in_a_small_file(bucket: Bucket) -> None:
     for kind, place in victim.slices.items():
         if kind != "log" and place.size_bytes:
             bucket.flip(place.key, place.position)
-            found = bucket.check()
-            assert [(finding.kind, finding.place) for finding in found] == [(FindingKind.FILE, place.key)]
-            assert kind in found[0].text
+            findings = bucket.check()
+            assert [(finding.kind, finding.place) for finding in findings] == [(FindingKind.FILE, place.key)]
+            assert kind in findings[0].text
             bucket.flip(place.key, place.position)
 
 
 def test_a_flipped_bit_in_the_copy_of_an_entry(bucket: Bucket) -> None:
     victim = bucket.entries[1]
-    further = victim.keys - {place.key for place in victim.slices.values()}
-    key = min(further, default=victim.log_key)
+    other_keys = victim.keys - {place.key for place in victim.slices.values()}
+    key = min(other_keys, default=victim.log_key)
     bucket.flip(key, (bucket.folder / key).stat().st_size - 30)
-    found = bucket.check()
-    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [(FindingKind.FILE, key, victim)]
-    assert "copy of the entry" in found[0].text
+    findings = bucket.check()
+    assert [(finding.kind, finding.place, finding.segment) for finding in findings] == [(FindingKind.FILE, key, victim)]
+    assert "copy of the entry" in findings[0].text
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: float) -> None:
     place = bucket.entries[0].slices[next(kind for kind in bucket.entries[0].slices if kind == "log")]
-    at = place.position + int(place.size_bytes * share)
-    bucket.flip(place.key, at)
+    position = place.position + int(place.size_bytes * share)
+    bucket.flip(place.key, position)
     assert bucket.check() == []
-    found = bucket.check(deep=True)
-    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [
+    findings = bucket.check(deep=True)
+    assert [(finding.kind, finding.place, finding.segment) for finding in findings] == [
         (FindingKind.LOG, place.key, bucket.entries[0])
     ]
 
@@ -173,22 +173,22 @@ def test_an_index_that_does_not_match_the_batches_is_found_only_with_contents(
     bucket = Bucket(tmp_path, "single", before_offload=damage_disk)
     request.addfinalizer(bucket.close)
     assert bucket.check() == []
-    (found,) = bucket.check(deep=True)
-    assert (found.kind, found.segment) == (FindingKind.INDEX, bucket.entries[0])
-    assert found.text.startswith(f"the {suffix} file: ")
+    (finding,) = bucket.check(deep=True)
+    assert (finding.kind, finding.segment) == (FindingKind.INDEX, bucket.entries[0])
+    assert finding.text.startswith(f"the {suffix} file: ")
 
 
 def test_a_bad_batch_is_reported_with_its_position(single: Bucket) -> None:
     place = next(place for kind, place in single.entries[0].slices.items() if kind == "log")
     single.flip(place.key, place.size_bytes - 1)
-    (found,) = single.check(deep=True)
-    assert 0 < found.position < place.size_bytes
+    (finding,) = single.check(deep=True)
+    assert 0 < finding.position < place.size_bytes
 
 
 def test_the_log_of_another_segment_is_noticed(single: Bucket) -> None:
     first, second = single.entries[:2]
-    (one,), (other,) = first.keys, second.keys
-    (single.folder / one).write_bytes((single.folder / other).read_bytes())
+    (first_key,), (second_key,) = first.keys, second.keys
+    (single.folder / first_key).write_bytes((single.folder / second_key).read_bytes())
     assert FindingKind.LOG in {finding.kind for finding in single.check(deep=True)}
 
 
@@ -206,9 +206,9 @@ def test_a_root_that_was_rewritten_breaks_the_chain(single: Bucket) -> None:
     value = json.loads(path.read_bytes())
     del value["body_sha256"]
     path.write_bytes(seal(canonical({**value, "created_ms": value["created_ms"] + 1})))
-    found = single.check()
-    assert [finding.kind for finding in found] == [FindingKind.ROOT]
-    assert "does not follow the stored version 2" in found[0].text
+    findings = single.check()
+    assert [finding.kind for finding in findings] == [FindingKind.ROOT]
+    assert "does not follow the stored version 2" in findings[0].text
 
 
 @pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
@@ -217,16 +217,16 @@ def test_a_flipped_bit_is_reported_for_its_root(single: Bucket, version: int) ->
     assert single.log.root is not None
     key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)
     single.flip(key, (single.folder / key).read_bytes().index(b'"created_ms":') + 20)
-    found = single.check()
-    assert [(finding.kind, finding.place) for finding in found] == [(FindingKind.ROOT, key)]
-    assert "hash" in found[0].text
+    findings = single.check()
+    assert [(finding.kind, finding.place) for finding in findings] == [(FindingKind.ROOT, key)]
+    assert "hash" in findings[0].text
 
 
 def test_a_root_that_is_missing_in_the_middle_is_reported(single: Bucket) -> None:
     (single.folder / manifest_key(single.prefix, 3)).unlink()
-    found = single.check()
-    assert [finding.kind for finding in found] == [FindingKind.ROOT]
-    assert "versions 3 to 3 are missing" in found[0].text
+    findings = single.check()
+    assert [finding.kind for finding in findings] == [FindingKind.ROOT]
+    assert "versions 3 to 3 are missing" in findings[0].text
 
 
 def test_an_orphan_is_listed(single: Bucket) -> None:
@@ -243,17 +243,17 @@ def test_objects_that_only_a_missing_root_named_are_no_orphans(tmp_path: Path, i
     with LogBed(tmp_path, installed) as parts:
         assert findings_of(log, parts.components) == []
         del bed.bucket.objects[manifest_key(log.prefix, 2)]
-        (found,) = findings_of(log, parts.components)
-    assert found.text == "versions 2 to 2 are missing"
+        (finding,) = findings_of(log, parts.components)
+    assert finding.text == "versions 2 to 2 are missing"
 
 
 def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> None:
     key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
     name = key.rpartition("/")[2]
     (single.folder / key).with_name(f".stratalog-{'0' * 32}-{name}.tmp").write_bytes(b"half of it")
-    (found,) = single.check()
-    assert (found.kind, found.place) == (FindingKind.ORPHAN, key)
-    assert "started but not completed" in found.text
+    (finding,) = single.check()
+    assert (finding.kind, finding.place) == (FindingKind.ORPHAN, key)
+    assert "started but not completed" in finding.text
 
 
 def test_a_damaged_or_missing_page_hides_no_other(

@@ -54,20 +54,20 @@ class WrongLayout(PairLayout):
         if self.lie == "stores a flipped bit":
             changed = SegmentSource(source.info, BytesSource(flipped(data)), source.files)
             return dataclasses.replace(super().write(changed, sink, section), sha256=_sha256(source))
-        stored = super().write(source, sink, section)
+        entry = super().write(source, sink, section)
         if self.lie == "claims another hash":
-            return dataclasses.replace(stored, sha256="0" * 64)
+            return dataclasses.replace(entry, sha256="0" * 64)
         if self.lie == "forgets an index":
-            return dataclasses.replace(stored, slices={FileKind.LOG: stored.slices[FileKind.LOG]})
+            return dataclasses.replace(entry, slices={FileKind.LOG: entry.slices[FileKind.LOG]})
         if self.lie == "notes what is no JSON":
-            return dataclasses.replace(stored, extra={"codes": {1, 2}})
+            return dataclasses.replace(entry, extra={"codes": {1, 2}})
         if self.lie == "names an object of another":
-            return dataclasses.replace(stored, extra={"objects": [f"{PREFIX}other"]})
+            return dataclasses.replace(entry, extra={"objects": [f"{PREFIX}other"]})
         if self.lie == "returns nothing":
             return cast(StoredSegment, None)
         if self.lie == "raises":
             raise ZeroDivisionError("division by zero")
-        return stored
+        return entry
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         for piece in super().read(segment, start, end, fetch):
@@ -120,18 +120,18 @@ class WrongStore(SimObjectStore):
             super().put_file(key, BytesSource(next(source.chunks(3))), deadline_ns=deadline_ns)
             return ObjectInfo(key, source.size_bytes)
         data = b"".join(source.chunks(1 << 20))
-        kept = {"keeps half": data[: len(data) // 2], "flips a bit": flipped(data), "keeps nothing": None}.get(
+        kept_data = {"keeps half": data[: len(data) // 2], "flips a bit": flipped(data), "keeps nothing": None}.get(
             self.lie, data
         )
-        if kept is not None:
-            super().put_file(key, BytesSource(kept), deadline_ns=deadline_ns)
+        if kept_data is not None:
+            super().put_file(key, BytesSource(kept_data), deadline_ns=deadline_ns)
         if self.lie == "returns nothing":
             return cast(ObjectInfo, None)
         return ObjectInfo("elsewhere" if self.lie == "names another key" else key, len(data))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        kept = flipped(data) if self.part in key and self.lie == "flips a bit" else data
-        return super().create(key, kept, deadline_ns=deadline_ns)
+        kept_data = flipped(data) if self.part in key and self.lie == "flips a bit" else data
+        return super().create(key, kept_data, deadline_ns=deadline_ns)
 
 
 def bed(layout: PairLayout | None = None, verify: str = "auto") -> TierBed:
@@ -288,8 +288,8 @@ def test_a_sound_replacement_takes_place() -> None:
     root = log.root
     assert root is not None
     publisher = TierPublisher(log, 0, PAIR)
-    made = SegmentSwap((root.entries[0],), publisher.upload(made_segment(0, 10, data=b"compacted")))
-    assert publisher.swap([made], ChangeKind.COMPACT, "a test") == (made,)
+    segment_swap = SegmentSwap((root.entries[0],), publisher.upload(made_segment(0, 10, data=b"compacted")))
+    assert publisher.swap([segment_swap], ChangeKind.COMPACT, "a test") == (segment_swap,)
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ class CountingLayout(PairLayout):
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         number, self.writes = self.writes, self.writes + 1
         numbered = sink.put(BytesSource(self.in_objects.get(number, b"same")), "no")
-        stored = super().write(source, sink, section)
-        return dataclasses.replace(stored, extra={"no": self.in_entries.get(number, 0), "objects": [numbered.key]})
+        entry = super().write(source, sink, section)
+        return dataclasses.replace(entry, extra={"no": self.in_entries.get(number, 0), "objects": [numbered.key]})
 
 
 def test_an_object_is_put_back_only_with_the_bytes_that_were_compared_with_the_entry() -> None:
@@ -340,15 +340,15 @@ def test_an_object_is_put_back_only_with_the_bytes_that_were_compared_with_the_e
     log = committed(tested)
     root = log.root
     assert root is not None
-    (stored, *_), before = root.entries, dict(tested.bucket.objects)
+    (entry, *_), objects_before = root.entries, dict(tested.bucket.objects)
     layout.in_objects[layout.writes + 1] = b"else"
-    assert not TierRepair(log).restore(stored, made_segment(0, 10))
-    assert tested.bucket.objects == before
+    assert not TierRepair(log).restore(entry, made_segment(0, 10))
+    assert tested.bucket.objects == objects_before
     layout.in_entries[layout.writes + 1] = 1
-    for key in stored.keys:
+    for key in entry.keys:
         tested.bucket.objects.pop(key)
-    assert TierRepair(log).restore(stored, made_segment(0, 10))
-    assert tested.bucket.objects == before
+    assert TierRepair(log).restore(entry, made_segment(0, 10))
+    assert tested.bucket.objects == objects_before
 
 
 # --- the contract tests detect the same faults -------------------------------------------------------------------------
@@ -360,27 +360,27 @@ class Rules(TierLayoutContract):
 
 def broken(layout: PairLayout) -> set[str]:
     """Return the rules of the contract that a layout breaks."""
-    rules, found = Rules(), set[str]()
+    rules, broken_rules = Rules(), set[str]()
 
     def check(name: str, *arguments: object) -> None:
         try:
             getattr(rules, name)(*arguments)
         except (AssertionError, StorageError, ZeroDivisionError, AttributeError, TypeError):
-            found.add(name)
+            broken_rules.add(name)
 
     for name in ("test_a_log_of_many_pieces_is_read_back", "test_the_hash_is_that_of_the_log_that_was_given"):
         check(name, layout, MemoryObjects())
     objects = MemoryObjects()
     try:
-        stored = layout.write(a_segment(), objects, None)
+        entry = layout.write(a_segment(), objects, None)
     except ZeroDivisionError:
-        return {*found, "write"}
-    check("test_the_whole_log_is_read_back", layout, stored, objects)
+        return {*broken_rules, "write"}
+    check("test_the_whole_log_is_read_back", layout, entry, objects)
     for kind in (kind for kind, data in FILES.items() if data):
-        check("test_a_small_file_is_read_back", layout, stored, objects, kind)
-    check("test_the_entry_says_what_was_stored", stored, objects)
-    check("test_the_entry_survives_json", stored)
-    return found
+        check("test_a_small_file_is_read_back", layout, entry, objects, kind)
+    check("test_the_entry_says_what_was_stored", entry, objects)
+    check("test_the_entry_survives_json", entry)
+    return broken_rules
 
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])

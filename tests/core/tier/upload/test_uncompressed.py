@@ -29,9 +29,9 @@ CODECS = ["gzip", "snappy", "lz4", "zstd"]
 def encoded(components: Components) -> Callable[..., bytes]:
     def encode(base_offset: int, codec: str = "", magic: int = 2, **header: object) -> bytes:
         records = [Record(timestamp_ms=1_000 + n, key=b"k", value=b"some value " * 9) for n in range(5)]
-        found: Codec | None = components.codecs.by_name(codec) if codec else None
-        made = BatchHeader(base_offset=base_offset, **header)  # type: ignore[arg-type]  # as each test gives them
-        return bytes(components.formats.of(magic, "", 0).encode(records, made, found, None))
+        record_codec: Codec | None = components.codecs.by_name(codec) if codec else None
+        batch_header = BatchHeader(base_offset=base_offset, **header)  # type: ignore[arg-type]  # as each test gives them
+        return bytes(components.formats.of(magic, "", 0).encode(records, batch_header, record_codec, None))
 
     return encode
 
@@ -49,27 +49,31 @@ def test_records_and_headers_stay_and_the_codec_goes(
 ) -> None:
     producer = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 30, "transactional": True, "leader_epoch": 4}
     data = encoded(0, codec, **producer) + encoded(10) + encoded(20, codec)
-    made = uncompressed_source(source_of(data), components)
-    log = source_bytes(made.log)
+    source = uncompressed_source(source_of(data), components)
+    log = source_bytes(source.log)
     assert log == encoded(0, **producer) + encoded(10) + encoded(20)
     assert records_in(log, components) == records_in(data, components)
-    assert (made.info.size_bytes, made.info.original_bytes, made.log.size_bytes) == (len(log), len(data), len(log))
-    assert replace(made.info, size_bytes=len(data), original_bytes=None) == source_of(data).info
+    assert (source.info.size_bytes, source.info.original_bytes, source.log.size_bytes) == (
+        len(log),
+        len(data),
+        len(log),
+    )
+    assert replace(source.info, size_bytes=len(data), original_bytes=None) == source_of(data).info
 
 
 def test_each_pass_over_pieces_of_any_size_gives_the_same_bytes(
     components: Components, encoded: Callable[..., bytes]
 ) -> None:
     data = encoded(0, "zstd") + encoded(10, "lz4")
-    made = uncompressed_source(replace(source_of(data), log=OddChunks(data)), components)
-    assert source_bytes(made.log) == source_bytes(made.log) == encoded(0) + encoded(10)
-    assert all(len(piece) <= 50 for piece in made.log.chunks(50))
+    source = uncompressed_source(replace(source_of(data), log=OddChunks(data)), components)
+    assert source_bytes(source.log) == source_bytes(source.log) == encoded(0) + encoded(10)
+    assert all(len(piece) <= 50 for piece in source.log.chunks(50))
 
 
 def test_the_offset_index_names_the_new_positions(components: Components, encoded: Callable[..., bytes]) -> None:
     data = b"".join(encoded(10 * n, "zstd") for n in range(40))
-    made = uncompressed_source(source_of(data), components)
-    log, entries = source_bytes(made.log), made.files[FileKind.OFFSET_INDEX]
+    source = uncompressed_source(source_of(data), components)
+    log, entries = source_bytes(source.log), source.files[FileKind.OFFSET_INDEX]
     reader = components.indexes[IndexRole.OFFSET].reader(entries, 0)
     assert len(reader) >= 4
     starts = {
@@ -78,7 +82,7 @@ def test_the_offset_index_names_the_new_positions(components: Components, encode
         for batch in table
     }
     assert all(starts[reader[n].offset] == reader[n].position for n in range(len(reader)))
-    assert made.files[FileKind.TIME_INDEX] == b"unchanged"
+    assert source.files[FileKind.TIME_INDEX] == b"unchanged"
 
 
 def test_a_segment_without_compressed_batches_is_the_same_source(
@@ -97,8 +101,8 @@ def test_what_cannot_be_decompressed_stays_as_it_is(components: Components, enco
     broken = bytearray(encoded(10, "gzip"))
     broken[61:71] = bytes(10)
     data = encoded(0, "zstd") + bytes(broken) + encoded(20, "zstd") + b"no batch"
-    made = uncompressed_source(source_of(data), components)
-    assert source_bytes(made.log) == encoded(0) + bytes(broken) + encoded(20) + b"no batch"
+    source = uncompressed_source(source_of(data), components)
+    assert source_bytes(source.log) == encoded(0) + bytes(broken) + encoded(20) + b"no batch"
 
 
 def test_a_damaged_batch_does_not_get_a_crc_that_hides_the_damage(
@@ -114,19 +118,19 @@ def test_a_damaged_batch_does_not_get_a_crc_that_hides_the_damage(
 
 def test_extra_indexes_stay_with_their_segment(components: Components, encoded: Callable[..., bytes]) -> None:
     data = encoded(0, "zstd")
-    packed = b"".join(map(bytes, pack_extras(Identity.in_tier(source_of(data).info), {"bloom@1": b"filter"})))
-    made = uncompressed_source(source_of(data, {FileKind.EXTRA: packed}), components)
-    extras = made.files[FileKind.EXTRA]
+    extras_file = b"".join(map(bytes, pack_extras(Identity.in_tier(source_of(data).info), {"bloom@1": b"filter"})))
+    source = uncompressed_source(source_of(data, {FileKind.EXTRA: extras_file}), components)
+    extras = source.files[FileKind.EXTRA]
 
     def read(position: int, size_bytes: int) -> bytes:
         return extras[position : position + size_bytes]
 
-    found = unpack_extras(read, len(extras))
-    assert found is not None
-    assert found.identity == Identity.in_tier(made.info)
-    assert found.index("bloom@1", read) == b"filter"
+    extra_indexes = unpack_extras(read, len(extras))
+    assert extra_indexes is not None
+    assert extra_indexes.identity == Identity.in_tier(source.info)
+    assert extra_indexes.index("bloom@1", read) == b"filter"
 
 
 def test_damaged_extra_indexes_are_left_out(components: Components, encoded: Callable[..., bytes]) -> None:
-    made = uncompressed_source(source_of(encoded(0, "zstd"), {FileKind.EXTRA: b"no indexes"}), components)
-    assert FileKind.EXTRA not in made.files
+    source = uncompressed_source(source_of(encoded(0, "zstd"), {FileKind.EXTRA: b"no indexes"}), components)
+    assert FileKind.EXTRA not in source.files

@@ -244,15 +244,15 @@ class BuggyLayout(PairLayout):
         self.bug = bug
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        stored = super().write(source, sink, section)
-        place = stored.slices[FileKind.LOG]
-        wrong: dict[str, StoredSegment] = {
-            "another segment": replace(stored, info=replace(stored.info, end_offset=99)),
-            "no object": replace(stored, slices={}),
-            "outside": replace(stored, slices={FileKind.LOG: replace(place, position=1)}),
-            "elsewhere": replace(stored, slices={FileKind.LOG: ObjectSlice("other/key", 0, 1)}),
+        entry = super().write(source, sink, section)
+        place = entry.slices[FileKind.LOG]
+        entries_by_bug: dict[str, StoredSegment] = {
+            "another segment": replace(entry, info=replace(entry.info, end_offset=99)),
+            "no object": replace(entry, slices={}),
+            "outside": replace(entry, slices={FileKind.LOG: replace(place, position=1)}),
+            "elsewhere": replace(entry, slices={FileKind.LOG: ObjectSlice("other/key", 0, 1)}),
         }
-        return wrong[self.bug]
+        return entries_by_bug[self.bug]
 
 
 @pytest.mark.parametrize("bug", ["another segment", "no object", "outside", "elsewhere"])
@@ -268,13 +268,13 @@ class KeyCheckingLayout(PairLayout):
     """Layout that checks the keys of objects before and after it stores them."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        told = sink.key()
-        assert sink.key() == told
-        assert sink.key("idx") != told
-        stored = super().write(source, sink, section)
-        assert stored.slices[FileKind.LOG].key == told
-        assert sink.key() != told
-        return stored
+        log_key = sink.key()
+        assert sink.key() == log_key
+        assert sink.key("idx") != log_key
+        entry = super().write(source, sink, section)
+        assert entry.slices[FileKind.LOG].key == log_key
+        assert sink.key() != log_key
+        return entry
 
 
 def test_a_layout_knows_the_next_key() -> None:
