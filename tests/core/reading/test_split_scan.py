@@ -435,15 +435,15 @@ def test_scans_in_several_threads_open_the_tier_at_the_same_time(
     fill(tmp_path / "data", tier=f"file://{bucket}")
     source = ReadSource(f"file://{bucket}")
     (split,) = plan(source)
-    both = Barrier(2, timeout=30)
+    barrier = Barrier(2, timeout=30)
 
     def open_together(*args: Any, **keywords: Any) -> Tier:
-        both.wait()  # raises if the other thread opens the tier only later
+        barrier.wait()  # raises if the other thread opens the tier only later
         return open_tier(*args, **keywords)
 
     monkeypatch.setattr("stratalog.reading.split_opener.open_tier", open_together)
-    found = outcomes([split, split], lambda one: offsets(source, [one]), 2, "test-scan")
-    assert found == [list(range(600))] * 2
+    scanned_offsets = outcomes([split, split], lambda part: offsets(source, [part]), 2, "test-scan")
+    assert scanned_offsets == [list(range(600))] * 2
 
 
 def test_batches_have_a_size_that_pays(tmp_path: Path) -> None:

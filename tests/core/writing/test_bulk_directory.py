@@ -63,25 +63,25 @@ def test_an_append_succeeds_if_an_abandoned_staged_file_cannot_be_removed(tmp_pa
     with target.open(env=Env(files=RefusingFiles(old.name))) as writer:
         with writer.stage(LOG) as stage:
             stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
-            staged = stage.finish()
-        assert writer.append(LOG, staged).end_offset == 1
+            staged_segments = stage.finish()
+        assert writer.append(LOG, staged_segments).end_offset == 1
     with target.open() as writer:
         assert writer.append(LOG, []).end_offset == 1
 
 
 def test_staged_files_are_discarded_although_another_topic_was_deleted(tmp_path: Path) -> None:
-    target, staged = WriteTarget(str(tmp_path / "data")), list[StagedSegment]()
+    target, staged_segments = WriteTarget(str(tmp_path / "data")), list[StagedSegment]()
     with target.open() as writer:
         for topic in ("gone", "orders"):
             writer.create_topic(topic, 1)
             with writer.stage(TopicPartition(topic, 0)) as stage:
                 stage.add(RecordColumns.from_records([Record(value=b"v")]))
-                staged += stage.finish()
+                staged_segments += stage.finish()
     with open_engine(tmp_path / "data") as engine:
         engine.delete_topic("gone")
     assert list(tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"))
     with target.open() as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     assert not list(tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"))
 
 
@@ -96,7 +96,7 @@ def _staged(target: WriteTarget) -> list[StagedSegment]:
 @pytest.mark.parametrize("loss", ["recreated", "removed", "truncated"])
 def test_lost_staged_records_are_reported_as_an_error_that_no_retry_passes(tmp_path: Path, loss: str) -> None:
     target = WriteTarget(str(tmp_path / "data"))
-    staged = _staged(target)
+    staged_segments = _staged(target)
     if loss == "recreated":
         with open_engine(tmp_path / "data") as engine:
             engine.delete_topic("orders")
@@ -107,19 +107,19 @@ def test_lost_staged_records_are_reported_as_an_error_that_no_retry_passes(tmp_p
         else:
             os.truncate(file, 8)
     with target.open() as writer:
-        with pytest.raises(StorageError, match=r"stage its records again|are not published") as found:
-            writer.append(LOG, staged)
-        assert type(found.value) is StorageError
-        assert not found.value.retriable
+        with pytest.raises(StorageError, match=r"stage its records again|are not published") as caught:
+            writer.append(LOG, staged_segments)
+        assert type(caught.value) is StorageError
+        assert not caught.value.retriable
 
 
 def test_a_closed_writer_does_not_take_the_lock_again(tmp_path: Path) -> None:
     target = WriteTarget(str(tmp_path / "data"))
-    staged = _staged(target)
+    staged_segments = _staged(target)
     with target.open() as writer:
         pass
     writer.close()
-    for call in (lambda: writer.append(LOG, staged), writer.topics, lambda: writer.create_topic("other", 1)):
+    for call in (lambda: writer.append(LOG, staged_segments), writer.topics, lambda: writer.create_topic("other", 1)):
         with pytest.raises(ClosedError):
             call()
     with open_engine(tmp_path / "data") as engine:
@@ -134,13 +134,13 @@ def test_a_directory_that_another_process_publishes_in_is_waited_for(tmp_path: P
         engine.create_topic("orders")
         with target.open() as writer, writer.stage(LOG) as stage:
             stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
-            staged = stage.finish()
+            staged_segments = stage.finish()
         with target.open(env=Env(clock=ReleasingClock(engine, pauses))) as writer:
             if pauses == 3:
-                assert writer.append(LOG, staged).end_offset == 1
+                assert writer.append(LOG, staged_segments).end_offset == 1
             else:
                 with pytest.raises(LogDirLockedError):
-                    writer.append(LOG, staged)
+                    writer.append(LOG, staged_segments)
 
 
 @pytest.mark.parametrize("pauses", [3, 1_000])

@@ -45,66 +45,66 @@ def after_rounds(sizes: Sequence[int], limit: int) -> tuple[list[int], int, int]
 
     Return the final sizes, the largest number of segments, and the number of copied bytes.
     """
-    held, most, copied = list[int](), 0, 0
+    final_sizes, max_segments, copied_bytes = list[int](), 0, 0
     for size in sizes:
-        held.append(size)
-        found = end_group(segments(*held), limit, CONFIG)
-        if found:
-            made = sum(segment.size_bytes for segment in found)
-            copied += made
-            held[len(held) - len(found) :] = [made]
-        most = max(most, len(held))
-    return held, most, copied
+        final_sizes.append(size)
+        group = end_group(segments(*final_sizes), limit, CONFIG)
+        if group:
+            merged_bytes = sum(segment.size_bytes for segment in group)
+            copied_bytes += merged_bytes
+            final_sizes[len(final_sizes) - len(group) :] = [merged_bytes]
+        max_segments = max(max_segments, len(final_sizes))
+    return final_sizes, max_segments, copied_bytes
 
 
 def test_rounds_of_one_size_are_copied_a_few_times_each() -> None:
-    held, most, copied = after_rounds([1] * 1024, 10_000)
-    assert sum(held) == 1024
-    assert most < 8 + 3 * 5, "4 ** 5 is 1024"
-    assert copied <= 5 * 1024
-    _, most, _ = after_rounds([10] * 2_000, 1_000)
-    assert most <= 2_000 * 10 / (1_000 / 8) + 8
+    final_sizes, max_segments, copied_bytes = after_rounds([1] * 1024, 10_000)
+    assert sum(final_sizes) == 1024
+    assert max_segments < 8 + 3 * 5, "4 ** 5 is 1024"
+    assert copied_bytes <= 5 * 1024
+    _, max_segments, _ = after_rounds([10] * 2_000, 1_000)
+    assert max_segments <= 2_000 * 10 / (1_000 / 8) + 8
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_rounds_of_any_size_leave_few_small_segments(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     sizes = [int(10 ** chance.uniform(0, 3)) for _ in range(1_000)]
-    held, _, copied = after_rounds(sizes, 10_000)
-    assert sum(held) == sum(sizes)
-    assert max(held) <= 10_000
-    assert sum(size < 10_000 / 16 for size in held) < 100
-    assert copied < 5 * sum(sizes)
+    final_sizes, _, copied_bytes = after_rounds(sizes, 10_000)
+    assert sum(final_sizes) == sum(sizes)
+    assert max(final_sizes) <= 10_000
+    assert sum(size < 10_000 / 16 for size in final_sizes) < 100
+    assert copied_bytes < 5 * sum(sizes)
 
 
 def test_segments_of_other_times_stay_apart() -> None:
     """Retention deletes whole segments, so a merged segment must not span several days."""
-    found = [Sized(number, 10, DAY_MS * (number // 10)) for number in range(20)]
-    assert len(end_group(found, 10_000, CONFIG)) == 10
-    groups = [len(group) for group in small_groups(found, 10_000, CONFIG)]
-    assert groups == [10, 10]
+    sized_segments = [Sized(number, 10, DAY_MS * (number // 10)) for number in range(20)]
+    assert len(end_group(sized_segments, 10_000, CONFIG)) == 10
+    group_sizes = [len(group) for group in small_groups(sized_segments, 10_000, CONFIG)]
+    assert group_sizes == [10, 10]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_merged_segments_are_not_merged_again(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - the same in every run
-    found = [
+    original_segments = [
         Sized(number, chance.randrange(9_000 >> chance.randrange(12)), number * DAY_MS // 60) for number in range(300)
     ]
-    groups = list(small_groups(found, 50_000, CONFIG))
+    groups = list(small_groups(original_segments, 50_000, CONFIG))
     assert groups
-    made = {group[0].base_offset: group for group in groups}
-    left, covered = list[Sized](), 0
-    for segment in found:
-        if segment.base_offset in made:
-            group = made[segment.base_offset]
-            covered = group[-1].end_offset
-            left.append(Sized(segment.base_offset, sum(g.size_bytes for g in group), group[-1].age_from_ms))
-            assert left[-1].size_bytes <= CONFIG.segment_bytes
-        elif segment.base_offset >= covered:
-            left.append(segment)
-    assert len(left) < len(found) / 2
-    assert not list(small_groups(left, 50_000, CONFIG))
+    groups_by_base = {group[0].base_offset: group for group in groups}
+    merged_segments, covered_end = list[Sized](), 0
+    for segment in original_segments:
+        if segment.base_offset in groups_by_base:
+            group = groups_by_base[segment.base_offset]
+            covered_end = group[-1].end_offset
+            merged_segments.append(Sized(segment.base_offset, sum(g.size_bytes for g in group), group[-1].age_from_ms))
+            assert merged_segments[-1].size_bytes <= CONFIG.segment_bytes
+        elif segment.base_offset >= covered_end:
+            merged_segments.append(segment)
+    assert len(merged_segments) < len(original_segments) / 2
+    assert not list(small_groups(merged_segments, 50_000, CONFIG))
 
 
 def small(log: Log, count: int) -> int:
@@ -123,18 +123,18 @@ def merge_all(log: Log) -> int | None:
 @pytest.mark.long
 def test_a_power_cut_merges_all_or_nothing(tmp_path: Path, bed: LogBed) -> None:
     data = LogBed(tmp_path / "data", bed.registry, TopicConfig(index_interval_bytes=50))
-    end, left = small(data.open(), 3), LogBed(tmp_path / "after", bed.registry, TopicConfig())
+    end, bed_after_cut = small(data.open(), 3), LogBed(tmp_path / "after", bed.registry, TopicConfig())
     data.close()
     files = data.files_port = PowerLossVfs(data.folder)
     outcomes = list[int]()
 
     def check(log: Log) -> None:
         assert [record.offset for record in log.records()] == list(range(end))
-        assert not [name for name in left.names() if name.endswith((".cleaned", ".swap"))]
+        assert not [name for name in bed_after_cut.names() if name.endswith((".cleaned", ".swap"))]
         outcomes.append(len(log.segments()))
         assert log.append(records(1)).base_offset == end
 
-    with power_losses(files, left, check, samples=2), data:
+    with power_losses(files, bed_after_cut, check, samples=2), data:
         assert merge_all(data.open()) == end
     assert set(outcomes) == {2, 4}
     assert len(outcomes) > 10

@@ -60,14 +60,14 @@ def test_parts_of_several_tasks_take_the_place_of_the_whole(target: WriteTarget)
     with target.open() as driver:
         span = planned(driver)
         middle = span.borders[len(span.borders) // 2]
-        staged = list[StagedSegment]()
+        staged_segments = list[StagedSegment]()
         for part in ((span.start, middle), (middle, span.end)):
             with target.open() as task:
-                made = task.rewrite(span, part, [EvenOffsetsFilter()], now_ms=0)
-            assert made.records_read == part[1] - part[0]
-            staged += made.staged
+                rewritten = task.rewrite(span, part, [EvenOffsetsFilter()], now_ms=0)
+            assert rewritten.records_read == part[1] - part[0]
+            staged_segments += rewritten.staged
         assert offsets(target) == list(range(100))  # not before the commit
-        driver.replace(span, staged, reason="a test", first_dirty_offset=span.end)
+        driver.replace(span, staged_segments, reason="a test", first_dirty_offset=span.end)
     assert offsets(target) == list(range(0, 100, 2))
 
 
@@ -85,31 +85,31 @@ def test_a_part_that_does_not_begin_and_end_with_segments_is_refused(target: Wri
 def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
     (tmp_path / "tier").mkdir()
     target = WriteTarget((tmp_path / "tier").as_uri(), take_over=True)
-    kept: list[list[Record]] = []
+    kept_records: list[list[Record]] = []
     for number, start in enumerate((0, 100)):
         with open_engine(tmp_path / f"data-{number}", tier=target.location, attach=number > 0) as engine:
             if not number:
                 engine.create_topic("orders", config={"segment.bytes": 1_500, "cleanup.policy": "compact"})
             log = engine.log("orders", 0)
-            for each in range(start, start + 100):
-                value = None if each % 7 == 3 else b"%d" % each
-                key = b"k%d" % (20 * number + each % (30 + 20 * number))
-                log.append([Record(key=key, value=value, timestamp_ms=each)])
+            for offset in range(start, start + 100):
+                value = None if offset % 7 == 3 else b"%d" % offset
+                key = b"k%d" % (20 * number + offset % (30 + 20 * number))
+                log.append([Record(key=key, value=value, timestamp_ms=offset)])
             log.roll()
             engine.offload()
-            sent = list(log.records())
-        newest = {row.key: row for row in sent}
+            uncompacted_records = list(log.records())
+        newest = {row.key: row for row in uncompacted_records}
         with target.open() as writer:
             span = planned(writer)
-            made = writer.compact(span, now_ms=1_000, memory_bytes=28 * (span.end - span.start) + 1_024)
-            assert (made.records_read, made.records_kept) == (len(sent), len(newest))
-            assert made.segments == len(span.borders) - 1
-            writer.replace(span, made.staged, reason="a test", first_dirty_offset=span.end)
+            rewritten = writer.compact(span, now_ms=1_000, memory_bytes=28 * (span.end - span.start) + 1_024)
+            assert (rewritten.records_read, rewritten.records_kept) == (len(uncompacted_records), len(newest))
+            assert rewritten.segments == len(span.borders) - 1
+            writer.replace(span, rewritten.staged, reason="a test", first_dirty_offset=span.end)
         with open_reader(target.location) as reader:
-            kept.append(list(reader.log("orders", 0).records()))
-        assert kept[-1] == sorted(newest.values(), key=lambda row: row.offset)
+            kept_records.append(list(reader.log("orders", 0).records()))
+        assert kept_records[-1] == sorted(newest.values(), key=lambda row: row.offset)
     # the second round compacts the records that the first one kept, and later records
-    assert [len(rows) for rows in kept] == [30, 70]
+    assert [len(rows) for rows in kept_records] == [30, 70]
 
 
 def test_a_log_with_another_policy_is_compacted_from_its_start(tmp_path: Path) -> None:
@@ -128,21 +128,21 @@ def test_a_log_with_another_policy_is_compacted_from_its_start(tmp_path: Path) -
     with target.open() as writer:
         span = writer.span(LOG)
         assert span is not None
-        made = writer.compact(span, now_ms=1_000, memory_bytes=1 << 20)
-        writer.replace(span, made.staged, reason="a test", first_dirty_offset=span.end)
+        rewritten = writer.compact(span, now_ms=1_000, memory_bytes=1 << 20)
+        writer.replace(span, rewritten.staged, reason="a test", first_dirty_offset=span.end)
     with open_reader(target.location) as reader:
         assert [record.value for record in reader.log("orders", 0).records()] == [b"new"]
 
 
 def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
-    before = stored(tmp_path)
+    objects_before = stored(tmp_path)
     with target.open() as writer:
         span = planned(writer)
         with pytest.raises(StorageError, match="need more than 1000 bytes, which were full at offset 36"):
             writer.compact(span, now_ms=0, memory_bytes=1_000)
         writer.compact(span, now_ms=0, memory_bytes=28 * 100 + 1_024)
-        added = len(stored(tmp_path) - before)
-    assert added > 0
+        added_objects = len(stored(tmp_path) - objects_before)
+    assert added_objects > 0
     assert offsets(target) == list(range(100))
     with WriteTarget(str(tmp_path / "data")).open() as writer, pytest.raises(ConfigError, match="only the engine"):
         writer.compact(span, now_ms=0, memory_bytes=1 << 20)
@@ -151,33 +151,38 @@ def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, ta
 def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
     """One commit replaces neighbouring segments. A second call writes nothing, and reads only to check the segments."""
     with target.open() as writer:
-        whole = planned(writer)
-        second, last = whole.borders[1:3], whole.borders[-2:]
+        whole_span = planned(writer)
+        second, last = whole_span.borders[1:3], whole_span.borders[-2:]
         for start, end in (second, last):
             span = writer.span(LOG, start, end)
             assert span is not None
-            made = writer.recode(span, (start, end), compression="zstd")
-            assert made.segments == 1
-            writer.replace(span, made.staged, reason="some are done")
-        already, versions = stored(tmp_path), len(list((tmp_path / "tier").rglob("manifest/*")))
-        whole = planned(writer)
-        made = writer.recode(whole, (whole.start, whole.end), compression="zstd")
-        assert made.segments == len(made.staged) == len(whole.borders) - 3
-        assert {found.base_offset for found in made.staged}.isdisjoint({second[0], last[0]})
-        assert made.bytes_written == sum(found.size_bytes for found in made.staged) < made.bytes_read
-        assert writer.replace(whole, made.staged, reason="the others", keeps_others=True).segments == made.segments
+            recoded = writer.recode(span, (start, end), compression="zstd")
+            assert recoded.segments == 1
+            writer.replace(span, recoded.staged, reason="some are done")
+        objects_of_first, versions = stored(tmp_path), len(list((tmp_path / "tier").rglob("manifest/*")))
+        whole_span = planned(writer)
+        recoded = writer.recode(whole_span, (whole_span.start, whole_span.end), compression="zstd")
+        assert recoded.segments == len(recoded.staged) == len(whole_span.borders) - 3
+        assert {segment.base_offset for segment in recoded.staged}.isdisjoint({second[0], last[0]})
+        assert recoded.bytes_written == sum(segment.size_bytes for segment in recoded.staged) < recoded.bytes_read
+        assert (
+            writer.replace(whole_span, recoded.staged, reason="the others", keeps_others=True).segments
+            == recoded.segments
+        )
         assert len(list((tmp_path / "tier").rglob("manifest/*"))) == versions + 1
-        before = stored(tmp_path)
-        assert len(before - already) == made.segments
-        whole = planned(writer)
+        objects_before = stored(tmp_path)
+        assert len(objects_before - objects_of_first) == recoded.segments
+        whole_span = planned(writer)
         for layout in (None, "single"):
-            again = writer.recode(whole, (whole.start, whole.end), compression="zstd", layout=layout)
-            assert (again.segments, again.staged, again.bytes_written) == (0, (), 0)
+            second_run = writer.recode(
+                whole_span, (whole_span.start, whole_span.end), compression="zstd", layout=layout
+            )
+            assert (second_run.segments, second_run.staged, second_run.bytes_written) == (0, (), 0)
         with pytest.raises(OffsetsOutOfOrderError, match="whole segments"):
-            writer.replace(whole, (), reason="nothing", keeps_others=True)
-        assert stored(tmp_path) == before
-        other = writer.recode(whole, (whole.start, whole.end), layout="chunked")
-        assert other.segments == len(whole.borders) - 1
+            writer.replace(whole_span, (), reason="nothing", keeps_others=True)
+        assert stored(tmp_path) == objects_before
+        chunked = writer.recode(whole_span, (whole_span.start, whole_span.end), layout="chunked")
+        assert chunked.segments == len(whole_span.borders) - 1
     assert offsets(target) == list(range(100))
 
 
@@ -202,8 +207,8 @@ def test_append_times_stay_append_times(tmp_path: Path) -> None:
     with WriteTarget(uri, take_over=True).open() as writer:
         span = writer.span(LOG)
         assert span is not None
-        made = writer.recode(span, (span.start, span.end))
-        writer.replace(span, made.staged, reason="a test", keeps_others=True)
+        recoded = writer.recode(span, (span.start, span.end))
+        writer.replace(span, recoded.staged, reason="a test", keeps_others=True)
     with open_reader(uri) as reader:
         assert list(reader.log("orders", 0).records()) == before
     assert [(row.timestamp_ms, row.timestamp_type) for row in before[::2]] == [
@@ -220,8 +225,8 @@ def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Pat
         with engine.producer(transactional_id="t") as producer:
             for number in range(30):
                 producer.begin_transaction()
-                for each in range(3):
-                    producer.send("orders", key=b"%d" % (number + each), value=bytes(20))
+                for row in range(3):
+                    producer.send("orders", key=b"%d" % (number + row), value=bytes(20))
                 producer.flush()
                 producer.abort_transaction() if number % 5 == 4 else producer.commit_transaction()
         engine.log("orders", 0).roll()
@@ -229,23 +234,23 @@ def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Pat
     target = WriteTarget(uri, take_over=True)
     with target.open() as writer:
         span = planned(writer)
-        made = writer.rewrite(span, (span.start, span.end), [EvenOffsetsFilter()], now_ms=0)
-        writer.replace(span, made.staged, reason="halves of batches")
+        rewritten = writer.rewrite(span, (span.start, span.end), [EvenOffsetsFilter()], now_ms=0)
+        writer.replace(span, rewritten.staged, reason="halves of batches")
         for expected in (True, False):
             span = planned(writer)
-            made = writer.recode(span, (span.start, span.end), compression="gzip")
-            assert bool(made.segments) is expected
-            if made.staged:
-                writer.replace(span, made.staged, reason="in gzip", keeps_others=True)
+            rewritten = writer.recode(span, (span.start, span.end), compression="gzip")
+            assert bool(rewritten.segments) is expected
+            if rewritten.staged:
+                writer.replace(span, rewritten.staged, reason="in gzip", keeps_others=True)
 
 
 def test_a_plan_of_segments_that_are_gone_is_refused(target: WriteTarget) -> None:
     with target.open() as writer:
         old = planned(writer)
-        made = writer.rewrite(old, (old.start, old.end), [EvenOffsetsFilter()], now_ms=0)
-        writer.replace(old, made.staged, reason="a test")
+        rewritten = writer.rewrite(old, (old.start, old.end), [EvenOffsetsFilter()], now_ms=0)
+        writer.replace(old, rewritten.staged, reason="a test")
         with pytest.raises(StorageError):
-            writer.replace(old, made.staged, reason="again")
+            writer.replace(old, rewritten.staged, reason="again")
     assert offsets(target) == list(range(0, 100, 2))
 
 

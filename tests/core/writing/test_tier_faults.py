@@ -44,7 +44,7 @@ def tiers(installed: Registry) -> Bed:
 
 def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
     """Commit a segment as an engine would."""
-    made = made_segment(
+    segment = made_segment(
         start,
         end,
         leader_epoch=epoch,
@@ -52,7 +52,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
         log=LOG,
         files={FileKind.SNAPSHOT: encode_snapshot([])},
     )
-    remote.offload([made], layout="single", leader_epoch=epoch, log_start=0, high_watermark=end)
+    remote.offload([segment], layout="single", leader_epoch=epoch, log_start=0, high_watermark=end)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -63,35 +63,35 @@ def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Objec
     expected, failed = list[bytes]() if not others else [b"other"], 0
     for number in range(100):
         values = [b"%d %d" % (number, row) for row in range(3)]
-        staged = [*tiers.stage(values[:2]), *tiers.stage(values[2:])]
+        staged_segments = [*tiers.stage(values[:2]), *tiers.stage(values[2:])]
         if others and not number:
             tiers.append(tiers.stage([b"other"]))
         mark = WriteMark("query", number)
-        done = False
+        is_committed = False
         with tiers.writer() as writer:
             after(number, fault)(tiers.store)
             before = tiers.store.counts.total()
             try:
-                writer.append(LOG, staged, mark)
-                done = tiers.store.counts.total() - before <= number
+                writer.append(LOG, staged_segments, mark)
+                is_committed = tiers.store.counts.total() - before <= number
             except StoreError:
                 failed += 1
-        if not done:
+        if not is_committed:
             tiers.append(tiers.stage(values), mark)
         expected += values
         assert tiers.values() == expected
-        if done:
+        if is_committed:
             break
     assert failed >= 3
     assert number < 50
 
 
 def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
-    staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
+    staged_segments, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
         tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
         with pytest.raises(StoreError):
-            writer.append(LOG, staged, mark)
+            writer.append(LOG, staged_segments, mark)
     assert tiers.values() == []
     tiers.append(tiers.stage([b"a", b"b"]), mark)
     tiers.bucket.deliver()
@@ -101,16 +101,16 @@ def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
 
 
 def test_a_repeated_append_keeps_the_objects_that_older_roots_name(tiers: Bed) -> None:
-    staged, mark = tiers.stage([b"0"]), WriteMark("query", 0)
-    tiers.append(staged, mark)
+    staged_segments, mark = tiers.stage([b"0"]), WriteMark("query", 0)
+    tiers.append(staged_segments, mark)
     for number in range(1, 8):
         tiers.append(tiers.stage([b"%d" % number]))
-    published = set(tiers.segments())
+    published_keys = set(tiers.segments())
     with tiers.writer() as writer:
         assert writer.merge_end(LOG, 3_000) is not None
-        repeated = tiers.stage([b"0"])
-        assert writer.append(LOG, [*staged, *repeated], mark).duplicate
-    assert published < set(tiers.segments())
+        repeated_segments = tiers.stage([b"0"])
+        assert writer.append(LOG, [*staged_segments, *repeated_segments], mark).duplicate
+    assert published_keys < set(tiers.segments())
     assert len(tiers.segments()) == 8 + 1, "the segment that was staged again is gone"
 
 
@@ -120,7 +120,7 @@ def test_a_discard_keeps_the_objects_that_older_roots_name(
 ) -> None:
     """An append is committed, but its driver gets a timeout. Another writer merges the segment before the discard."""
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", page_items)
-    staged = tiers.stage([b"0"])
+    staged_segments = tiers.stage([b"0"])
     with tiers.writer() as writer:
         tiers.store.faults = lambda request: (
             ObjectFault.NOT_APPLIED
@@ -128,29 +128,29 @@ def test_a_discard_keeps_the_objects_that_older_roots_name(
             else ObjectFault.NONE
         )
         with pytest.raises(StoreError):
-            writer.append(LOG, staged)
+            writer.append(LOG, staged_segments)
     for number in range(1, 8):
         tiers.append(tiers.stage([b"%d" % number]))
-    published = set(tiers.segments())
+    published_keys = set(tiers.segments())
     with tiers.writer() as writer:
         span = writer.span(LOG)
         assert span is not None
         merged = writer.merge(span, [(span.start, span.end)])
         writer.replace(span, merged.staged, reason="a merge")
-        writer.discard([*staged, *tiers.stage([b"0"])])
-    assert published < set(tiers.segments())
+        writer.discard([*staged_segments, *tiers.stage([b"0"])])
+    assert published_keys < set(tiers.segments())
     assert len(tiers.segments()) == 8 + 1, "the segment that was never published is gone"
 
 
 def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
     """A driver gets a timeout, and deletes its staged segments. The store carries out the request later."""
-    staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
+    staged_segments, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
         tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
         with pytest.raises(StoreError):
-            writer.append(LOG, staged, mark)
+            writer.append(LOG, staged_segments, mark)
     with tiers.writer() as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     tiers.bucket.deliver()
     assert tiers.values() == []
     assert tiers.segments() == []
@@ -160,51 +160,51 @@ def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers:
 
 def test_objects_that_an_engine_took_over_are_not_cleaned_up(tiers: Bed) -> None:
     """A root of this job may still be in progress, so the uploaded objects stay in the bucket."""
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     tiers.remote().claim("an engine attached")
     with tiers.writer() as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     assert len(tiers.segments()) == 1
     assert tiers.values() == []
 
 
 def test_a_discard_keeps_published_segments_that_a_merge_has_replaced(tiers: Bed) -> None:
-    published = list[StagedSegment]()
+    published_segments = list[StagedSegment]()
     for number in range(2):
-        staged = tiers.stage([b"%d" % number])
-        tiers.append(staged)
-        published += staged
+        staged_segments = tiers.stage([b"%d" % number])
+        tiers.append(staged_segments)
+        published_segments += staged_segments
     with tiers.writer() as writer:
         span = writer.span(LOG)
         assert span is not None
         merged = writer.merge(span, [(0, 2)])
         writer.replace(span, merged.staged, reason="merged", keeps_others=True)
-    kept = tiers.segments()
-    assert len(kept) == 3
+    segment_keys = tiers.segments()
+    assert len(segment_keys) == 3
     with tiers.writer() as writer:
-        writer.discard([*published, *tiers.stage([b"never published"])])
-    assert tiers.segments() == kept, "earlier states of the tier have these segments"
+        writer.discard([*published_segments, *tiers.stage([b"never published"])])
+    assert tiers.segments() == segment_keys, "earlier states of the tier have these segments"
 
 
 def test_objects_that_were_staged_to_take_over_a_log_are_discarded(tiers: Bed) -> None:
     tiers.remote().claim("an engine attached")
-    staged = tiers.stage([b"a"], take_over=True)
+    staged_segments = tiers.stage([b"a"], take_over=True)
     with tiers.writer() as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     assert len(tiers.segments()) == 1, "this writer does not take over logs"
     with tiers.writer(take_over=True) as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     assert tiers.segments() == []
     assert tiers.values() == []
 
 
 def test_a_discard_does_not_fence_an_engine_that_began_after_the_records_were_staged(tiers: Bed) -> None:
     tiers.remote().claim("an engine attached")
-    staged = tiers.stage([b"a"], take_over=True)
+    staged_segments = tiers.stage([b"a"], take_over=True)
     engine = tiers.remote()
     engine.claim("another engine attached")
     with tiers.writer(take_over=True) as writer:
-        writer.discard(staged)
+        writer.discard(staged_segments)
     assert len(tiers.segments()) == 1
     engines_segment(engine, 0, 1, epoch=2)
 
@@ -230,12 +230,12 @@ def test_a_creation_keeps_the_settings_of_a_creation_at_the_same_time(
 ) -> None:
     real, calls = TierPublisher.add, list[Appending]()
 
-    def add(self: TierPublisher, wanted: Appending) -> object:
-        calls.append(wanted)
+    def add(self: TierPublisher, appending: Appending) -> object:
+        calls.append(appending)
         if len(calls) == 1:
-            with tiers.writer() as other:
-                other.create_topic("new", 1, {"segment.bytes": 5_000})
-        return real(self, wanted)
+            with tiers.writer() as other_writer:
+                other_writer.create_topic("new", 1, {"segment.bytes": 5_000})
+        return real(self, appending)
 
     monkeypatch.setattr(TierPublisher, "add", add)
     with tiers.writer() as writer:
@@ -244,14 +244,14 @@ def test_a_creation_keeps_the_settings_of_a_creation_at_the_same_time(
 
 
 def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
-    staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
-    for number, found in enumerate(staged):
-        tiers.append(found, WriteMark(f"query {number}", 0))
+    staged_by_task = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
+    for number, staged_segments in enumerate(staged_by_task):
+        tiers.append(staged_segments, WriteMark(f"query {number}", 0))
     assert tiers.values() == [b"%d %d" % (task, row) for task in range(3) for row in range(200)]
     root = tiers.remote().root
     assert root is not None
-    named = {key for entry in root.entries for key in entry.keys}
-    assert set(tiers.segments()) == named, "what was copied is deleted"
+    root_keys = {key for entry in root.entries for key in entry.keys}
+    assert set(tiers.segments()) == root_keys, "what was copied is deleted"
 
 
 def test_an_append_between_two_reads_of_the_head_makes_the_other_writer_read_again(
@@ -261,11 +261,11 @@ def test_an_append_between_two_reads_of_the_head_makes_the_other_writer_read_aga
     first, second = tiers.stage([b"first"]), tiers.stage([b"second"])
     real, calls = TierPublisher.add, list[Appending]()
 
-    def add(self: TierPublisher, wanted: Appending) -> object:
-        calls.append(wanted)
+    def add(self: TierPublisher, appending: Appending) -> object:
+        calls.append(appending)
         if len(calls) == 1:
             tiers.append(second, WriteMark("other", 0))
-        return real(self, wanted)
+        return real(self, appending)
 
     monkeypatch.setattr(TierPublisher, "add", add)
     tiers.append(first, WriteMark("query", 0))
@@ -285,11 +285,11 @@ def test_two_processes_that_publish_the_same_round_at_the_same_time_publish_it_o
         tiers.append(tiers.stage([b"other"]))
     real, calls = TierPublisher.add, list[Appending]()
 
-    def add(self: TierPublisher, wanted: Appending) -> object:
-        calls.append(wanted)
+    def add(self: TierPublisher, appending: Appending) -> object:
+        calls.append(appending)
         if len(calls) == 1:
             tiers.append(second, mark)
-        return real(self, wanted)
+        return real(self, appending)
 
     monkeypatch.setattr(TierPublisher, "add", add)
     with tiers.writer() as writer:
@@ -301,56 +301,56 @@ def test_two_processes_that_publish_the_same_round_at_the_same_time_publish_it_o
 
 
 def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def add(self: TierPublisher, wanted: Appending) -> object:
-        del self, wanted
+    def add(self: TierPublisher, appending: Appending) -> object:
+        del self, appending
         raise EndMovedError("it moved")
 
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     monkeypatch.setattr(TierPublisher, "add", add)
     with pytest.raises(StorageError, match="8 times"):
-        tiers.append(staged)
+        tiers.append(staged_segments)
 
 
 def test_an_object_that_was_deleted_under_a_commit_is_missed_before_it(tiers: Bed) -> None:
-    kept, lost = tiers.stage([b"a"]), tiers.stage([b"b"])
-    for found in lost:
-        assert not isinstance(found.place, str)
-        for key in found.place.keys:
+    stored_segments, lost_segments = tiers.stage([b"a"]), tiers.stage([b"b"])
+    for segment in lost_segments:
+        assert not isinstance(segment.place, str)
+        for key in segment.place.keys:
             del tiers.bucket.objects[key]
     with pytest.raises(ObjectNotFoundError):
-        tiers.append(lost)
+        tiers.append(lost_segments)
     with pytest.raises(ObjectNotFoundError):
-        tiers.append([*kept, *lost])
+        tiers.append([*stored_segments, *lost_segments])
     assert tiers.values() == []
-    tiers.append(kept)
+    tiers.append(stored_segments)
     assert tiers.values() == [b"a"]
 
 
 def test_an_object_that_was_cut_is_missed_before_the_commit(tiers: Bed) -> None:
-    (found,) = tiers.stage([b"a"])
-    assert not isinstance(found.place, str)
-    (key,) = found.place.keys
+    (segment,) = tiers.stage([b"a"])
+    assert not isinstance(segment.place, str)
+    (key,) = segment.place.keys
     tiers.bucket.write(key, tiers.bucket.objects[key][0][:20])
     with pytest.raises(ObjectNotFoundError, match="missing or incomplete"):
-        tiers.append([found])
+        tiers.append([segment])
 
 
 def test_an_append_succeeds_if_originals_that_it_copied_cannot_be_deleted(
     tiers: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a mark, a repetition after an error would publish the records twice."""
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     tiers.append(tiers.stage([b"other"]))
     real = TierPublisher.add
 
-    def add(self: TierPublisher, wanted: Appending) -> object:
-        head = real(self, wanted)
+    def add(self: TierPublisher, appending: Appending) -> object:
+        head = real(self, appending)
         tiers.store.faults = lambda _: ObjectFault.DENIED
         return head
 
     monkeypatch.setattr(TierPublisher, "add", add)
     with tiers.writer() as writer:
-        assert writer.append(LOG, staged).end_offset == 2
+        assert writer.append(LOG, staged_segments).end_offset == 2
     assert tiers.values() == [b"other", b"a"]
 
 
@@ -358,12 +358,12 @@ def test_an_append_succeeds_if_originals_that_it_copied_cannot_be_deleted(
 def test_records_of_a_deleted_topic_are_not_published_in_a_new_topic_of_its_name(tiers: Bed, is_copied: bool) -> None:  # noqa: FBT001 - a parameter of the test
     if is_copied:  # the staged offset is then not the end of the new topic
         tiers.append(tiers.stage([b"old"]))
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     tiers.remote().delete(leader_epoch=0, reason="the topic was deleted")
     with tiers.writer() as writer:
         writer.create_topic("orders", 1)
         with pytest.raises(StorageError, match="topic orders was deleted and created again"):
-            writer.append(LOG, staged)
+            writer.append(LOG, staged_segments)
     assert tiers.values() == []
 
 
@@ -372,12 +372,12 @@ def test_records_of_a_deleted_topic_are_not_published_in_a_new_topic_of_its_name
 
 def test_a_writer_that_an_engine_fences_publishes_nothing(tiers: Bed) -> None:
     """The engine attaches between staging and commit."""
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     tiers.remote().claim("an engine attached")
     with pytest.raises(FencedEpochError, match="an engine wrote to orders-0 last"):
-        tiers.append(staged)
+        tiers.append(staged_segments)
     with pytest.raises(FencedEpochError, match="leader epoch 0, which is now 2"):
-        tiers.append(staged, take_over=True)
+        tiers.append(staged_segments, take_over=True)
     assert tiers.values() == []
 
 
@@ -388,8 +388,8 @@ def test_a_log_of_an_engine_is_refused_unless_the_caller_takes_it_over(tiers: Be
     engine.claim("it attaches")
     with pytest.raises(FencedEpochError, match="take-over option"):
         tiers.stage([b"b"])
-    staged = tiers.stage([b"b"], take_over=True)
-    tiers.append(staged, WriteMark("query", 4), take_over=True)
+    staged_segments = tiers.stage([b"b"], take_over=True)
+    tiers.append(staged_segments, WriteMark("query", 4), take_over=True)
     assert tiers.values() == [b"a", b"b"]
     with pytest.raises(FencedEpochError):
         engines_segment(engine, 2, 3, epoch=1)
@@ -402,18 +402,18 @@ def test_a_take_over_does_not_restore_a_topic_that_was_deleted_meanwhile(tiers: 
     with tiers.writer(take_over=True) as writer:
         with writer.stage(LOG) as stage:
             stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"a")]))
-            staged = stage.finish()
+            staged_segments = stage.finish()
         tiers.remote().delete(leader_epoch=1, reason="the topic was deleted")
         with pytest.raises(UnknownTopicError, match="topic orders was deleted"):
-            writer.append(LOG, staged)
+            writer.append(LOG, staged_segments)
         writer.refresh()
         assert dict(writer.topics()) == {}
 
 
 def test_records_that_only_an_engine_has_are_never_written_over(tiers: Bed) -> None:
     remote = tiers.remote()
-    made = made_segment(0, 5, topic_id=remote.topic_id, log=LOG, files={FileKind.SNAPSHOT: encode_snapshot([])})
-    remote.offload([made], layout="single", leader_epoch=0, log_start=0, high_watermark=9)
+    segment = made_segment(0, 5, topic_id=remote.topic_id, log=LOG, files={FileKind.SNAPSHOT: encode_snapshot([])})
+    remote.offload([segment], layout="single", leader_epoch=0, log_start=0, high_watermark=9)
     for take_over in (False, True):
         with pytest.raises(FencedEpochError, match=r"records \[5, 9\) of orders-0"):
             tiers.stage([b"a"], take_over=take_over)
@@ -440,10 +440,10 @@ def test_the_writer_that_was_silent_for_longest_is_forgotten_first() -> None:
 
 
 def test_a_name_that_no_mark_may_have_is_refused(tiers: Bed) -> None:
-    staged = tiers.stage([b"a"])
+    staged_segments = tiers.stage([b"a"])
     for name in ("", "x" * 129, "two\nlines"):
         with pytest.raises(StorageError, match="write rounds"):
-            tiers.append(staged, WriteMark(name, 0))
+            tiers.append(staged_segments, WriteMark(name, 0))
     assert tiers.values() == []
 
 
@@ -474,15 +474,15 @@ def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Objec
             before = tiers.store.counts.total()
             try:
                 writer.merge_end(LOG, 3_000)
-                done = tiers.store.counts.total() - before <= number
+                is_complete = tiers.store.counts.total() - before <= number
             except StoreError:
-                failed, done = failed + 1, False
+                failed, is_complete = failed + 1, False
         tiers.bucket.deliver()
         assert tiers.values() == expected
         with tiers.writer() as writer:
             writer.merge_end(LOG, 3_000)
         assert tiers.values() == expected
-        if done:
+        if is_complete:
             break
     assert failed >= 3
     root = tiers.remote().root
@@ -498,15 +498,15 @@ def test_segments_that_another_writer_merges_meanwhile_are_left_to_it(
 ) -> None:
     for row in range(8):
         tiers.append(tiers.stage([b"%d" % row]))
-    whole = TierWriter.merge
+    real_merge = TierWriter.merge
 
     def late(writer: TierWriter, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        made = whole(writer, span, groups)
+        rewritten = real_merge(writer, span, groups)
         monkeypatch.undo()
-        with tiers.writer() as other:
-            assert other.merge_end(LOG, 3_000) is not None
+        with tiers.writer() as other_writer:
+            assert other_writer.merge_end(LOG, 3_000) is not None
         tiers.append(tiers.stage([b"8"]))
-        return made
+        return rewritten
 
     monkeypatch.setattr(TierWriter, "merge", late)
     with tiers.writer() as writer, pytest.raises(StorageError, match="other segments"):
@@ -540,22 +540,24 @@ def test_segments_are_replaced_by_one_commit(tiers: Bed) -> None:
         assert span is not None
         assert (span.start, span.end, len(span.borders) > 2) == (0, 300, True)
         with writer.stage(LOG, base_offset=span.start) as stage:
-            kept = [Record(offset=row, timestamp_ms=1, value=b"%d" % row, leader_epoch=0) for row in range(0, 290, 10)]
-            stage.add(RecordColumns.from_records(kept))
-            staged = stage.finish(span.end)
+            kept_records = [
+                Record(offset=row, timestamp_ms=1, value=b"%d" % row, leader_epoch=0) for row in range(0, 290, 10)
+            ]
+            stage.add(RecordColumns.from_records(kept_records))
+            staged_segments = stage.finish(span.end)
     tiers.append(tiers.stage([b"later"]))
     with tiers.writer() as writer:
-        done = writer.replace(span, staged, reason="every tenth is kept", first_dirty_offset=300)
-    assert (done.base_offset, done.end_offset) == (0, 300)
+        result = writer.replace(span, staged_segments, reason="every tenth is kept", first_dirty_offset=300)
+    assert (result.base_offset, result.end_offset) == (0, 300)
     host = tiers.host()
     with BucketReader("sim", host, tiers.tier(host, read_only=True)) as reader:
-        found = list(reader.log(*LOG).records(start=0))
-    assert [record.offset for record in found] == [*range(0, 290, 10), 300]
+        records = list(reader.log(*LOG).records(start=0))
+    assert [record.offset for record in records] == [*range(0, 290, 10), 300]
     root = tiers.remote().root
     assert root is not None
     assert (root.change, root.first_dirty_offset, root.high_watermark) == (ChangeKind.REPLACE, 300, 301)
     with tiers.writer() as writer, pytest.raises(StorageError, match="other segments"):
-        writer.replace(span, staged, reason="again")
+        writer.replace(span, staged_segments, reason="again")
 
 
 def test_a_replacement_must_cover_exactly_the_span(tiers: Bed) -> None:
@@ -565,9 +567,9 @@ def test_a_replacement_must_cover_exactly_the_span(tiers: Bed) -> None:
         assert span is not None
         assert span.start > 100
         with writer.stage(LOG, base_offset=span.start) as stage:
-            staged = stage.finish(span.end - 1)
+            staged_segments = stage.finish(span.end - 1)
         with pytest.raises(OffsetsOutOfOrderError, match="does not cover"):
-            writer.replace(span, staged, reason="too short")
+            writer.replace(span, staged_segments, reason="too short")
         assert writer.span(LOG, 299) is None
 
 
@@ -577,8 +579,8 @@ def test_a_replacement_may_leave_no_record_of_a_span(tiers: Bed) -> None:
         span = writer.span(LOG)
         assert span is not None
         with writer.stage(LOG, base_offset=span.start) as stage:
-            staged = stage.finish(span.end)
-        writer.replace(span, staged, reason="nothing is left")
+            staged_segments = stage.finish(span.end)
+        writer.replace(span, staged_segments, reason="nothing is left")
     assert tiers.values() == []
     tiers.append(tiers.stage([b"c"]))
     host = tiers.host()
