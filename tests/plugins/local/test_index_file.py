@@ -214,14 +214,14 @@ def test_an_index_that_was_removed_can_be_closed(bench: StoreBench, files: LogFi
 def test_readers_see_whole_entries_while_the_file_grows_and_shrinks(files: LogFiles) -> None:
     """The n-th entry is n, so the reader detects reserved space, torn entries and unmapped pages."""
     index = files.open_index(NAME, max_bytes=1 << 20, writable=True)
-    done, wrong = threading.Event(), []
+    is_finished, torn_views = threading.Event(), []
 
     def read() -> None:
-        while not done.is_set():
+        while not is_finished.is_set():
             data = bytes(index.view())
             expected = b"".join(number.to_bytes(8, "big") for number in range(len(data) // 8))
             if data != expected:
-                wrong.append(data)
+                torn_views.append(data)
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -232,10 +232,10 @@ def test_readers_see_whole_entries_while_the_file_grows_and_shrinks(files: LogFi
             index.truncate(first // 2 * 8)
         if step % 70 == 0:
             index.trim()
-    done.set()
+    is_finished.set()
     reader.join()
     index.close()
-    assert wrong == []
+    assert torn_views == []
 
 
 def test_views_cannot_be_written_through(index: IndexFile) -> None:
@@ -276,16 +276,16 @@ def test_a_view_outlives_the_place_of_its_map(tmp_path: Path) -> None:
     bench = StoreBench(provider, str(tmp_path / "logs"), limits=Limits(open_files=8))
     with bench.acquired() as store:
         files = store.open_log("a-0", create=True)
-        first, *others = [
+        first, *other_indexes = [
             files.open_index(f"{base:020d}.index", max_bytes=1 << 20, writable=True) for base in range(20)
         ]
         first.append(b"x" * 8)
         view = first.view()
-        for index in others:
+        for index in other_indexes:
             index.append(b"y" * 8)
         first.append(b"z" * 8)
         assert bytes(view) == b"x" * 8
         assert bytes(first.view()) == b"x" * 8 + b"z" * 8
-        for index in (first, *others):
+        for index in (first, *other_indexes):
             index.close()
     bench.close()

@@ -202,17 +202,17 @@ def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None
 def test_the_bytes_of_a_slice_are_read_when_they_are_used_first(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abcdef")
-    used, removed, replaced = segment.slice(0, 4), segment.slice(1, 4), segment.slice(2, 100)
-    assert (bytes(used.data), replaced.size_bytes) == (b"abcd", 4)
+    read_slice, removed_slice, replaced_slice = segment.slice(0, 4), segment.slice(1, 4), segment.slice(2, 100)
+    assert (bytes(read_slice.data), replaced_slice.size_bytes) == (b"abcd", 4)
     segment.close()
     files.remove(NAME)
-    assert bytes(removed.data) == b"bcde"
-    other = files.open_segment(NAME, create=True)
-    other.append(b"uvwxyz")
-    assert (bytes(replaced.data), bytes(used.data)) == (b"cdef", b"abcd")
-    for piece in (used, removed, replaced):
+    assert bytes(removed_slice.data) == b"bcde"
+    new_segment = files.open_segment(NAME, create=True)
+    new_segment.append(b"uvwxyz")
+    assert (bytes(replaced_slice.data), bytes(read_slice.data)) == (b"cdef", b"abcd")
+    for piece in (read_slice, removed_slice, replaced_slice):
         piece.release()
-    other.close()
+    new_segment.close()
     assert files.path(NAME) not in bench.files.open_paths
 
 
@@ -223,13 +223,13 @@ def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: 
     segment.append(b"abcdef")
     piece = segment.slice(2, 4)
     segment.close()
-    again = files.open_segment(NAME)
-    again.truncate(kept_bytes)
-    again.append(b"others")
+    reopened_segment = files.open_segment(NAME)
+    reopened_segment.truncate(kept_bytes)
+    reopened_segment.append(b"others")
     with pytest.raises(SegmentGoneError, match="truncated"):
         assert piece.data
     piece.release()
-    again.close()
+    reopened_segment.close()
 
 
 def test_a_slice_of_a_file_that_another_process_truncated_raises_an_error(files: LogFiles) -> None:
@@ -245,14 +245,14 @@ def test_a_segment_deleted_while_its_descriptor_was_closed_raises_an_error(files
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     segment.close()
-    again = files.open_segment(NAME)
+    reopened_segment = files.open_segment(NAME)
     files.remove(NAME)
     with pytest.raises(SegmentGoneError) as caught:
-        again.read(0, 3)
+        reopened_segment.read(0, 3)
     assert caught.value.retriable
     with pytest.raises(SegmentGoneError):
-        again.slice(0, 3)
-    again.close()
+        reopened_segment.slice(0, 3)
+    reopened_segment.close()
 
 
 def test_a_segment_that_may_not_be_opened_is_reported(bench: StoreBench, files: LogFiles) -> None:

@@ -103,8 +103,8 @@ def test_the_lock_file_stays(bench: StoreBench, folder: Path) -> None:
     with bench.acquired():
         pass
     assert (folder / ".lock").exists()
-    with bench.acquired(), bench() as other, pytest.raises(LogDirLockedError):
-        other.acquire()
+    with bench.acquired(), bench() as other_store, pytest.raises(LogDirLockedError):
+        other_store.acquire()
 
 
 def test_acquiring_twice_is_fine(bench: StoreBench) -> None:
@@ -140,8 +140,8 @@ def test_folders_above_are_made_and_durable(tmp_path: Path) -> None:
     with bench.acquired():
         pass
     bench.close()
-    made = bench.files.names("make folder", "sync folder")
-    assert made == [
+    calls = bench.files.names("make folder", "sync folder")
+    assert calls == [
         ("make folder", "a"),
         ("sync folder", tmp_path.name),
         ("make folder", "b"),
@@ -209,7 +209,7 @@ def test_reading_touches_nothing(bench: StoreBench) -> None:
         files.open_index("00000000000000000000.index", max_bytes=100, writable=False).close()
         assert store.read_small("small") == b"1"
         assert not store.is_acquired_elsewhere()
-    assert {what for what, _ in bench.files.done} <= {"open", "read"}
+    assert {operation for operation, _ in bench.files.done} <= {"open", "read"}
 
 
 def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
