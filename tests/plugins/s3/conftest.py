@@ -30,7 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture
 def open_store() -> Iterator[OpenStore]:
     """Yield a function that opens a store by its URI through the plugin's providers; close the stores at the end."""
-    opened: list[ObjectStore] = []
+    opened_stores: list[ObjectStore] = []
 
     def open_(
         uri: str,
@@ -53,12 +53,12 @@ def open_store() -> Iterator[OpenStore]:
             section=section,
         )
         scheme = uri.partition(":")[0]
-        provider = next(found for found in stratalog_object_stores() if scheme in found.schemes)
-        opened.append(provider.open(context))
-        return opened[-1]
+        provider = next(offered for offered in stratalog_object_stores() if scheme in offered.schemes)
+        opened_stores.append(provider.open(context))
+        return opened_stores[-1]
 
     yield open_
-    for store in opened:
+    for store in opened_stores:
         store.close()
 
 
@@ -162,10 +162,10 @@ def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, 
             )
         )
 
-    with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
+    with opened(proxy.endpoint_url) as proxied_store, opened(local_s3.endpoint_url) as direct_store:
         # Connects before a deadline is measured.
-        behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)
-        yield behind, around
+        proxied_store.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)
+        yield proxied_store, direct_store
 
 
 @pytest.fixture(scope="module")

@@ -54,10 +54,10 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> RunCli:
 
     def run_command(code: int, *arguments: str) -> str:
         assert run(list(arguments)) == code
-        said = "".join(capfd.readouterr())
-        assert SECRET not in said
-        assert "Traceback" not in said
-        return said
+        output = "".join(capfd.readouterr())
+        assert SECRET not in output
+        assert "Traceback" not in output
+        return output
 
     return run_command
 
@@ -90,9 +90,9 @@ def test_all_checks_pass_and_print_no_secret(place: str, tmp_path: Path, run_cli
 def test_a_bucket_that_is_missing_is_named(tmp_path: Path, run_cli: RunCli) -> None:
     for command in commands("s3://bucket-of-nobody/prefix", tmp_path):
         if command[0] not in {"offload", "archive"}:
-            said = run_cli(2, *command)
-            assert "s3://bucket-of-nobody" in said
-            assert "create the bucket" in said
+            output = run_cli(2, *command)
+            assert "s3://bucket-of-nobody" in output
+            assert "create the bucket" in output
 
 
 @pytest.mark.long
@@ -113,10 +113,10 @@ def test_the_error_for_missing_permissions_names_those_to_grant(
     proxy.plan(ProxyFault(Misdeed.STATUS, times=10_000, status=403, code="AccessDenied"))
     try:
         for command in commands(place, tmp_path):
-            said = run_cli(2, *command)
-            assert "AccessDenied" in said
-            assert "grant" in said
-            assert "key=:" not in said
+            output = run_cli(2, *command)
+            assert "AccessDenied" in output
+            assert "grant" in output
+            assert "key=:" not in output
     finally:
         proxy.heal()
 
@@ -141,11 +141,11 @@ def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Pa
     arguments = ["archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json"]
     with running_command(*arguments, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
-        first = running.stdout.readline()
+        first_line = running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        said, errors = running.communicate(timeout=60)
-    assert '"orders"' in first
-    assert SECRET not in first + said + errors
+        output, errors = running.communicate(timeout=60)
+    assert '"orders"' in first_line
+    assert SECRET not in first_line + output + errors
     assert "Traceback" not in errors
     assert run_cli(0, "archive", str(tmp_path / "data"), uri)
     assert "orders" in run_cli(0, "tier", "ls", uri)

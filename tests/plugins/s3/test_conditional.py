@@ -85,15 +85,15 @@ def store_over(kind: type[Cloud], scheme: str) -> ConditionalStore:
 class TestGoogle(ObjectStoreContract):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        with store_over(Google, "gs") as opened:
-            yield opened
+        with store_over(Google, "gs") as object_store:
+            yield object_store
 
 
 class TestAzure(ObjectStoreContract):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        with store_over(Azure, "abfs") as opened:
-            yield opened
+        with store_over(Azure, "abfs") as object_store:
+            yield object_store
 
 
 @pytest.mark.parametrize("scheme", CONDITIONS)
@@ -132,7 +132,7 @@ def test_a_full_quota_is_no_exists(deadline_ns: int, monkeypatch: pytest.MonkeyP
     [("gcsfs", "GCSFileSystem", "gs"), ("adlfs", "AzureBlobFileSystem", "abfs")],
 )
 def test_the_real_library_knows_the_keyword(library: str, kind: str, scheme: str) -> None:
-    found = pytest.importorskip(library, reason=f"{library} is not installed: its keyword cannot be looked up")
-    assert issubclass(getattr(found, kind), AsyncFileSystem)
-    assert set(CONDITIONS[scheme]) <= set(inspect.signature(getattr(found, kind)._pipe_file).parameters)  # noqa: SLF001 - fsspec's name
-    assert importlib.import_module(library) is found
+    module = pytest.importorskip(library, reason=f"{library} is not installed: its keyword cannot be looked up")
+    assert issubclass(getattr(module, kind), AsyncFileSystem)
+    assert set(CONDITIONS[scheme]) <= set(inspect.signature(getattr(module, kind)._pipe_file).parameters)  # noqa: SLF001 - fsspec's name
+    assert importlib.import_module(library) is module

@@ -51,17 +51,17 @@ def test_an_engine_that_is_started_again_aborts_what_a_crash_left(
     with opened() as engine:
         engine.create_topic("t", config={"retention.ms": -1})
         moved(engine)
-        (there,) = [info.key for info in store.list("", deadline_ns=deadline_ns) if "/segments/" in info.key]
-    left = f"{there.rpartition('/')[0]}/{1:020d}-0-{7:032x}.seg"
-    store.put_file(left, BytesSource(b"whole, and no root came"), deadline_ns=deadline_ns)
+        (committed_key,) = [info.key for info in store.list("", deadline_ns=deadline_ns) if "/segments/" in info.key]
+    orphan_key = f"{committed_key.rpartition('/')[0]}/{1:020d}-0-{7:032x}.seg"
+    store.put_file(orphan_key, BytesSource(b"whole, and no root came"), deadline_ns=deadline_ns)
     with opened() as engine:
         moved(engine)
         engine.collect()
-        assert left in {info.key for info in store.list("", deadline_ns=deadline_ns)}
-        left_upload(s3_tier, local_s3.options, left)
+        assert orphan_key in {info.key for info in store.list("", deadline_ns=deadline_ns)}
+        left_upload(s3_tier, local_s3.options, orphan_key)
         clock.advance_ms(GRACE_MS + 60_000)
         assert engine.collect().orphans == 2
-        assert left not in {info.key for info in store.list("", deadline_ns=deadline_ns)}
+        assert orphan_key not in {info.key for info in store.list("", deadline_ns=deadline_ns)}
         assert store.unfinished("", deadline_ns=deadline_ns) == []
         assert len(list(engine.log("t", 0).records())) == 2
 

@@ -29,8 +29,12 @@ class Provider:
 
     def __call__(self) -> Mapping[str, object]:
         self.calls += 1
-        given: dict[str, object] = {"key": f"key-{self.calls}", "secret": f"{CANARY}-{self.calls}", "token": "token"}
-        return given if self.expires_ms is None else {**given, "expires_ms": self.expires_ms}
+        credentials: dict[str, object] = {
+            "key": f"key-{self.calls}",
+            "secret": f"{CANARY}-{self.calls}",
+            "token": "token",
+        }
+        return credentials if self.expires_ms is None else {**credentials, "expires_ms": self.expires_ms}
 
 
 @pytest.fixture

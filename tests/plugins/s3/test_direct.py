@@ -59,8 +59,8 @@ def handler(state: Server) -> type[BaseHTTPRequestHandler]:
             super().setup()
 
         def do_GET(self) -> None:
-            found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            first, last = (int(found[1]), int(found[2])) if found else (0, len(DATA) - 1)
+            match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            first, last = (int(match[1]), int(match[2])) if match else (0, len(DATA) - 1)
             body = DATA[first : last + 1]
             self.send_response(206)
             self.send_header("Content-Length", str(len(body) if state.announces is None else state.announces))
@@ -137,18 +137,18 @@ def test_a_read_without_a_bounded_range_is_sent_as_before(
 
 
 def test_readers_beside_each_other_have_a_connection_each(store: ObjectStore, server: Server, deadline_ns: int) -> None:
-    together, found = threading.Barrier(3), []
+    barrier, is_equal = threading.Barrier(3), []
 
     def read() -> None:
-        together.wait()
-        found.append(store.read("a", 0, len(DATA), deadline_ns=deadline_ns) == DATA)
+        barrier.wait()
+        is_equal.append(store.read("a", 0, len(DATA), deadline_ns=deadline_ns) == DATA)
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 3
+    assert is_equal == [True] * 3
     assert 1 <= server.connections <= 3
 
 
@@ -189,9 +189,9 @@ def test_an_unreachable_server_is_a_typed_error(open_store: OpenStore, server: S
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        away = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"http://127.0.0.1:{port}"})
+        unreachable_store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"http://127.0.0.1:{port}"})
         with pytest.raises(StoreTimeoutError, match="EndpointConnectionError"):
-            away.read("a", 0, 9, deadline_ns=deadline_ns)
+            unreachable_store.read("a", 0, 9, deadline_ns=deadline_ns)
     assert server.connections == 0
 
 
@@ -201,26 +201,26 @@ def test_with_a_proxy_no_request_bypasses_it(
 ) -> None:
     del no_aiohttp
     config = {"proxies": {"http": "http://127.0.0.1:1"}}
-    behind = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
+    proxied_store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
     with pytest.raises(StoreError):
-        behind.read("a", 0, 9, deadline_ns=deadline_ns)
+        proxied_store.read("a", 0, 9, deadline_ns=deadline_ns)
     assert server.connections == 0
 
 
 def test_a_session_of_the_users_own_is_used(open_store: OpenStore, server: Server, deadline_ns: int) -> None:
     from aiobotocore.httpsession import AIOHTTPSession  # noqa: PLC0415 - an extra, and slow to import
 
-    sent: list[str] = []
+    sent_methods: list[str] = []
 
     class Own(AIOHTTPSession):  # type: ignore[misc]  # published without types
         async def send(self, request: Any) -> Any:
-            sent.append(request.method)
+            sent_methods.append(request.method)
             return await super().send(request)
 
     config = {"http_session_cls": Own}
-    own = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
-    assert own.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
-    assert sent == ["GET"]
+    session_store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
+    assert session_store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    assert sent_methods == ["GET"]
 
 
 # --- TLS ---------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def certificate(tmp_path: Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    server_certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
@@ -247,7 +247,7 @@ def certificate(tmp_path: Path) -> Path:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     file = tmp_path / "server.pem"
-    file.write_bytes(private + made.public_bytes(pem))
+    file.write_bytes(private + server_certificate.public_bytes(pem))
     return file
 
 
@@ -286,9 +286,9 @@ def test_a_server_that_closes_the_connection_in_the_handshake_may_be_asked_again
     def close_all() -> None:
         with contextlib.suppress(OSError):  # the socket is closed at the end of the test
             while True:
-                found, _ = listening.accept()
-                found.recv(1 << 16)
-                found.close()
+                connection, _ = listening.accept()
+                connection.recv(1 << 16)
+                connection.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=close_all)
@@ -304,7 +304,7 @@ def test_a_server_that_closes_the_connection_in_the_handshake_may_be_asked_again
 
 def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> None:
     """A new argument of aiobotocore may change how connections are made. Then ``_Reads.of`` must support it."""
-    known = {
+    expected = {
         "verify",
         "proxies",
         "timeout",
@@ -314,8 +314,8 @@ def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> Non
         "proxies_config",
         "connector_args",
     }
-    found = set(inspect.signature(AIOHTTPSession.__init__).parameters) - {"self"}
-    assert found == known, "compare stratalog_s3/direct.py with this version of aiobotocore"
+    actual = set(inspect.signature(AIOHTTPSession.__init__).parameters) - {"self"}
+    assert actual == expected, "compare stratalog_s3/direct.py with this version of aiobotocore"
 
 
 def test_s3fs_still_has_its_one_private_method_that_is_used() -> None:

@@ -52,9 +52,9 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> RunCli:
     """Return a function that runs a command, checks its exit code, and returns all its output."""
 
     def run_command(code: int, *arguments: str) -> str:
-        found = run(list(arguments))
+        exit_code = run(list(arguments))
         printed = "".join(capfd.readouterr())
-        assert found == code, printed
+        assert exit_code == code, printed
         return printed
 
     return run_command
@@ -169,15 +169,17 @@ def test_every_command_reaches_the_server_with_options_only(
     monkeypatch.setattr("stratalog.cli.bench_command._ENOUGH_NS", 1)
     (tmp_path / "lines").write_text("five\n", encoding="utf-8")
     options = [f"endpoint_url={server.elsewhere}", "region=us-east-1", "addressing=path", "allow_http=true"]
-    given = [word for option in options for word in ("--tier-option", option)]
-    failed = {}
+    option_arguments = [word for option in options for word in ("--tier-option", option)]
+    failed_codes = {}
     for command in commands(uri, place, tmp_path):
-        with_json = [*command, *given, "--json"]
+        with_json = [*command, *option_arguments, "--json"]
         code = run(with_json)
         if code not in {0, 1}:
-            failed[" ".join(command[:2])] = code
-    assert not failed, run_cli(0, "tier", "ls", uri, *given)
-    assert '"value": "five"' in run_cli(0, "consume", "orders", "--dir", place, "--tier", uri, *given, "--json")
+            failed_codes[" ".join(command[:2])] = code
+    assert not failed_codes, run_cli(0, "tier", "ls", uri, *option_arguments)
+    assert '"value": "five"' in run_cli(
+        0, "consume", "orders", "--dir", place, "--tier", uri, *option_arguments, "--json"
+    )
 
 
 @pytest.mark.long

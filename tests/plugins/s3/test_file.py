@@ -49,10 +49,10 @@ class WatchedVfs(PosixVfs):
         self.fail, self.code, self.short = fail, code, short
         self.done: list[str] = []
 
-    def _did(self, what: str, path: str = "") -> None:
-        if what == self.fail:
+    def _did(self, operation: str, path: str = "") -> None:
+        if operation == self.fail:
             raise OSError(self.code, os.strerror(self.code), path)
-        self.done.append(what)
+        self.done.append(operation)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         self._did("write")
@@ -247,14 +247,14 @@ def test_files_of_a_dead_writer_are_removed_a_day_later(open_store: OpenStore, t
 
 def test_files_of_a_dead_writer_are_an_unfinished_upload(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     store.create("a/b", b"x", deadline_ns=deadline_ns)
-    left = tmp_path / f"a/.stratalog-{'1' * 32}-c.tmp"
-    left.write_bytes(b"half")
-    os.utime(left, (1_000, 1_000))
+    leftover = tmp_path / f"a/.stratalog-{'1' * 32}-c.tmp"
+    leftover.write_bytes(b"half")
+    os.utime(leftover, (1_000, 1_000))
     assert store.unfinished("a/b", deadline_ns=deadline_ns) == []
-    (found,) = store.unfinished("a/", deadline_ns=deadline_ns)
-    assert found == UnfinishedUpload("a/c", left.name, 1_000_000)
-    store.abort(found, deadline_ns=deadline_ns)
-    store.abort(found, deadline_ns=deadline_ns)
+    (upload,) = store.unfinished("a/", deadline_ns=deadline_ns)
+    assert upload == UnfinishedUpload("a/c", leftover.name, 1_000_000)
+    store.abort(upload, deadline_ns=deadline_ns)
+    store.abort(upload, deadline_ns=deadline_ns)
     assert files_in(tmp_path) == ["a/b"]
     for name in ("b", f".stratalog-{'1' * 32}-../a/b.tmp"):
         store.abort(UnfinishedUpload("a/c", name), deadline_ns=deadline_ns)
@@ -275,7 +275,7 @@ def test_a_writer_that_is_killed_leaves_an_upload_of_its_key(
     store = open_store(f"file://{tmp_path}", env=Env(files=Killed()))
     with pytest.raises(KeyboardInterrupt):
         store.put_file("a/b", BytesSource(b"x" * 10), deadline_ns=deadline_ns)
-    assert [(found.key, found.begun_ms > 0) for found in store.unfinished("", deadline_ns=deadline_ns)] == [
+    assert [(upload.key, upload.begun_ms > 0) for upload in store.unfinished("", deadline_ns=deadline_ns)] == [
         ("a/b", True)
     ]
 
@@ -284,9 +284,9 @@ def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Pa
     clock = ManualClock(1_700_000_000_000)
     store = open_store(f"file://{tmp_path}", env=Env(clock=clock))
     store.create("a/b", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
-    left = tmp_path / "a/.stratalog-old.tmp"
-    left.write_bytes(b"half")
-    os.utime(left, (1_700_000_000, 1_700_000_000))
+    leftover = tmp_path / "a/.stratalog-old.tmp"
+    leftover.write_bytes(b"half")
+    os.utime(leftover, (1_700_000_000, 1_700_000_000))
     clock.advance_ms(STALE_MS + 1)
     store.create("a/c", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
     assert files_in(tmp_path) == ["a/b", "a/c"]
@@ -375,13 +375,13 @@ def test_an_upload_under_a_long_name_without_an_end_is_found_and_aborted(
     store = open_store(tmp_path.as_uri())
     key = f"{'k' * 272}/0/segment"
     store.put_file(key, BytesSource(b"0"), deadline_ns=deadline_ns)
-    (written,) = tmp_path.rglob("segment")
-    left = written.with_name(f".stratalog-{0:032x}-segment.tmp")
-    left.write_bytes(b"half")
+    (segment_path,) = tmp_path.rglob("segment")
+    leftover = segment_path.with_name(f".stratalog-{0:032x}-segment.tmp")
+    leftover.write_bytes(b"half")
     (upload,) = store.unfinished(f"{'k' * 272}/", deadline_ns=deadline_ns)
     assert upload.key == key
     store.abort(upload, deadline_ns=deadline_ns)
-    assert not left.exists()
+    assert not leftover.exists()
     assert store.read(key, deadline_ns=deadline_ns) == b"0"
 
 
@@ -393,12 +393,12 @@ def test_a_page_reads_only_folders_that_may_hold_its_keys(
     keys = [f"{topic}/{name}" for topic in ("a", "b", "c", "c+") for name in ("1", "2/x", "2-")]
     for key in keys:
         store.put_file(key, BytesSource(b"1"), deadline_ns=deadline_ns)
-    after, found = "", list[str]()
+    after, listed_keys = "", list[str]()
     watched.folders = 0
     while page := store.list("", after=after, limit=2, deadline_ns=deadline_ns):
         after = page[-1].key
-        found += [info.key for info in page]
-    assert found == sorted(keys)
+        listed_keys += [info.key for info in page]
+    assert listed_keys == sorted(keys)
     pages, folders = len(keys) // 2 + 1, 1 + 2 * 4
     assert watched.folders <= 3 * pages + folders
     watched.folders = 0

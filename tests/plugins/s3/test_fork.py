@@ -34,11 +34,11 @@ def test_a_child_is_refused_the_reader_of_its_parent_and_reads_with_its_own(
             assert len(list(log.records())) == 1
 
             def read() -> None:
-                with stratalog.open_reader(s3_tier, tier_options=local_s3.options) as own:
-                    assert [record.value for record in own.log("t", 0).records()] == [b"v"]
+                with stratalog.open_reader(s3_tier, tier_options=local_s3.options) as child_reader:
+                    assert [record.value for record in child_reader.log("t", 0).records()] == [b"v"]
 
-            inherited, engines, own = in_child(lambda: list(log.records()), offload, read)
-            assert is_refusal(inherited)
-            assert is_refusal(engines)
-            assert not own
+            reader_error, engine_error, own_error = in_child(lambda: list(log.records()), offload, read)
+            assert is_refusal(reader_error)
+            assert is_refusal(engine_error)
+            assert not own_error
             assert len(list(log.records())) == 1

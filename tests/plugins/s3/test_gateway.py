@@ -67,15 +67,15 @@ def test_right_checksums_are_taken_and_wrong_ones_refused(
 ) -> None:
     source = BytesSource(bytes(size_bytes))
     open_here(checksum=kind).put_file("right", source, deadline_ns=deadline_ns)
-    wrong = open_here(checksum=kind)
+    corrupting_store = open_here(checksum=kind)
 
     def parameters(self: Checksum, data: Any) -> dict[str, str]:
         return {self.parameter: base64.b64encode(self.compute(bytes(data) + b"!")).decode()}
 
     monkeypatch.setattr(Checksum, "parameters", parameters)
     with pytest.raises(StoreError):
-        wrong.put_file("wrong", source, deadline_ns=deadline_ns)
-    assert [info.key for info in wrong.list("", deadline_ns=deadline_ns)] == ["right"]
+        corrupting_store.put_file("wrong", source, deadline_ns=deadline_ns)
+    assert [info.key for info in corrupting_store.list("", deadline_ns=deadline_ns)] == ["right"]
 
 
 def test_large_objects_come_back(store: ObjectStore, deadline_ns: int) -> None:

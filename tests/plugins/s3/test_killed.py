@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no for
 
 def killed(folder: Path, uri: str, options: Mapping[str, object], cycles: int, seed: int) -> str:
     command = [sys.executable, str(KILL_LOOP), str(folder), uri, json.dumps(options), str(cycles), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
-    return done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    return process.stderr
 
 
 @pytest.mark.long

@@ -98,8 +98,8 @@ def bed(
     request: pytest.FixtureRequest,
 ) -> Iterator[Bed]:
     name = "".join(char if char.isalnum() else "-" for char in request.node.name)
-    behind, around = stores
-    yield Bed(proxy, behind, local_s3, TierStore(around, Env(), EngineConfig()), looking, prefix=name)
+    proxied_store, direct_store = stores
+    yield Bed(proxy, proxied_store, local_s3, TierStore(direct_store, Env(), EngineConfig()), looking, prefix=name)
     proxy.heal()
 
 
@@ -112,8 +112,8 @@ def put(bed: Bed, data: bytes) -> None:
         assert bed.guarded().put(key, BytesSource(data)).size_bytes == len(data)
         assert bed.round.read(key) == data, "what was said to be stored is stored"
         return
-    found = [info.size_bytes for info in bed.round.list(key)]
-    assert found in ([], [len(data)]), "whole, or not at all"
+    stored_sizes = [info.size_bytes for info in bed.round.list(key)]
+    assert stored_sizes in ([], [len(data)]), "whole, or not at all"
 
 
 def create(bed: Bed) -> None:
@@ -123,11 +123,11 @@ def create(bed: Bed) -> None:
     except StoreError:
         assert bed.round.list(key) == [], "an error means that nothing was written"
         return
-    there = [info.key for info in bed.round.list(key)]
+    stored_keys = [info.key for info in bed.round.list(key)]
     if created is Created.CREATED:
         assert bed.round.read(key) == b"ours"
     elif created is Created.EXISTS:
-        assert there or any(fault.status == 412 for fault in bed.proxy.faults), "or the store said so itself"
+        assert stored_keys or any(fault.status == 412 for fault in bed.proxy.faults), "or the store said so itself"
 
 
 def create_taken(bed: Bed) -> None:
@@ -141,14 +141,14 @@ def create_taken(bed: Bed) -> None:
 def read_segment(bed: Bed) -> None:
     """Read a segment through a layout, as the tier does, which checks the hash of a whole log."""
     layout, objects = SingleLayout(1 << 20), MemoryObjects()
-    stored: StoredSegment = layout.write(a_segment(), objects, None)
+    entry: StoredSegment = layout.write(a_segment(), objects, None)
     for key, data in objects.objects.items():
         bed.round.put(key, BytesSource(data))
     try:
         with contextlib.suppress(StorageError):
-            assert joined(layout.read(stored, 0, len(DATA), bed.guarded().read_exactly)) == DATA
+            assert joined(layout.read(entry, 0, len(DATA), bed.guarded().read_exactly)) == DATA
             for kind, data in FILES.items():
-                assert layout.read_index(stored, kind, bed.guarded().read_exactly) == data
+                assert layout.read_index(entry, kind, bed.guarded().read_exactly) == data
     finally:
         bed.round.delete(list(objects.objects))
 
@@ -159,8 +159,8 @@ def list_keys(bed: Bed) -> None:
     for key in keys:
         bed.round.create(key, b"x")
     with contextlib.suppress(StoreError):
-        found = [info.key for info in bed.guarded().list(prefix)]
-        assert found == keys or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
+        listed_keys = [info.key for info in bed.guarded().list(prefix)]
+        assert listed_keys == keys or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
 
 
 def delete_keys(bed: Bed) -> None:
@@ -168,16 +168,16 @@ def delete_keys(bed: Bed) -> None:
     for key in keys:
         bed.round.create(key, b"x")
     failed = bed.guarded().delete(keys)
-    left = {info.key for info in bed.round.list(bed.key("deleted/"))}
-    assert left <= set(failed), "what is there still was said to be"
+    remaining_keys = {info.key for info in bed.round.list(bed.key("deleted/"))}
+    assert remaining_keys <= set(failed), "what is there still was said to be"
 
 
 def list_unfinished(bed: Bed) -> None:
     uploads = {bed.left_upload(bed.key(f"unfinished/{number}")) for number in range(2)}
     try:
         with contextlib.suppress(StoreError):
-            found = {upload.upload_id for upload in bed.guarded().unfinished(bed.key("unfinished/"))}
-            assert found == uploads or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
+            upload_ids = {upload.upload_id for upload in bed.guarded().unfinished(bed.key("unfinished/"))}
+            assert upload_ids == uploads or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
     finally:
         abort_all(bed, "unfinished/")
 
@@ -239,8 +239,8 @@ IN_PARTS: Final = {name for name in OPERATIONS if name.startswith("put in parts"
 def test_every_request_that_a_store_sends_has_a_row() -> None:
     """Operations are named as in botocore. The generic store's check for a key is a HEAD."""
     source = "".join(path.read_text("utf-8") for path in Path(stratalog_s3.__file__).parent.glob("*.py"))
-    asked = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
-    assert {_request_name(method) for method in asked} | {"HeadObject"} == {
+    request_names = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
+    assert {_request_name(method) for method in request_names} | {"HeadObject"} == {
         operation for operation, _ in OPERATIONS.values()
     }
 

@@ -59,7 +59,7 @@ def test_options_that_would_break_a_promise_are_refused(options: dict[str, objec
 
 
 def test_the_users_options_reach_s3fs_and_one_try_is_kept() -> None:
-    made = filesystem_options(
+    options = filesystem_options(
         {
             "key": "k",
             "client_kwargs": {"region_name": "eu-north-1"},
@@ -67,12 +67,12 @@ def test_the_users_options_reach_s3fs_and_one_try_is_kept() -> None:
             "s3_additional_kwargs": {"ServerSideEncryption": "AES256"},
         }
     )
-    assert made["key"] == "k"
-    assert made["client_kwargs"] == {"region_name": "eu-north-1"}
-    assert made["s3_additional_kwargs"] == {"ServerSideEncryption": "AES256"}
-    assert made["config_kwargs"]["read_timeout"] == 3
-    assert made["config_kwargs"]["retries"] == {"total_max_attempts": 1, "mode": "standard"}
-    assert made["use_listings_cache"] is False
+    assert options["key"] == "k"
+    assert options["client_kwargs"] == {"region_name": "eu-north-1"}
+    assert options["s3_additional_kwargs"] == {"ServerSideEncryption": "AES256"}
+    assert options["config_kwargs"]["read_timeout"] == 3
+    assert options["config_kwargs"]["retries"] == {"total_max_attempts": 1, "mode": "standard"}
+    assert options["use_listings_cache"] is False
 
 
 def test_a_wrong_credential_is_not_shown() -> None:
@@ -82,37 +82,37 @@ def test_a_wrong_credential_is_not_shown() -> None:
 
 
 def test_words_of_a_command_line_become_what_they_mean() -> None:
-    made = filesystem_options({"anon": "false", "requester_pays": "TRUE", "max_concurrency": "3"})
-    assert (made["anon"], made["requester_pays"], made["max_concurrency"]) == (False, True, 3)
+    options = filesystem_options({"anon": "false", "requester_pays": "TRUE", "max_concurrency": "3"})
+    assert (options["anon"], options["requester_pays"], options["max_concurrency"]) == (False, True, 3)
 
 
 def test_settings_determine_the_address_of_the_service() -> None:
     settings = S3Section(endpoint_url="https://store.example:9000", region="eu-north-1", addressing="virtual")
-    made = filesystem_options({}, settings)
-    assert made["endpoint_url"] == "https://store.example:9000"
-    assert made["client_kwargs"] == {"region_name": "eu-north-1"}
-    assert made["config_kwargs"]["s3"] == {"addressing_style": "virtual"}
+    options = filesystem_options({}, settings)
+    assert options["endpoint_url"] == "https://store.example:9000"
+    assert options["client_kwargs"] == {"region_name": "eu-north-1"}
+    assert options["config_kwargs"]["s3"] == {"addressing_style": "virtual"}
 
 
 def test_options_win_over_settings() -> None:
     settings = S3Section(endpoint_url="https://store.example", region="eu-north-1", addressing="virtual")
-    made = filesystem_options(
+    options = filesystem_options(
         {
             "client_kwargs": {"endpoint_url": "https://other.example", "region_name": "us-east-1"},
             "config_kwargs": {"s3": {"addressing_style": "path", "payload_signing_enabled": True}},
         },
         settings,
     )
-    assert "endpoint_url" not in made
-    assert made["client_kwargs"] == {"endpoint_url": "https://other.example", "region_name": "us-east-1"}
-    assert made["config_kwargs"]["s3"] == {"addressing_style": "path", "payload_signing_enabled": True}
+    assert "endpoint_url" not in options
+    assert options["client_kwargs"] == {"endpoint_url": "https://other.example", "region_name": "us-east-1"}
+    assert options["config_kwargs"]["s3"] == {"addressing_style": "path", "payload_signing_enabled": True}
 
 
 def test_an_option_that_is_not_set_is_left_to_the_library() -> None:
-    made = filesystem_options({"endpoint_url": None, "token": None})
-    assert not {"endpoint_url", "token"} & set(made)
-    assert made["client_kwargs"] == {}
-    assert "s3" not in made["config_kwargs"]
+    options = filesystem_options({"endpoint_url": None, "token": None})
+    assert not {"endpoint_url", "token"} & set(options)
+    assert options["client_kwargs"] == {}
+    assert "s3" not in options["config_kwargs"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, logging.INFO), (logging.DEBUG, logging.INFO), (40, 40)])

@@ -32,9 +32,9 @@ RIGHTS = {  # from AWS's service authorization reference
 def policy(heading: str) -> set[str]:
     """Return the actions of the policy below a heading of the page."""
     text = PAGE.read_text(encoding="utf-8").partition(f"### {heading}\n")[2]
-    found = re.search(r"```json\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    return {action for statement in json.loads(found[1])["Statement"] for action in statement["Action"]}
+    match = re.search(r"```json\n(.*?)```", text, re.DOTALL)
+    assert match is not None
+    return {action for statement in json.loads(match[1])["Statement"] for action in statement["Action"]}
 
 
 @pytest.fixture

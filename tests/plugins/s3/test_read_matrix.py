@@ -80,8 +80,8 @@ class Place:
         env, layouts = Env(), bed.layouts()
         store = TierStore(self.behind, env, config)
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads)
-        found = ProbeResult(shared=True)
-        reach = TierAvailability(store.uri, env.clock, lambda: found, found)
+        probe_result = ProbeResult(shared=True)
+        reach = TierAvailability(store.uri, env.clock, lambda: probe_result, probe_result)
         authenticity = Authenticity(layouts)
         return Tier(
             TierComponents(store, fetcher, PageCache(), env, limits, reach, read_only=True, authenticity=authenticity)
@@ -141,12 +141,12 @@ class Stopwatch:
 
 def read(log: LogReader, start: int = 0) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
     """Return the records read, and the error that ended the read."""
-    found = list[tuple[int, bytes | None]]()
+    rows = list[tuple[int, bytes | None]]()
     try:
-        found.extend((record.offset, record.value) for record in log.records(start, isolation="read_committed"))
+        rows.extend((record.offset, record.value) for record in log.records(start, isolation="read_committed"))
     except StorageError as error:
-        return found, error
-    return found, None
+        return rows, error
+    return rows, None
 
 
 def read_until_success(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
@@ -154,7 +154,7 @@ def read_until_success(log: LogReader) -> tuple[list[tuple[int, bytes | None]], 
 
     With a short deadline on a busy machine, even a request without a fault may be late.
     """
-    return next((found for _ in range(5) if (found := read(log))[1] is None), read(log))
+    return next((outcome for _ in range(5) if (outcome := read(log))[1] is None), read(log))
 
 
 @pytest.mark.parametrize("passes", [0, 3])
@@ -164,14 +164,14 @@ def test_one_fault_while_reading_on(place: Place, fault: str, passes: int) -> No
     tier = place.tier(patience_ms(fault))
     try:
         log = place.log(tier)
-        planned = place.plan(fault, "GetObject", passes=passes)
+        planned_fault = place.plan(fault, "GetObject", passes=passes)
         watch = Stopwatch()
-        found, error = read(log)
+        rows, error = read(log)
         assert watch.passed_ms < patience_ms(fault) + GRACE_MS
-        assert planned.hits == 1, "the fault was met"
-        assert found == place.written[: len(found)]
+        assert planned_fault.hits == 1, "the fault was met"
+        assert rows == place.written[: len(rows)]
         assert error is None or fault not in OVERCOME, error
-        assert error is not None or found == place.written
+        assert error is not None or rows == place.written
         place.proxy.heal()
         assert read(log) == (place.written, None), "nothing that went wrong is kept"
         for start in (1, 20, 55, 90):
@@ -188,9 +188,9 @@ def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Plac
         log = place.log(tier)
         place.plan(fault, "GetObject", passes=3, times=1_000)
         watch = Stopwatch()
-        found, error = read(log)
+        rows, error = read(log)
         assert watch.passed_ms < 2 * DEADLINE_MS + GRACE_MS, "once more where what came was damaged"
-        assert found == place.written[: len(found)] != place.written
+        assert rows == place.written[: len(rows)] != place.written
         assert isinstance(error, StorageError)
         place.proxy.heal()
         assert read_until_success(log) == (place.written, None)

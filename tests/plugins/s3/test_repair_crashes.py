@@ -155,15 +155,15 @@ def check_next_repair(place: Place, components: Components) -> None:
     After the repair, all records are there, and the log can be offloaded to.
     """
     try:
-        found = place.read()
+        contents = place.read()
     except StorageError:
-        found = []
-    assert found == BYTES[: len(found)], place.bucket.name
+        contents = []
+    assert contents == BYTES[: len(contents)], place.bucket.name
     assert all(repair.done for repair in TierRepair(place.log()).manifest()), place.bucket.name
     assert place.read() == BYTES, place.bucket.name
     check = TierLogCheck(place.log(), components, contents=False)
-    wrong = [*check.roots(), *(item for item in check.segments() if isinstance(item, Finding)), *check.orphans()]
-    assert [one for one in wrong if one.kind is not FindingKind.ORPHAN] == [], place.bucket.name
+    findings = [*check.roots(), *(item for item in check.segments() if isinstance(item, Finding)), *check.orphans()]
+    assert [finding for finding in findings if finding.kind is not FindingKind.ORPHAN] == [], place.bucket.name
     log = place.log()
     end = 10 * SEGMENTS
     log.offload([made_segment(end, end + 10)], layout="single", leader_epoch=0, log_start=0, high_watermark=end + 10)

@@ -36,9 +36,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def engine(tmp_path: Path, local_s3: LocalS3, s3_tier: str, clock: ManualClock) -> Iterator[Engine]:
     env = Env(clock=clock)
-    with open_engine(tmp_path, tier=s3_tier, tier_options=local_s3.options, env=env) as opened:
-        opened.create_topic("orders", config=CONFIG)
-        yield opened
+    with open_engine(tmp_path, tier=s3_tier, tier_options=local_s3.options, env=env) as new_engine:
+        new_engine.create_topic("orders", config=CONFIG)
+        yield new_engine
 
 
 def offload_one(engine: Engine) -> None:

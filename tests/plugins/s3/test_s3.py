@@ -40,17 +40,17 @@ class Zeros:
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        given = self._size_bytes - self._missing
-        for start in range(0, given, chunk_bytes):
-            yield bytes(min(chunk_bytes, given - start))
+        sent_bytes = self._size_bytes - self._missing
+        for start in range(0, sent_bytes, chunk_bytes):
+            yield bytes(min(chunk_bytes, sent_bytes - start))
 
 
 @pytest.fixture
 def store(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> ObjectStore:
-    opened = open_store(s3_tier, local_s3.options, section=S3Section(part_bytes=PART))
-    opened.put_file("there", BytesSource(b"0123456789"), deadline_ns=deadline_ns)
+    new_store = open_store(s3_tier, local_s3.options, section=S3Section(part_bytes=PART))
+    new_store.put_file("there", BytesSource(b"0123456789"), deadline_ns=deadline_ns)
     local_s3.counts.clear()
-    return opened
+    return new_store
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +64,8 @@ def no_faults_left(local_s3: LocalS3) -> Iterator[None]:
 
 
 def test_it_declares_what_s3_can(store: ObjectStore) -> None:
-    wanted = Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE | Capability.CHECKSUM
-    assert store.capabilities == wanted
+    expected = Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE | Capability.CHECKSUM
+    assert store.capabilities == expected
 
 
 def test_every_call_is_one_request(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
@@ -101,8 +101,8 @@ def test_more_keys_than_a_page_holds_take_more_requests(
     for key in keys:
         store.create(key, b"", deadline_ns=deadline_ns)
     local_s3.counts.clear()
-    found = store.list("many/", after="many/00", limit=10, deadline_ns=deadline_ns)
-    assert [info.key for info in found] == keys[1:11]
+    infos = store.list("many/", after="many/00", limit=10, deadline_ns=deadline_ns)
+    assert [info.key for info in infos] == keys[1:11]
     assert local_s3.counts == Counter({"ListObjectsV2": 2})
     assert store.delete(keys, deadline_ns=deadline_ns) == {}
     assert local_s3.counts["DeleteObjects"] == 3
@@ -121,15 +121,15 @@ def test_listed_objects_have_size_etag_and_time(store: ObjectStore, deadline_ns:
 
 @pytest.mark.long
 def test_the_marker_of_a_folder_is_no_object(open_store: OpenStore, local_s3: LocalS3, deadline_ns: int) -> None:
-    whole = open_store(local_s3.uri(), local_s3.options)
-    whole.put_file("marked/one", BytesSource(b"x"), deadline_ns=deadline_ns)
+    bucket_store = open_store(local_s3.uri(), local_s3.options)
+    bucket_store.put_file("marked/one", BytesSource(b"x"), deadline_ns=deadline_ns)
     import boto3  # noqa: PLC0415 - makes the marker that a web console makes
 
     client = boto3.client("s3", "us-east-1", endpoint_url=local_s3.endpoint_url, **_boto(local_s3))
     client.put_object(Bucket=local_s3.bucket, Key="marked/", Body=b"")
     client.close()
-    below = open_store(local_s3.uri("marked"), local_s3.options)
-    assert [info.key for info in below.list("", deadline_ns=deadline_ns)] == ["one"]
+    prefix_store = open_store(local_s3.uri("marked"), local_s3.options)
+    assert [info.key for info in prefix_store.list("", deadline_ns=deadline_ns)] == ["one"]
 
 
 def _boto(local_s3: LocalS3) -> dict[str, str]:
@@ -142,15 +142,15 @@ def _boto(local_s3: LocalS3) -> dict[str, str]:
 def test_slashes_at_the_end_of_the_uri_do_not_matter(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, store: ObjectStore, deadline_ns: int, ending: str
 ) -> None:
-    again = open_store(s3_tier + ending, local_s3.options)
-    assert again.uri == store.uri
-    assert again.read("there", deadline_ns=deadline_ns) == b"0123456789"
+    same_store = open_store(s3_tier + ending, local_s3.options)
+    assert same_store.uri == store.uri
+    assert same_store.read("there", deadline_ns=deadline_ns) == b"0123456789"
 
 
 def test_a_bucket_without_prefix_is_a_store(open_store: OpenStore, local_s3: LocalS3, deadline_ns: int) -> None:
-    whole = open_store(local_s3.uri(), local_s3.options)
-    assert whole.create("top-level", b"x", deadline_ns=deadline_ns) is Created.CREATED
-    assert "top-level" in [info.key for info in whole.list("top", deadline_ns=deadline_ns)]
+    bucket_store = open_store(local_s3.uri(), local_s3.options)
+    assert bucket_store.create("top-level", b"x", deadline_ns=deadline_ns) is Created.CREATED
+    assert "top-level" in [info.key for info in bucket_store.list("top", deadline_ns=deadline_ns)]
 
 
 @pytest.mark.long
@@ -158,9 +158,9 @@ def test_a_store_below_another_sees_the_same_objects(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, store: ObjectStore, deadline_ns: int
 ) -> None:
     store.create("deep/er/x", b"x", deadline_ns=deadline_ns)
-    below = open_store(f"{s3_tier}/deep", local_s3.options)
-    assert [info.key for info in below.list("", after="er/a", deadline_ns=deadline_ns)] == ["er/x"]
-    assert below.read("er/x", deadline_ns=deadline_ns) == b"x"
+    prefix_store = open_store(f"{s3_tier}/deep", local_s3.options)
+    assert [info.key for info in prefix_store.list("", after="er/a", deadline_ns=deadline_ns)] == ["er/x"]
+    assert prefix_store.read("er/x", deadline_ns=deadline_ns) == b"x"
 
 
 # --- large objects -----------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_a_large_object_is_uploaded_in_parts(store: ObjectStore, local_s3: Local
     info = store.put_file("large", Zeros(size_bytes), deadline_ns=deadline_ns)
     assert info.size_bytes == size_bytes
     assert local_s3.counts == Counter(CreateMultipartUpload=1, UploadPart=3, CompleteMultipartUpload=1)
-    assert [found.size_bytes for found in store.list("large", deadline_ns=deadline_ns)] == [size_bytes]
+    assert [listed_info.size_bytes for listed_info in store.list("large", deadline_ns=deadline_ns)] == [size_bytes]
     assert store.read("large", size_bytes - 9, None, deadline_ns=deadline_ns) == bytes(9)
 
 

@@ -33,19 +33,19 @@ def shown(error: BaseException) -> str:
 def with_locals(error: BaseException) -> str:
     """Return the traceback with local variables, without the frames of tests."""
     text = ""
-    for one in chain(error):
-        frames = traceback.StackSummary.extract(traceback.walk_tb(one.__traceback__), capture_locals=True)
-        text += f"{one!r}{[frame.locals for frame in frames if '/tests/' not in frame.filename]}"
+    for chained in chain(error):
+        frames = traceback.StackSummary.extract(traceback.walk_tb(chained.__traceback__), capture_locals=True)
+        text += f"{chained!r}{[frame.locals for frame in frames if '/tests/' not in frame.filename]}"
     return text
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
     """Return an error and the errors that a traceback shows with it; errors of asyncio can form a cycle."""
-    found: list[BaseException] = []
-    while error is not None and all(error is not one for one in found):
-        found.append(error)
+    errors: list[BaseException] = []
+    while error is not None and all(error is not earlier for earlier in errors):
+        errors.append(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return found
+    return errors
 
 
 def test_options_are_not_shown() -> None:
@@ -96,9 +96,9 @@ def test_a_cause_comes_without_the_frames_of_libraries() -> None:
     with pytest.raises(ValueError, match="harmless") as caught:
         fail()
     error = caught.value
-    assert [one.__traceback__ is None for one in chain(error)] == [False, False]
+    assert [chained.__traceback__ is None for chained in chain(error)] == [False, False]
     assert SecretOptions(OPTIONS).safe_cause(error) is error
-    assert [one.__traceback__ is None for one in chain(error)] == [True, True]
+    assert [chained.__traceback__ is None for chained in chain(error)] == [True, True]
 
 
 def test_a_store_shows_no_secret(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:
@@ -121,24 +121,27 @@ def test_failures_show_no_secret(
     broken = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": raw_server(b"nonsense")})
     strange = open_store("s3://bucket/p", {**OPTIONS, "no_such_option": CANARY})
     unheard = open_store("s3://bucket/p", {**OPTIONS, "token": f"{CANARY}\n", "endpoint_url": raw_server(None)})
-    away = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": NOBODY})
+    unreachable = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": NOBODY})
     for store, until_ns in (
         (denied, deadline_ns),
         (silent, soon_ns),
         (broken, deadline_ns),
         (unheard, deadline_ns),
-        (away, deadline_ns),
+        (unreachable, deadline_ns),
     ):
         with pytest.raises(StoreError) as caught:
             store.read("a", 0, 5, deadline_ns=until_ns)
         assert CANARY not in shown(caught.value) + with_locals(caught.value)
-    for call in (lambda: away.list("", deadline_ns=deadline_ns), lambda: away.delete(["a"], deadline_ns=deadline_ns)):
+    for call in (
+        lambda: unreachable.list("", deadline_ns=deadline_ns),
+        lambda: unreachable.delete(["a"], deadline_ns=deadline_ns),
+    ):
         with pytest.raises(StoreError) as caught:
             call()
         assert CANARY not in with_locals(caught.value)
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as option_error:
         strange.read("a", 0, 5, deadline_ns=deadline_ns)
-    assert CANARY not in shown(refused.value) + with_locals(refused.value)
+    assert CANARY not in shown(option_error.value) + with_locals(option_error.value)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +168,9 @@ def test_refused_options_are_in_no_frame_of_stratalog(open_store: OpenStore, dea
         open_store("s3://bucket/p", {**OPTIONS, "asynchronous": True})
     assert CANARY not in with_locals(caught.value)
     rotating = open_store("s3://bucket/p", {"credentials": lambda: {**OPTIONS, "more": 1}, "endpoint_url": NOBODY})
-    with pytest.raises(StorePermissionError) as given:
+    with pytest.raises(StorePermissionError) as credentials_error:
         rotating.list("", deadline_ns=deadline_ns)
-    assert CANARY not in with_locals(given.value)
+    assert CANARY not in with_locals(credentials_error.value)
 
 
 @pytest.mark.parametrize("way", ["fixed", "rotating"])
@@ -177,8 +180,8 @@ def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
 ) -> None:
     """No secret is in a log message, a manifest, a segment object, a local file, or the output of the engine."""
     caplog.set_level(logging.DEBUG)
-    given: dict[str, object] = dict(OPTIONS) if way == "fixed" else {"credentials": lambda: OPTIONS}
-    options = {"endpoint_url": local_s3.endpoint_url, **given}
+    credentials: dict[str, object] = dict(OPTIONS) if way == "fixed" else {"credentials": lambda: OPTIONS}
+    options = {"endpoint_url": local_s3.endpoint_url, **credentials}
     with open_engine(tmp_path, tier=s3_tier, tier_options=options) as engine:
         engine.create_topic("orders", config={"remote.storage.enable": True})
         log = engine.log("orders", 0)
@@ -202,9 +205,9 @@ def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
     )
     prefix = s3_tier.rpartition("/")[2]
     for item in client.list_objects_v2(Bucket=local_s3.bucket, Prefix=prefix)["Contents"]:
-        kept = client.get_object(Bucket=local_s3.bucket, Key=item["Key"])
-        assert CANARY.encode() not in kept["Body"].read()
-        assert CANARY not in str(kept["Metadata"])
+        s3_object = client.get_object(Bucket=local_s3.bucket, Key=item["Key"])
+        assert CANARY.encode() not in s3_object["Body"].read()
+        assert CANARY not in str(s3_object["Metadata"])
     client.close()
 
 

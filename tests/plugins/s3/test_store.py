@@ -28,21 +28,21 @@ class AsyncStore(FsspecStore):
     """Store over a file system whose methods are coroutines, like those of the clouds."""
 
     def _make(self) -> Any:
-        made, root = super()._make()
-        return AsyncFileSystemWrapper(made, asynchronous=False, skip_instance_cache=True), root
+        file_system, root = super()._make()
+        return AsyncFileSystemWrapper(file_system, asynchronous=False, skip_instance_cache=True), root
 
 
 @pytest.fixture(params=[FsspecStore, AsyncStore])
 def store_kind(request: pytest.FixtureRequest) -> type[FsspecStore]:
-    found: type[FsspecStore] = request.param
-    return found
+    kind: type[FsspecStore] = request.param
+    return kind
 
 
 @pytest.fixture
 def store(store_kind: type[FsspecStore]) -> Iterator[FsspecStore]:
     location = parse_location(f"memory://{uuid.uuid4().hex}/p")
-    with store_kind(location, SecretOptions({}), Env().clock, read_only=False) as opened:
-        yield opened
+    with store_kind(location, SecretOptions({}), Env().clock, read_only=False) as memory_store:
+        yield memory_store
 
 
 class TestGeneric(ObjectStoreContract):
@@ -83,7 +83,7 @@ def test_an_upload_that_is_retried_cannot_be_deleted_by_its_failed_attempt(
 ) -> None:
     """A delete in an outage may take effect later, for example after the store's client has given up."""
     pipe, remove = MemoryFileSystem.pipe_file, MemoryFileSystem.rm_file
-    fails, begun, is_over, removed = (threading.Event() for _ in range(4))
+    fails, has_begun, is_over, is_removed = (threading.Event() for _ in range(4))
     fails.set()
 
     def write(self: MemoryFileSystem, path: str, value: bytes, **_: object) -> None:
@@ -92,10 +92,10 @@ def test_an_upload_that_is_retried_cannot_be_deleted_by_its_failed_attempt(
             raise ConnectionResetError("reset")
 
     def remove_late(self: MemoryFileSystem, path: str) -> None:
-        begun.set()
+        has_begun.set()
         is_over.wait(20)
         remove(self, path)
-        removed.set()
+        is_removed.set()
 
     monkeypatch.setattr("stratalog_s3.store._DISCARD_NS", 100_000_000)
     monkeypatch.setattr(MemoryFileSystem, "rm_file", remove_late)
@@ -105,7 +105,7 @@ def test_an_upload_that_is_retried_cannot_be_deleted_by_its_failed_attempt(
     fails.clear()
     store.put_file("a", BytesSource(b"data"), deadline_ns=deadline_ns)
     is_over.set()
-    assert not begun.is_set() or removed.wait(20)
+    assert not has_begun.is_set() or is_removed.wait(20)
     assert store.read("a", deadline_ns=deadline_ns) == b"data"
 
 
@@ -154,8 +154,8 @@ def test_times_and_tags_of_any_file_system_are_understood(
         return {f"{path}/{name}": info for name, info in infos.items()}
 
     monkeypatch.setattr(MemoryFileSystem, "find", find)
-    found = [(info.size_bytes, info.etag, info.modified_ms) for info in store.list("", deadline_ns=deadline_ns)]
-    assert found == [(1, "tag", 1_700_000_000_000), (0, "", 1_700_000_000_000), (3, "", 0)]
+    properties = [(info.size_bytes, info.etag, info.modified_ms) for info in store.list("", deadline_ns=deadline_ns)]
+    assert properties == [(1, "tag", 1_700_000_000_000), (0, "", 1_700_000_000_000), (3, "", 0)]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_offering_stores_imports_no_library() -> None:
         "import sys, stratalog_s3; stratalog_s3.stratalog_object_stores(); "
         "print([name for name in ('fsspec', 's3fs', 'botocore', 'asyncio') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603 - ours
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    assert process.stdout.strip() == "[]"
 
 
 # --- uploads -----------------------------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ class Pieces:
 
 def test_parts_join_to_the_source() -> None:
     data = bytes(range(256)) * 5
-    found = [part.read() for part in parts(BytesSource(data), "key", 100)]
-    assert b"".join(found) == data
-    assert [len(part) for part in found] == [100] * 12 + [80]
+    pieces = [part.read() for part in parts(BytesSource(data), "key", 100)]
+    assert b"".join(pieces) == data
+    assert [len(part) for part in pieces] == [100] * 12 + [80]
 
 
 @pytest.mark.parametrize(

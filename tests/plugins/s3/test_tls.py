@@ -163,8 +163,8 @@ def test_other_clouds_are_not_reached_in_the_clear_either(open_store: OpenStore,
 
 def test_addresses_are_found_in_a_connection_string() -> None:
     assert endpoints({"connection_string": "DefaultEndpointsProtocol=https;AccountName=a"}) == []
-    found = endpoints({"endpoint_url": "https://one", "connection_string": "BlobEndpoint=http://two:1/a=b;X=y"})
-    assert found == ["https://one", "http://two:1/a=b"]
+    addresses = endpoints({"endpoint_url": "https://one", "connection_string": "BlobEndpoint=http://two:1/a=b;X=y"})
+    assert addresses == ["https://one", "http://two:1/a=b"]
 
 
 # --- unencrypted endpoints ---------------------------------------------------------------------------------------
