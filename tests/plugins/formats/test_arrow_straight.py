@@ -66,14 +66,14 @@ def agrees(kernels: Kernels, data: bytes | bytearray) -> pa.RecordBatch:
 
 
 def data_bytes(batch: pa.RecordBatch, name: str) -> int:
-    found = batch.column(name).buffers()[2]
-    return 0 if found is None else found.size
+    buffer = batch.column(name).buffers()[2]
+    return 0 if buffer is None else buffer.size
 
 
 def address_of(batch: pa.RecordBatch, name: str) -> int:
-    found = batch.column(name).buffers()[1]
-    assert found is not None
-    return found.address
+    buffer = batch.column(name).buffers()[1]
+    assert buffer is not None
+    return buffer.address
 
 
 @given(first=without_headers, second=without_headers)
@@ -150,8 +150,8 @@ def test_nothing_behind_the_bytes_is_read_into_the_columns(compiled: Kernels, en
 def test_headers_are_packed_through_columns(compiled: Kernels) -> None:
     data = written([Record(value=b"v")] * 5 + [Record(headers=(("h", b"x"),))]) + written([Record(value=b"w")])
     assert packed(compiled, data) is None
-    found = BatchFormat(twins.TABLE, compiled).decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES)
-    assert list(found) == [by_columns(data)]
+    batches = BatchFormat(twins.TABLE, compiled).decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES)
+    assert list(batches) == [by_columns(data)]
 
 
 @pytest.mark.parametrize("twin", twins.TWINS)
@@ -160,11 +160,11 @@ def test_each_arena_is_a_batch_compressed_or_not(twin: str) -> None:
     form = BatchFormat(twins.TABLE, twins.kernels_of(twin))
     data = b"".join(bytes(written(records, codec)) for codec in (None, None, *twins.CODECS, "zstd", None))
     table = scanned(data)
-    found = list(form.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+    batches = list(form.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
     chunks = list(form.decode(data, table, limit_bytes=LIMIT_BYTES))
-    assert [batch.num_rows for batch in found] == [columns.count for columns in chunks]
-    assert len(found) > 3
-    for batch, columns in zip(found, chunks, strict=True):
+    assert [batch.num_rows for batch in batches] == [columns.count for columns in chunks]
+    assert len(batches) > 3
+    for batch, columns in zip(batches, chunks, strict=True):
         assert [batch] == list(arrow_batches(columns, 3))
 
 
@@ -179,18 +179,18 @@ def test_no_batches_and_emptied_ones_have_no_rows(twin: str) -> None:
 
 @pytest.mark.parametrize("lie", [0, 2, 1 << 20])
 def test_bytes_that_are_wrong_are_refused_as_by_decode(compiled: Kernels, lie: int) -> None:
-    good, bad = written([Record(value=b"v")]), written([Record(value=b"v")])
-    bad[57:61] = lie.to_bytes(4, "big") if lie else b"\0\0\0\1"
+    valid_batch, damaged_batch = written([Record(value=b"v")]), written([Record(value=b"v")])
+    damaged_batch[57:61] = lie.to_bytes(4, "big") if lie else b"\0\0\0\1"
     if not lie:
-        bad[61] = 0x7F  # the length of the record
-    data = good + bad
+        damaged_batch[61] = 0x7F  # the length of the record
+    data = valid_batch + damaged_batch
     form = BatchFormat(twins.TABLE, compiled)
     assert packed(compiled, data) is None
-    with pytest.raises(CorruptBatchError) as refused:
+    with pytest.raises(CorruptBatchError) as caught:
         list(form.decode_arrow(data, scanned(data), partition=0, limit_bytes=LIMIT_BYTES))
     with pytest.raises(CorruptBatchError) as expected:
         list(form.decode(data, scanned(data), limit_bytes=LIMIT_BYTES))
-    assert (str(refused.value), refused.value.position) == (str(expected.value), len(good))
+    assert (str(caught.value), caught.value.position) == (str(expected.value), len(valid_batch))
 
 
 @pytest.mark.parametrize("bounds", [(-1, 10), (0, 1 << 20), (70, 69)])
@@ -242,7 +242,7 @@ def test_chosen_columns_are_those_of_all(
 ) -> None:
     if headers and form != "v2":
         pytest.skip("messages have no headers")
-    found = twins.formats(twins.kernels_of(twin))[form]
+    record_format = twins.formats(twins.kernels_of(twin))[form]
     records = [
         Record(
             key=None if n % 7 == 3 else b"k" * n,
@@ -253,17 +253,18 @@ def test_chosen_columns_are_those_of_all(
         for n in range(90)
     ]
     data = b"".join(
-        bytes(found.encode(records, BatchHeader(base_offset=90 * n, leader_epoch=n), codec, None))
+        bytes(record_format.encode(records, BatchHeader(base_offset=90 * n, leader_epoch=n), codec, None))
         for n, codec in enumerate((None, twins.CODECS["gzip"], None))
     )
-    table = found.scan(data, 0, len(data), check_crc=True)
-    whole = pa.Table.from_batches(found.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
-    read = pa.Table.from_batches(
-        found.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES, columns=columns), arrow_schema(columns)
+    table = record_format.scan(data, 0, len(data), check_crc=True)
+    all_columns = pa.Table.from_batches(record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+    chosen_columns = pa.Table.from_batches(
+        record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES, columns=columns),
+        arrow_schema(columns),
     )
-    read.validate(full=True)
-    assert read.num_rows == 270
-    assert read.equals(whole.select(columns))
+    chosen_columns.validate(full=True)
+    assert chosen_columns.num_rows == 270
+    assert chosen_columns.equals(all_columns.select(columns))
 
 
 def test_offsets_alone_need_no_record(compiled: Kernels) -> None:
@@ -272,10 +273,10 @@ def test_offsets_alone_need_no_record(compiled: Kernels) -> None:
     data[70:90] = bytes(20)
     data[-8:] = bytes(8)
     form = BatchFormat(twins.TABLE, compiled)
-    found = form.decode_arrow(
+    batches = form.decode_arrow(
         data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset", "partition"]
     )
-    (batch,) = found
+    (batch,) = batches
     assert batch.column("offset").to_pylist() == [*range(70, 90), 70, 71]
     with pytest.raises(CorruptBatchError):
         list(form.decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset", "key"]))
@@ -286,8 +287,10 @@ def test_offsets_of_a_batch_that_lost_records_are_those_of_its_records(compiled:
     form = BatchFormat(twins.TABLE, compiled)
     data = written([Record(key=b"%d" % n) for n in range(10)], codec)
     verdicts = [bytes([0, 1, 0, 0, 1, 0, 0, 0, 0, 1])]
-    kept = b"".join(map(bytes, form.retain(data, scanned(data), verdicts, None, limit_bytes=LIMIT_BYTES)))
-    (batch,) = form.decode_arrow(kept, scanned(kept), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset"])
+    kept_data = b"".join(map(bytes, form.retain(data, scanned(data), verdicts, None, limit_bytes=LIMIT_BYTES)))
+    (batch,) = form.decode_arrow(
+        kept_data, scanned(kept_data), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset"]
+    )
     assert batch.column("offset").to_pylist() == [70, 72, 73, 75, 76, 77, 78]
 
 

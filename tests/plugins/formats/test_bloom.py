@@ -40,27 +40,27 @@ def filter_of(keys: list[bytes | None], section: BloomSection, kernels: Kernels)
     """Return the index of keys, each of which is added twice."""
     builder = BloomIndex(kernels).builder(TopicConfig(sections={"bloom": section}))
     for _ in range(2):
-        builder.add(RecordColumns.from_records([Record(key=found) for found in keys]))
+        builder.add(RecordColumns.from_records([Record(key=key) for key in keys]))
     return bytes(builder.finish())
 
 
 @given(keys=st.lists(st.none() | st.binary(max_size=40), max_size=30), bits=st.integers(1, 40))
 def test_both_twins_make_the_same_bytes_and_answers(keys: list[bytes | None], bits: int) -> None:
     section = BloomSection(bits_per_key=bits)
-    made = {filter_of(keys, section, kernels) for kernels in twins.twins()}
-    assert len(made) == 1
-    (data,) = made
+    filters = {filter_of(keys, section, kernels) for kernels in twins.twins()}
+    assert len(filters) == 1
+    (data,) = filters
     readers = [BloomReader(data, kernels) for kernels in twins.twins()]
-    assert all(reader.may_hold_key(found) for reader in readers for found in keys if found is not None)
-    for other in (b"", b"another", b"x" * 50):
-        assert len({reader.may_hold_key(other) for reader in readers}) == 1
+    assert all(reader.may_hold_key(key) for reader in readers for key in keys if key is not None)
+    for other_key in (b"", b"another", b"x" * 50):
+        assert len({reader.may_hold_key(other_key) for reader in readers}) == 1
 
 
 @pytest.mark.parametrize(("bits", "most"), [(10, 0.02), (20, 0.001)])
 def test_few_other_keys_seem_to_be_there(bits: int, most: float) -> None:
-    made = filter_of([b"key %d" % n for n in range(2000)], BloomSection(bits_per_key=bits), twins.twins()[-1])
-    assert len(made) == pytest.approx(2000 * bits / 8, abs=10)
-    reader = BloomReader(made)
+    filter_bytes = filter_of([b"key %d" % n for n in range(2000)], BloomSection(bits_per_key=bits), twins.twins()[-1])
+    assert len(filter_bytes) == pytest.approx(2000 * bits / 8, abs=10)
+    reader = BloomReader(filter_bytes)
     assert sum(reader.may_hold_key(b"other %d" % number) for number in range(5000)) <= most * 5000
 
 
@@ -103,15 +103,15 @@ def test_a_lookup_reads_only_the_segments_that_may_hold_the_key(tmp_path: Path) 
         for segment in range(5):
             log.append([Record(key=b"%d-%d" % (segment, number), value=b"." * 5000) for number in range(50)])
             log.roll()
-        (made,) = engine.make_extra_indexes()
-        assert made.segments == 5
-        assert [found.offset for found in log.records_with_key(b"3-7")] == [157]
+        (result,) = engine.make_extra_indexes()
+        assert result.segments == 5
+        assert [record.offset for record in log.records_with_key(b"3-7")] == [157]
         assert list(log.records_with_key(b"3-50")) == []
         engine.offload()
     with open_reader(tier) as reader:
-        found = reader.log("t", 0)
+        log_reader = reader.log("t", 0)
         answers = [
-            entry.reader is not None and entry.reader.may_hold_key(b"3-7") for entry in found.extra_index("bloom")
+            entry.reader is not None and entry.reader.may_hold_key(b"3-7") for entry in log_reader.extra_index("bloom")
         ]
         assert answers == [False, False, False, True, False]
-        assert [record.offset for record in found.records_with_key(b"3-7")] == [157]
+        assert [record.offset for record in log_reader.records_with_key(b"3-7")] == [157]

@@ -19,12 +19,12 @@ SHIFTS = range(4)
 
 @pytest.fixture(params=["folding", "instruction", "tables"])
 def kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    found = extension(NAME)
-    if found is None:
+    module = extension(NAME)
+    if module is None:
         pytest.skip(f"{NAME} is {absence(NAME)}")
-    found.choose_checksums(request.param == "folding", request.param != "tables")
-    yield found
-    found.choose_checksums(True, True)
+    module.choose_checksums(request.param == "folding", request.param != "tables")
+    yield module
+    module.choose_checksums(True, True)
 
 
 def some_bytes(size: int) -> bytes:

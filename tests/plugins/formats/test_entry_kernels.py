@@ -49,29 +49,29 @@ def _add_batches(builder: IndexBuilder, drawn: list[tuple[int, int, int]], posit
 
 def _table(drawn: list[tuple[int, int, int]]) -> BatchTable:
     starts = list(accumulate((size for size, _, _ in drawn), initial=0))
-    known = {
+    column_values = {
         "position": starts[:-1],
         "size_bytes": [size for size, _, _ in drawn],
         "base_offset": [last for _, last, _ in drawn],
         "last_offset": [last for _, last, _ in drawn],
         "max_timestamp_ms": [stamp for _, _, stamp in drawn],
     }
-    columns = [memoryview(array("q", known.get(name, [0] * len(drawn)))) for name in BATCH_COLUMNS]
+    columns = [memoryview(array("q", column_values.get(name, [0] * len(drawn)))) for name in BATCH_COLUMNS]
     return BatchTable(2, columns, ScanStop.END, starts[-1])
 
 
 def _outcome(builder: IndexBuilder, drawn: list[tuple[bool, list[tuple[int, int, int]]]]) -> list[object]:
     """Return the results of a builder up to its first error, and the text and position of this error."""
-    seen: list[object] = []
+    results: list[object] = []
     position = 0
-    for as_table, listed in drawn:
+    for as_table, batches in drawn:
         try:
-            seen.append(_add_batches(builder, listed, position, as_table=as_table))
+            results.append(_add_batches(builder, batches, position, as_table=as_table))
         except CorruptBatchError as error:
-            return [*seen, str(error), error.position, builder.full]
-        seen.append(builder.full)
-        position += sum(size for size, _, _ in listed)
-    return [*seen, builder.finish(), builder.finish(), builder.full]
+            return [*results, str(error), error.position, builder.full]
+        results.append(builder.full)
+        position += sum(size for size, _, _ in batches)
+    return [*results, builder.finish(), builder.finish(), builder.full]
 
 
 @given(bounds, st.lists(runs, max_size=6))
@@ -80,8 +80,8 @@ def test_the_twins_agree_on_anything(
     bound: tuple[int, int], drawn: list[tuple[bool, list[tuple[int, int, int]]]]
 ) -> None:
     for opener in (_offsets, _times):
-        found = [_outcome(opener(kernels, *bound), drawn) for kernels in twins.twins()]
-        assert found[1:] in ([], found[:1])
+        outcomes = [_outcome(opener(kernels, *bound), drawn) for kernels in twins.twins()]
+        assert outcomes[1:] in ([], outcomes[:1])
 
 
 @given(bounds, st.lists(st.tuples(sizes, st.integers(1, 9)), max_size=40))
@@ -91,12 +91,12 @@ def test_an_entry_is_due_when_more_than_the_interval_came(bound: tuple[int, int]
         (size, last, 0)
         for (size, _), last in zip(steps, accumulate((step for _, step in steps), initial=BASE), strict=False)
     ]
-    expected, since, position = list[bytes](), 0, 0
+    expected, unindexed_bytes, position = list[bytes](), 0, 0
     for size, last, _ in drawn:
-        if since > interval_bytes:
+        if unindexed_bytes > interval_bytes:
             expected.append(ENTRY.pack(last - BASE, position))
-            since = 0
-        since += size
+            unindexed_bytes = 0
+        unindexed_bytes += size
         position += size
     for kernels in twins.twins():
         builder = _offsets(kernels, interval_bytes, max_entries)

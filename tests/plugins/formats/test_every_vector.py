@@ -66,12 +66,12 @@ def check_records(vector: Vector) -> None:
     form = FORMATS[inputs["magic"]]
     table = form.scan(data, 0, len(data), check_crc=True)
     assert table.stop_position == len(data)
-    found = [
+    decoded_rows = [
         (record.offset, record.key, record.value)
         for columns in form.decode(data, table, limit_bytes=1 << 24)
         for record in columns.to_records()
     ]
-    assert found == [
+    assert decoded_rows == [
         (
             record["offset"],
             *(None if record[name] is None else bytes.fromhex(record[name]) for name in ("key", "value")),
@@ -97,14 +97,14 @@ def check_coordinator_record(vector: Vector) -> None:
     data, name = raw(vector), vector["name"]
     if name.startswith("txn_log_"):
         key = raw(BY_NAME["txn_log_key_v0"])
-        found = parse_transaction_record(key, None if "key" in name else data)
-        assert isinstance(found, TransactionRecord)
+        transaction_record = parse_transaction_record(key, None if "key" in name else data)
+        assert isinstance(transaction_record, TransactionRecord)
         if "key" in name:
-            assert TRANSACTION_KEY.encode(found.key, 0) == data
+            assert TRANSACTION_KEY.encode(transaction_record.key, 0) == data
             return
-        assert found.value is not None
-        assert found.value_version is not None
-        assert TRANSACTION_STATE.encode(found.value, found.value_version) == data
+        assert transaction_record.value is not None
+        assert transaction_record.value_version is not None
+        assert TRANSACTION_STATE.encode(transaction_record.value, transaction_record.value_version) == data
         return
     if "_key" in name:
         record = parse_offsets_record(data, None)
@@ -129,17 +129,17 @@ def check_coordinator_record(vector: Vector) -> None:
 def check_remote_metadata(vector: Vector) -> None:
     """stratalog does not use this topic, so the check writes its records with the primitives of the other topics."""
     inputs, none, form = vector["inputs"], b"\0", Form(0, flexible=True)
-    named, unknown = "topic" in inputs, "segment_id" not in inputs
-    where = b""
-    if named:
-        where = (
+    has_topic, lacks_segment = "topic" in inputs, "segment_id" not in inputs
+    segment_place = b""
+    if has_topic:
+        segment_place = (
             STRING.write(inputs["topic"], form)
             + bytes.fromhex(inputs["topic_id"])
             + INT32.write(inputs["partition"], form)
         )
-        where += none
-    if not unknown:
-        where += uuid.UUID(inputs["segment_id"]).bytes + (none if named else b"")
+        segment_place += none
+    if not lacks_segment:
+        segment_place += uuid.UUID(inputs["segment_id"]).bytes + (none if has_topic else b"")
     body = b"".join(INT64.write(inputs[name], form) for name in ("start_offset", "end_offset") if name in inputs)
     body += INT32.write(inputs["broker_id"], form)
     body += b"".join(INT64.write(inputs[name], form) for name in ("max_timestamp", "event_timestamp") if name in inputs)
@@ -152,8 +152,8 @@ def check_remote_metadata(vector: Vector) -> None:
         body += schema.uvarint(0 if custom is None else len(content) + 1) + content
     reader = schema.SchemaReader(raw(vector), "a record")
     frame = [reader.uvarint() for _ in range(3)]
-    written = b"".join(map(schema.uvarint, frame)) + where + body + inputs["state"].to_bytes(1, "big") + none
-    assert written == raw(vector)
+    encoded = b"".join(map(schema.uvarint, frame)) + segment_place + body + inputs["state"].to_bytes(1, "big") + none
+    assert encoded == raw(vector)
 
 
 # --- primitives --------------------------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ def check_crc32c(vector: Vector) -> None:
 
 def check_lz4_header(vector: Vector) -> None:
     """The header checksums of frames that the codec writes. For magic 0, the sum also covers the frame's magic."""
-    written = Lz4Codec().compress(bytes(10), level=None, magic=0 if "legacy" in vector["name"] else 1)
+    frame = Lz4Codec().compress(bytes(10), level=None, magic=0 if "legacy" in vector["name"] else 1)
     header = bytes.fromhex(vector["inputs"]["data"])
-    assert written[: len(header)] == header or written[4 : 4 + len(header)] == header
-    assert written[6:7] == raw(vector)
+    assert frame[: len(header)] == header or frame[4 : 4 + len(header)] == header
+    assert frame[6:7] == raw(vector)
 
 
 def check_uuid(vector: Vector) -> None:
@@ -209,11 +209,13 @@ def check_time_index(vector: Vector) -> None:
 
 
 def check_transaction_index(vector: Vector) -> None:
-    builder, made = TransactionIndex().builder(0, TopicConfig()), []
+    builder, index_entries = TransactionIndex().builder(0, TopicConfig()), []
     for entry in vector["inputs"]["entries"]:
-        gone = AbortedTransaction(*entry)
-        made.append(added(builder, stored_batch(0, 78, gone.last_offset, gone.last_offset, START_MS), gone))
-    assert b"".join(made) == raw(vector)
+        transaction = AbortedTransaction(*entry)
+        index_entries.append(
+            added(builder, stored_batch(0, 78, transaction.last_offset, transaction.last_offset, START_MS), transaction)
+        )
+    assert b"".join(index_entries) == raw(vector)
 
 
 def check_snapshot(vector: Vector) -> None:
@@ -241,8 +243,8 @@ def check_partition_metadata(vector: Vector) -> None:
 
 def check_clean_shutdown(vector: Vector) -> None:
     """stratalog's file differs from a broker's only in the broker's epoch, which it does not have."""
-    ours = {**json.loads(CLEAN_SHUTDOWN), "brokerEpoch": vector["inputs"]["broker_epoch"]}
-    assert json.dumps(ours, separators=(",", ":")).encode() == raw(vector)
+    shutdown = {**json.loads(CLEAN_SHUTDOWN), "brokerEpoch": vector["inputs"]["broker_epoch"]}
+    assert json.dumps(shutdown, separators=(",", ":")).encode() == raw(vector)
 
 
 CHECKS: dict[str, Callable[[Vector], None]] = {

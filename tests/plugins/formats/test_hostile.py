@@ -53,10 +53,10 @@ def lies(data: bytes) -> Iterator[bytearray]:
     Each position of the header gets each wrong number, with 32 and with 64 bits.
     """
     for pack, numbers in ((INT32, LIES_32), (INT64, LIES_64)):
-        for at in range(17, min(len(data) - pack.size, LAST_HEADER_BYTE)):
+        for position in range(17, min(len(data) - pack.size, LAST_HEADER_BYTE)):
             for number in numbers:
                 changed = bytearray(data)
-                pack.pack_into(changed, at, number)
+                pack.pack_into(changed, position, number)
                 seal(changed)
                 yield changed
 
@@ -66,8 +66,10 @@ def test_both_twins_survive_each_wrong_field_alike(name: str, label: str | None)
     forms = [twins.formats(kernels)[name] for kernels in twins.twins()]
     outcomes = set()
     for changed in lies(entry(name, label)):
-        verdict, *others = [twins.judged(form, changed, check_crc=True, limit_bytes=LIMIT_BYTES) for form in forms]
-        assert all(other == verdict for other in others)
+        verdict, *other_verdicts = [
+            twins.judged(form, changed, check_crc=True, limit_bytes=LIMIT_BYTES) for form in forms
+        ]
+        assert all(other_verdict == verdict for other_verdict in other_verdicts)
         twins.check_sense(verdict, len(changed))
         assert verdict[0] in {ScanStop.END, ScanStop.CORRUPT}
         outcomes.add(len(verdict) > twins.SCANNED and not verdict[-1])
@@ -134,14 +136,14 @@ def test_every_flipped_bit_is_found_or_harmless(name: str, label: str | None, tw
     form, data = twins.formats(twins.kernels_of(twin))[name], entry(name, label)
     intact = contents(form, data * 2, ScanStop.END)
     for bit in range(8 * len(data)):
-        at, damaged = bit // 8, bytearray(data * 2)
-        damaged[at] ^= 1 << bit % 8
-        if at in NO_CRC[name]:
+        position, damaged = bit // 8, bytearray(data * 2)
+        damaged[position] ^= 1 << bit % 8
+        if position in NO_CRC[name]:
             assert without_place(read_harmless(form, damaged)) in (without_place(intact), [])
             continue
         table = form.scan(damaged, 0, len(damaged), check_crc=True)
-        expected = {ScanStop.OTHER_MAGIC} if at == 16 else {ScanStop.CORRUPT}
-        assert table.stop in expected | ({ScanStop.PARTIAL} if at in SIZE else set())
+        expected = {ScanStop.OTHER_MAGIC} if position == 16 else {ScanStop.CORRUPT}
+        assert table.stop in expected | ({ScanStop.PARTIAL} if position in SIZE else set())
         assert (len(table), table.stop_position) == (0, 0)
 
 
@@ -160,8 +162,8 @@ def read_harmless(form: RecordFormat, damaged: bytearray) -> list[Record]:
 def contents(form: RecordFormat, data: bytes | bytearray, stop: ScanStop) -> list[Record]:
     table = form.scan(data, 0, len(data), check_crc=True)
     assert table.stop is stop
-    found = form.decode(data, table, limit_bytes=LIMIT_BYTES)
-    return [record for columns in found for record in columns.to_records()]
+    chunks = form.decode(data, table, limit_bytes=LIMIT_BYTES)
+    return [record for columns in chunks for record in columns.to_records()]
 
 
 def without_place(records: list[Record]) -> list[Record]:

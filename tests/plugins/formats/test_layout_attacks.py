@@ -69,14 +69,14 @@ def bucket(tmp_path: Path, settings: dict[str, Any]) -> Path:
 
     The directory of the engine is ``source``.
     """
-    found = tmp_path / "bucket"
-    found.mkdir()
-    with open_engine(tmp_path / "source", tier=found.as_uri(), config=settings) as engine:
+    new_bucket = tmp_path / "bucket"
+    new_bucket.mkdir()
+    with open_engine(tmp_path / "source", tier=new_bucket.as_uri(), config=settings) as engine:
         for topic in ("t", "u"):
             engine.create_topic(topic, config={"tier.layout": "encrypted", "retention.ms": -1})
             fill(engine, topic, VALUES)
         engine.offload()
-    return found
+    return new_bucket
 
 
 def fill(engine: Engine, topic: str, values: list[bytes]) -> None:
@@ -124,8 +124,8 @@ def put_plaintext(bucket: Path, *, keeps_mac: bool) -> None:
         fill(engine, "t", [b"0", b"forged"])
         engine.offload()
     forged = read_root(heads(folder / "bucket")[-1])["entries"][1]
-    theirs, ours = (next(found.glob("t-*/0")) for found in (folder / "bucket", bucket))
-    shutil.copytree(theirs / "segments", ours / "segments", dirs_exist_ok=True)
+    forged_log, attacked_log = (next(bucket_folder.glob("t-*/0")) for bucket_folder in (folder / "bucket", bucket))
+    shutil.copytree(forged_log / "segments", attacked_log / "segments", dirs_exist_ok=True)
 
     def change(root: dict[str, Any]) -> None:
         old = root["entries"][1]
@@ -157,8 +157,8 @@ def change_offset(bucket: Path) -> None:
 
 def take_another_logs_root(bucket: Path) -> None:
     """Replace the root of ``t`` by that of topic ``u``, with the topic and topic id of ``t``."""
-    mine, theirs = read_root(heads(bucket)[-1]), read_root(heads(bucket, "u")[-1])
-    write_root(heads(bucket)[-1], {**theirs, "topic": mine["topic"], "topic_id": mine["topic_id"]})
+    own_root, other_root = read_root(heads(bucket)[-1]), read_root(heads(bucket, "u")[-1])
+    write_root(heads(bucket)[-1], {**other_root, "topic": own_root["topic"], "topic_id": own_root["topic_id"]})
 
 
 def copy_another_logs_root(bucket: Path) -> None:
@@ -226,12 +226,12 @@ def test_splits_for_other_processes_are_planned_from_checked_roots_alone(
     bucket: Path, settings: dict[str, Any]
 ) -> None:
     source = pickle.loads(pickle.dumps(ReadSource(bucket.as_uri(), config=settings)))  # noqa: S301 - our own bytes
-    wanted = [OffsetRange(TopicPartition("t", 0), 0, 3)]
+    ranges = [OffsetRange(TopicPartition("t", 0), 0, 3)]
     with source.open() as reader:
-        assert sum(len(split.pieces) for split in plan_splits(reader, wanted)) == 3
+        assert sum(len(split.pieces) for split in plan_splits(reader, ranges)) == 3
     put_plaintext(bucket, keeps_mac=True)
     with source.open() as reader, pytest.raises(TamperedManifestError):
-        plan_splits(reader, wanted)
+        plan_splits(reader, ranges)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -253,8 +253,8 @@ def test_attach_and_restore_refuse_a_changed_root_and_change_nothing(
 def test_a_check_of_the_tier_finds_a_changed_root(bucket: Path, settings: dict[str, Any], attack: str) -> None:
     ATTACKS[attack](bucket)
     with tier_log(bucket, settings) as log:
-        found = list(TierLogCheck(log, open_parts(), contents=False).roots())
-    assert FindingKind.ROOT in {finding.kind for finding in found}
+        findings = list(TierLogCheck(log, open_parts(), contents=False).roots())
+    assert FindingKind.ROOT in {finding.kind for finding in findings}
 
 
 def open_parts() -> Components:
@@ -283,10 +283,10 @@ def test_a_page_of_another_log_is_refused(
             engine.create_topic(topic, config={"tier.layout": "encrypted", "retention.ms": -1})
             fill(engine, topic, VALUES)
         engine.offload()
-    (mine,) = (tmp_path / "bucket").glob("t-*/0/pages/*")
-    (theirs,) = (tmp_path / "bucket").glob("u-*/0/pages/*")
+    (own_page,) = (tmp_path / "bucket").glob("t-*/0/pages/*")
+    (other_page,) = (tmp_path / "bucket").glob("u-*/0/pages/*")
     assert values(tmp_path / "bucket", settings) == VALUES
-    mine.write_bytes(theirs.read_bytes())
+    own_page.write_bytes(other_page.read_bytes())
     with pytest.raises(CorruptManifestError, match=r"t-.*/0/pages/"):
         values(tmp_path / "bucket", settings)
 
@@ -317,15 +317,15 @@ def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
         if not path.read_bytes().endswith(b"STLGENC1"):
             base, _, unique = path.name.split("-")
             planted.add(path.rename(path.with_name(f"{base}-7-{unique}")).name)
-    moved = segments(bucket)[1].with_name(f"{0:020d}-9-{'f' * 32}.seg")
-    shutil.copy(segments(bucket)[0], moved)
+    moved_object = segments(bucket)[1].with_name(f"{0:020d}-9-{'f' * 32}.seg")
+    shutil.copy(segments(bucket)[0], moved_object)
     for folder in bucket.glob("t-*/0/manifest"):
         shutil.rmtree(folder)
     with open_engine(tmp_path / "new", tier=bucket.as_uri(), config=settings) as engine:
         assert isinstance(engine.tier, Tier)
         (name,) = engine.tier.lost()
         report = engine.tier.rebuild(name)
-    assert {key.rpartition("/")[2] for key, _ in report.ignored} >= {*planted, moved.name}
+    assert {key.rpartition("/")[2] for key, _ in report.ignored} >= {*planted, moved_object.name}
     assert values(bucket, settings) == VALUES
     assert read_root(heads(bucket)[-1])["mac"][1] == "first"
 
@@ -483,8 +483,8 @@ def test_without_keys_a_manifest_is_shown_with_a_warning_and_not_written(
 
 def test_a_dump_shows_the_mac_without_a_key(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", str(heads(bucket)[-1]), "--json"]) == 0
-    shown = printed_items(capsys)
-    assert [found["mac"][:2] for found in shown if found["kind"] == "manifest"] == [["encrypted", "first"]]
+    items = printed_items(capsys)
+    assert [item["mac"][:2] for item in items if item["kind"] == "manifest"] == [["encrypted", "first"]]
 
 
 def earlier(tmp_path: Path) -> Path:
@@ -537,7 +537,7 @@ def tier_log(
     host = open_host(read_settings(settings, {}), (), Env(clock=clock) if clock is not None else None)
     try:
         with open_tier(host, bucket.as_uri(), None, read_only=False) as tier:
-            yield tier.log(*next(found for found in tier.logs() if found.log.topic == topic))
+            yield tier.log(*next(log_name for log_name in tier.logs() if log_name.log.topic == topic))
     finally:
         host.close()
 

@@ -100,20 +100,25 @@ def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: Mem
 def test_a_sequential_reader_fetches_the_index_once(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     entry = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
-    read = b"".join(joined(layout.read(entry, at, at + 6_000, objects.fetch)) for at in range(0, len(NOISE), 6_000))
+    read = b"".join(
+        joined(layout.read(entry, start, start + 6_000, objects.fetch)) for start in range(0, len(NOISE), 6_000)
+    )
     assert read == NOISE
     place = log_slice(entry)
     assert [end for _, _, end in objects.reads].count(place.size_bytes) == 1
 
 
 def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
-    known, layout = RecentlyUsed[ChunkIndex](at_most=2), ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK))
+    known_indexes, layout = (
+        RecentlyUsed[ChunkIndex](at_most=2),
+        ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK)),
+    )
     first, second, third = (
         layout.write(a_segment(data=NOISE[:size]), objects, None) for size in (9_000, 10_000, 11_000)
     )
     for entry, requests in ((first, 1), (second, 1), (first, 0), (third, 1), (first, 0), (second, 1)):
         objects.reads.clear()
-        chunk_index(entry, objects.fetch, known)
+        chunk_index(entry, objects.fetch, known_indexes)
         assert len(objects.reads) == requests
 
 
@@ -143,7 +148,7 @@ def test_a_chunk_index_with_wrong_positions_is_corrupt(layout: ChunkedLayout, ob
     entry = layout.write(a_segment(data=data, files={}), objects, None)
     place = log_slice(entry)
     raw = objects.objects[place.key][place.size_bytes - 16 : place.size_bytes]
-    entries = [int.from_bytes(raw[at : at + 4], "big") for at in range(0, 16, 4)]
+    entries = [int.from_bytes(raw[position : position + 4], "big") for position in range(0, 16, 4)]
     assert entries[3] == CHUNK | RAW_BIT
     assert joined(layout.read(with_index(entry, objects, entries), 0, len(data), objects.fetch)) == data
     first, second, third, last = entries
@@ -179,8 +184,8 @@ def test_a_large_segment_is_never_in_memory() -> None:
 
     class Discarding(MemoryObjects):
         def put(self, source: Any, suffix: str = "seg") -> Any:
-            seen = sum(len(chunk) for chunk in source.chunks(1 << 16))
-            return ObjectInfo(self.key(suffix), seen)
+            put_bytes = sum(len(chunk) for chunk in source.chunks(1 << 16))
+            return ObjectInfo(self.key(suffix), put_bytes)
 
     class Large:
         size_bytes = 64 << 20

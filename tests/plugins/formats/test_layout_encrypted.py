@@ -104,8 +104,8 @@ class Encrypted(TierLayoutContract):
         return make_layout(self.over)
 
     def test_discovery_is_not_skipped(self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects) -> None:
-        found = list(layout.discover(objects.infos(), objects.fetch))
-        assert found == [dataclasses.replace(stored, layout="encrypted@2")]
+        entries = list(layout.discover(objects.infos(), objects.fetch))
+        assert entries == [dataclasses.replace(stored, layout="encrypted@2")]
 
 
 class TestOverSingle(Encrypted):

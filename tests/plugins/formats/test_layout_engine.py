@@ -59,7 +59,7 @@ def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys, tier, settings = tmp_path / "keys.toml", tmp_path / "tier", tmp_path / "stratalog.toml"
-    other = base64.b64encode(bytes([7] * 32)).decode()
+    next_key = base64.b64encode(bytes([7] * 32)).decode()
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
     keys.chmod(0o600)
     settings.write_text(f'[plugins.encrypted]\n"keys.file" = "{keys}"\n', encoding="utf-8")
@@ -72,7 +72,7 @@ def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
         log.roll()
         engine.offload()
         objects = {path: path.read_bytes() for path in tier.rglob("*.seg")}
-        keys.write_text(f'active = "next"\n[keys]\nk = "{KEY}"\nnext = "{other}"\n', encoding="utf-8")
+        keys.write_text(f'active = "next"\n[keys]\nk = "{KEY}"\nnext = "{next_key}"\n', encoding="utf-8")
         for expected in (1, 0):
             assert run(["tier", "rewrap", uri, "--config", str(settings), "--json"]) == 0
             (row,) = map(json.loads, capsys.readouterr().out.splitlines())
@@ -81,7 +81,7 @@ def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
         log.roll()
         engine.offload()
     assert objects.items() <= {path: path.read_bytes() for path in tier.rglob("*.seg")}.items()
-    keys.write_text(f'active = "next"\n[keys]\nnext = "{other}"\n', encoding="utf-8")
+    keys.write_text(f'active = "next"\n[keys]\nnext = "{next_key}"\n', encoding="utf-8")
     with stratalog.open_reader(uri, config=settings) as reader:
         assert [record.value for record in reader.log("orders", 0).records()] == [b"one", b"two"]
     with stratalog.open_reader(uri, config=settings, as_of=1) as reader, pytest.raises(ConfigError, match="no key 'k'"):
@@ -93,8 +93,8 @@ def test_an_erasure_is_not_complete_if_a_rewrap_replaced_its_entries(
 ) -> None:
     """The proof once claimed that the key is gone, although its segment was still in the tier."""
     keys, tier, settings = tmp_path / "keys.toml", tmp_path / "tier", tmp_path / "stratalog.toml"
-    other = base64.b64encode(bytes([7] * 32)).decode()
-    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\nnext = "{other}"\n', encoding="utf-8")
+    next_key = base64.b64encode(bytes([7] * 32)).decode()
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\nnext = "{next_key}"\n', encoding="utf-8")
     keys.chmod(0o600)
     settings.write_text(f'[plugins.encrypted]\n"keys.file" = "{keys}"\n', encoding="utf-8")
     tier.mkdir()

@@ -72,8 +72,8 @@ FAR = 5_000_000_000
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[LogBed]:
-    with LogBed(tmp_path / "unused", Registry.load()) as made:
-        yield made
+    with LogBed(tmp_path / "unused", Registry.load()) as log_bed:
+        yield log_bed
 
 
 def filled(bed: LogBed, *bases: int) -> bytes:

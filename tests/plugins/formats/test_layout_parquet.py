@@ -60,8 +60,8 @@ def some(count: int, first: int = 0) -> list[Record]:
 
 
 def a_batch(base_offset: int, count: int = 10, codec: str = "", **header: Any) -> bytes:
-    made = BatchHeader(base_offset=base_offset, leader_epoch=3, **header)
-    return bytes(V2.encode(some(count, base_offset), made, twins.CODECS.get(codec), None))
+    batch_header = BatchHeader(base_offset=base_offset, leader_epoch=3, **header)
+    return bytes(V2.encode(some(count, base_offset), batch_header, twins.CODECS.get(codec), None))
 
 
 def marker(base_offset: int) -> bytes:
@@ -111,8 +111,10 @@ def batches(draw: st.DrawFn, base_offset: int) -> tuple[bytes, int]:
         words = draw(st.lists(st.sampled_from(list(Verdict)), min_size=len(drawn), max_size=len(drawn)))
         table = form.scan(data, 0, len(data), check_crc=True)
         horizon_ms = draw(st.sampled_from([None, NOW_MS]))
-        kept = form.retain(data, table, [bytes(words)], horizon_ms, retain_empty=[True], limit_bytes=LIMIT_BYTES)
-        data = b"".join(map(bytes, kept))
+        kept_batches = form.retain(
+            data, table, [bytes(words)], horizon_ms, retain_empty=[True], limit_bytes=LIMIT_BYTES
+        )
+        data = b"".join(map(bytes, kept_batches))
     return data, base_offset + len(drawn)
 
 
@@ -217,10 +219,10 @@ def test_a_damaged_batch_has_no_rows(codec: str) -> None:
 
 
 def test_a_batch_that_cannot_be_decoded_has_no_rows() -> None:
-    cut = bytearray(a_batch(10)[:-1])
-    cut[8:12] = (len(cut) - 12).to_bytes(4, "big")
-    data = a_batch(0) + bytes(cut) + a_batch(20)
-    assert frames_bytes(data) == 2 * (1 + 61) + 9 + len(cut)
+    cut_batch = bytearray(a_batch(10)[:-1])
+    cut_batch[8:12] = (len(cut_batch) - 12).to_bytes(4, "big")
+    data = a_batch(0) + bytes(cut_batch) + a_batch(20)
+    assert frames_bytes(data) == 2 * (1 + 61) + 9 + len(cut_batch)
     assert stored_rows(data)["offset"].to_pylist() == [*range(10), *range(20, 30)]
 
 
@@ -284,9 +286,9 @@ def file(tmp_path: Any) -> str:
 
 def test_duckdb_and_polars_read_the_object(file: str) -> None:
     query = 'SELECT key, count(*), max("offset") FROM read_parquet(?) GROUP BY key ORDER BY key'
-    counted = duckdb.execute(query, [file]).fetchall()
-    assert len(counted) == 7
-    assert (counted[0][0], sum(row[1] for row in counted), max(row[2] for row in counted)) == (b"k0", 3000, 2999)
+    rows = duckdb.execute(query, [file]).fetchall()
+    assert len(rows) == 7
+    assert (rows[0][0], sum(row[1] for row in rows), max(row[2] for row in rows)) == (b"k0", 3000, 2999)
     frame = pl.read_parquet(file)
     assert frame["offset"].to_list() == list(range(3000))
     assert frame["value"][2999] == b"v2999"
@@ -327,8 +329,8 @@ def test_damage_is_found_in_a_group_that_was_read_before() -> None:
     layout, objects, data = made_layout(), MemoryObjects(), a_batch(0, 100)
     entry = layout.write(a_segment(data=data), objects, None)
     assert joined(layout.read(entry, 5, 50, objects.fetch)) == data[5:50]
-    ((key, held),) = objects.objects.items()
-    objects.objects[key] = held[:30] + bytes([held[30] ^ 1]) + held[31:]
+    ((key, contents),) = objects.objects.items()
+    objects.objects[key] = contents[:30] + bytes([contents[30] ^ 1]) + contents[31:]
     with pytest.raises(CorruptObjectError, match="hash of a part"):
         joined(layout.read(entry, 5, 50, objects.fetch))
 
@@ -336,10 +338,10 @@ def test_damage_is_found_in_a_group_that_was_read_before() -> None:
 def test_a_check_finds_damage_of_the_footer_that_other_programs_read() -> None:
     layout, objects = made_layout(), MemoryObjects()
     entry = layout.write(a_segment(data=a_batch(0, 100)), objects, None)
-    ((key, held),) = objects.objects.items()
+    ((key, contents),) = objects.objects.items()
     layout.check(entry, objects.fetch)
-    for position in (-1, -9, -8 - int.from_bytes(held[-8:-4], "little")):
-        damaged = bytearray(held)
+    for position in (-1, -9, -8 - int.from_bytes(contents[-8:-4], "little")):
+        damaged = bytearray(contents)
         damaged[position] ^= 1
         objects.objects[key] = bytes(damaged)
         with pytest.raises(CorruptObjectError, match="Parquet's footer is damaged"):

@@ -47,9 +47,11 @@ def records(first: int, count: int = 10) -> list[Record]:
 
 
 def append(log: Log, first: int, codec: str, **header: int | bool) -> None:
-    found = log.components.codecs.by_name(codec) if codec else None
-    made = BatchHeader(base_offset=0, **header)  # type: ignore[arg-type]  # as each test gives them
-    log.append_as_leader(bytes(log.components.formats.of(2, "", 0).encode(records(first), made, found, None)))
+    record_codec = log.components.codecs.by_name(codec) if codec else None
+    batch_header = BatchHeader(base_offset=0, **header)  # type: ignore[arg-type]  # as each test gives them
+    log.append_as_leader(
+        bytes(log.components.formats.of(2, "", 0).encode(records(first), batch_header, record_codec, None))
+    )
 
 
 def filled(engine: Engine) -> tuple[Log, list[Record], list[Record]]:
@@ -82,14 +84,14 @@ def rows_in(tier: Path) -> int:
 
 
 def test_records_transactions_and_times_are_as_they_were_on_local_disk(engine: Engine) -> None:
-    log, every, committed = filled(engine)
-    assert len(every) == COUNT
+    log, all_records, committed = filled(engine)
+    assert len(all_records) == COUNT
     assert len(committed) == COUNT - 10
-    assert list(log.records()) == every
+    assert list(log.records()) == all_records
     assert list(log.records(isolation="read_committed")) == committed
     assert [log.offset_for_timestamp(10_000 + n) for n in (0, 15, 29)] == [0, 15, 29]
-    with log.fetch(12, 1 << 20) as found:
-        table = log.components.formats.of(2, "", 0).scan(found.read(), 0, found.size_bytes, check_crc=True)
+    with log.fetch(12, 1 << 20) as fetched:
+        table = log.components.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
     assert table.base_offset.tolist()[:2] == [10, 20]
     assert set(table.producer_id.tolist()) == {-1, 7}
 
@@ -115,16 +117,16 @@ def refuse(*_: object) -> Iterator[memoryview]:
 
 def test_records_of_aborted_transactions_are_left_out_of_columns(engine: Engine) -> None:
     log, _, committed = filled(engine)
-    found = log.to_arrow(isolation="read_committed")
-    assert found["offset"].to_pylist() == [record.offset for record in committed]
+    table = log.to_arrow(isolation="read_committed")
+    assert table["offset"].to_pylist() == [record.offset for record in committed]
     assert log.to_arrow(0, 20, isolation="read_committed").num_rows == 20
 
 
 def test_damage_to_a_row_group_is_an_error_of_columns_too(engine: Engine, tier: Path) -> None:
     log, _, _ = filled(engine)
     for file in tier.rglob("*.parquet"):
-        whole = file.read_bytes()
-        file.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+        contents = file.read_bytes()
+        file.write_bytes(contents[:20] + bytes([contents[20] ^ 1]) + contents[21:])
     with pytest.raises(CorruptObjectError, match="hash of a part is wrong"):
         log.to_arrow()
 
@@ -159,19 +161,19 @@ def test_a_deep_check_finds_nothing_and_damage_is_repaired_from_local_disk(
     uri = f"file://{tier}"
     assert run(["verify", uri, "--deep"]) == 0
     (file,) = tier.rglob("*.parquet")
-    whole = file.read_bytes()
-    file.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+    contents = file.read_bytes()
+    file.write_bytes(contents[:20] + bytes([contents[20] ^ 1]) + contents[21:])
     assert run(["verify", uri, "--deep"]) != 0
     assert run(["verify", uri, "--deep", "--repair", "--dir", str(tmp_path / "data")]) == 0
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == contents
 
 
 def test_kept_batches_come_back_as_the_producer_made_them(tmp_path: Path, tier: Path) -> None:
     settings = {"plugins": {"parquet": {"compressed.batches": "keep"}}}
     with stratalog.open_engine(tmp_path / "data", tier=f"file://{tier}", config=settings) as engine:
-        log, every, _ = filled(engine)
-        assert list(log.records()) == every
-        with log.fetch(0, 1) as found:
-            table = log.components.formats.of(2, "", 0).scan(found.read(), 0, found.size_bytes, check_crc=True)
+        log, all_records, _ = filled(engine)
+        assert list(log.records()) == all_records
+        with log.fetch(0, 1) as fetched:
+            table = log.components.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
         assert table.attributes[0] & 7 == log.components.codecs.by_name("zstd").id
     assert rows_in(tier) == COUNT

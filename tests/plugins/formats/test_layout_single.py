@@ -43,8 +43,8 @@ def stored(layout: SingleLayout, objects: MemoryObjects) -> StoredSegment:
 
 
 def only(objects: MemoryObjects) -> tuple[str, bytes]:
-    (found,) = objects.objects.items()
-    return found
+    (item,) = objects.objects.items()
+    return item
 
 
 def sealed(entry: object) -> bytes:
@@ -60,8 +60,8 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
 
 
 def test_the_providers_name_layout_and_version() -> None:
-    own = ["single@1", "plain@1", "chunked@1", "encrypted@2", "parquet@1"]
-    assert [provider.label for provider in PROVIDERS] == [*own, "kafka_local_tiered@1"]
+    labels = ["single@1", "plain@1", "chunked@1", "encrypted@2", "parquet@1"]
+    assert [provider.label for provider in PROVIDERS] == [*labels, "kafka_local_tiered@1"]
 
 
 def test_the_object_is_the_log_then_the_small_files_then_the_footer(
@@ -99,10 +99,10 @@ def test_the_last_piece_of_a_damaged_log_is_held_back(
 ) -> None:
     key, data = only(objects)
     objects.objects[key] = b"!" + data[1:]
-    seen: list[memoryview] = []
+    pieces: list[memoryview] = []
     with pytest.raises(CorruptObjectError):
-        seen.extend(layout.read(stored, 0, len(DATA), objects.fetch))
-    assert 0 < len(b"".join(seen)) < len(DATA)
+        pieces.extend(layout.read(stored, 0, len(DATA), objects.fetch))
+    assert 0 < len(b"".join(pieces)) < len(DATA)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, data in FILES.items() if data])

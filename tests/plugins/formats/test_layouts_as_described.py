@@ -58,19 +58,19 @@ def canonical(value: object) -> bytes:
 
 def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes before the JSON at the end of an object, and the parsed JSON."""
-    size, found = struct.unpack(">Q8s", data[-16:])
-    assert found == magic
-    said = json.loads(data[-16 - size : -16])
-    assert canonical(said) == data[-16 - size : -16]
-    return data[: -16 - size], said
+    size, actual_magic = struct.unpack(">Q8s", data[-16:])
+    assert actual_magic == magic
+    document = json.loads(data[-16 - size : -16])
+    assert canonical(document) == data[-16 - size : -16]
+    return data[: -16 - size], document
 
 
 def entry_in(data: bytes) -> tuple[bytes, dict[str, Any]]:
     """Check the hash of a footer, and return the bytes before it and its entry."""
-    before, said = ended(data, b"STLGSEG1")
-    assert set(said) == {"entry", "format", "sha256"}
-    assert (said["format"], said["sha256"]) == (1, hashlib.sha256(canonical(said["entry"])).hexdigest())
-    return before, said["entry"]
+    before, footer = ended(data, b"STLGSEG1")
+    assert set(footer) == {"entry", "format", "sha256"}
+    assert (footer["format"], footer["sha256"]) == (1, hashlib.sha256(canonical(footer["entry"])).hexdigest())
+    return before, footer["entry"]
 
 
 def small_files() -> bytes:
@@ -104,10 +104,10 @@ def check_chunked(objects: Mapping[str, bytes]) -> None:
     index = chunks[-4 * count :]
     assert hashlib.sha256(index).hexdigest() == notes["index_sha256"]
     log, position = b"", 0
-    for said in struct.unpack(f">{count}I", index):
-        stored = chunks[position : position + (said & 0x7FFFFFFF)]
-        log += stored if said >> 31 else zstandard.ZstdDecompressor().decompress(stored, max_output_size=CHUNK)
-        position += len(stored)
+    for chunk_word in struct.unpack(f">{count}I", index):
+        chunk = chunks[position : position + (chunk_word & 0x7FFFFFFF)]
+        log += chunk if chunk_word >> 31 else zstandard.ZstdDecompressor().decompress(chunk, max_output_size=CHUNK)
+        position += len(chunk)
     assert (log, position) == (DATA, len(chunks) - len(index))
 
 
@@ -122,19 +122,21 @@ def check_parquet(objects: Mapping[str, bytes]) -> None:
     assert before == log + small_files()
     directory = log[-notes["directory_bytes"] :]
     assert hashlib.sha256(directory).hexdigest() == notes["directory_sha256"]
-    listed = zstandard.ZstdDecompressor().decompress(directory, max_output_size=1 << 20)
-    (count,) = struct.unpack_from("<I", listed)
-    groups = list(struct.iter_unpack("<QQIII32s32s", listed[4 : 4 + 92 * count]))
-    between_bytes, between_sha256 = struct.unpack_from("<Q32s", listed, 4 + 92 * count)
-    assert listed[4 + 92 * count + 40 :] == footer
+    group_list = zstandard.ZstdDecompressor().decompress(directory, max_output_size=1 << 20)
+    (count,) = struct.unpack_from("<I", group_list)
+    groups = list(struct.iter_unpack("<QQIII32s32s", group_list[4 : 4 + 92 * count]))
+    between_bytes, between_sha256 = struct.unpack_from("<Q32s", group_list, 4 + 92 * count)
+    assert group_list[4 + 92 * count + 40 :] == footer
     position = sum(group[1] for group in groups)
     assert hashlib.sha256(log[position : position + between_bytes]).digest() == between_sha256
     position += between_bytes
     rebuilt = b""
     for log_bytes, _, rows, frames_bytes, is_complete, _, sha256 in groups:
-        stored = log[position : position + frames_bytes]
-        assert (rows, is_complete, hashlib.sha256(stored).digest()) == (0, 0, sha256)
-        kind, size, skipped = struct.unpack_from("<BII", frames := zstandard.ZstdDecompressor().decompress(stored))
+        compressed_frames = log[position : position + frames_bytes]
+        assert (rows, is_complete, hashlib.sha256(compressed_frames).digest()) == (0, 0, sha256)
+        kind, size, skipped = struct.unpack_from(
+            "<BII", frames := zstandard.ZstdDecompressor().decompress(compressed_frames)
+        )
         assert (kind, size, skipped) == (1, log_bytes, 0)
         rebuilt += frames[9:]
         position += frames_bytes
@@ -146,8 +148,8 @@ CHECKS: Final = {"single": check_single, "plain": check_plain, "chunked": check_
 
 def written(layout: TierLayout) -> tuple[StoredSegment, dict[str, bytes]]:
     objects = MemoryObjects()
-    stored = layout.write(a_segment(), objects, None)
-    return stored, objects.objects
+    entry = layout.write(a_segment(), objects, None)
+    return entry, objects.objects
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -161,21 +163,21 @@ def test_it_is_encrypted_as_described(over: str, tmp_path: Path) -> None:
     keys.write_text(f'active = "a \\"1\\""\n[keys]\n"a \\"1\\"" = "{base64.b64encode(KEY).decode()}"\n', "utf-8")
     keys.chmod(0o600)
     section = EncryptedSection(keys_file=str(keys), over=over, chunk_bytes=1024)
-    stored, objects = written(EncryptedLayout(section, KeyRing(str(keys), Env().files), Lookup()))
-    info, below, numbers = stored.info, dict[str, bytes](), set[int]()
+    entry, objects = written(EncryptedLayout(section, KeyRing(str(keys), Env().files), Lookup()))
+    info, inner_objects, numbers = entry.info, dict[str, bytes](), set[int]()
     for key, data in objects.items():
         sealed, head = ended(data, b"STLGENC1")
         assert (head["format"], head["over"], head["chunk_bytes"]) == (2, f"{over}@1", 1024)
-        whose = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
-        identity = canonical([*whose, info.end_offset, info.leader_epochs[-1].epoch])
+        log_place = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
+        identity = canonical([*log_place, info.end_offset, info.leader_epochs[-1].epoch])
         assert head["name"] == key.rpartition("/")[2]
         assert head["identity"].encode() == identity
-        below[key] = opened(sealed, head, key_of(head["envelope"], identity), identity)
+        inner_objects[key] = opened(sealed, head, key_of(head["envelope"], identity), identity)
         numbers.add(head["number"])
-        assert stored.extra["encrypted"]["objects"][key] == [head["number"], len(below[key])]  # type: ignore[index]  # JSON
+        assert entry.extra["encrypted"]["objects"][key] == [head["number"], len(inner_objects[key])]  # type: ignore[index]  # JSON
     assert numbers == set(range(len(objects)))
-    assert stored.requires[0] == f"{over}@1"
-    CHECKS[over](below)
+    assert entry.requires[0] == f"{over}@1"
+    CHECKS[over](inner_objects)
 
 
 def key_of(envelope: Mapping[str, str], identity: bytes) -> bytes:
@@ -187,12 +189,12 @@ def key_of(envelope: Mapping[str, str], identity: bytes) -> bytes:
 
 
 def opened(sealed: bytes, head: Mapping[str, Any], key: bytes, identity: bytes) -> bytes:
-    size, step, found = head["size_bytes"], head["chunk_bytes"] + 16, b""
+    size, step, contents = head["size_bytes"], head["chunk_bytes"] + 16, b""
     count = max(1, -(-size // head["chunk_bytes"]))
     for number in range(count):
         nonce = struct.pack(">IQ", head["number"], number)
         is_last = bytes([number == count - 1])
         associated = b"stratalog-chunk-2\0" + identity + json.dumps(head["name"]).encode() + nonce + is_last
-        found += AESGCM(key).decrypt(nonce, sealed[number * step : (number + 1) * step], associated)
-    assert len(found) == size
-    return found
+        contents += AESGCM(key).decrypt(nonce, sealed[number * step : (number + 1) * step], associated)
+    assert len(contents) == size
+    return contents

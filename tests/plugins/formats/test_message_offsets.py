@@ -22,13 +22,15 @@ def test_every_message_of_later_wrappers_has_its_own_offset(
     DumpLogSegments and librdkafka showed these wrong offsets.
     """
     sizes = (3, 1, 4)
-    given = [[Record(timestamp_ms=10 + i, key=b"%d" % i, value=bytes(40)) for i in range(size)] for size in sizes]
+    record_lists = [
+        [Record(timestamp_ms=10 + i, key=b"%d" % i, value=bytes(40)) for i in range(size)] for size in sizes
+    ]
     config = {"record.version": version, "compression.type": codec}
     with open_engine(tmp_path) as engine:
         for topic in ("orders", "copy"):
             engine.create_topic(topic, config=config)
         log = engine.log("orders", 0)
-        for records in given:
+        for records in record_lists:
             log.append(records)
         if as_batches:
             with log.fetch(0) as fetched:
@@ -37,7 +39,7 @@ def test_every_message_of_later_wrappers_has_its_own_offset(
             assert log.append_as_leader(encoded).last_offset == sum(sizes) - 1
         read = list(log.records())
     assert [record.offset for record in read] == list(range(sum(sizes)))
-    assert [record.key for record in read] == [record.key for records in given for record in records]
+    assert [record.key for record in read] == [record.key for records in record_lists for record in records]
 
 
 def test_a_wrapper_compressed_a_thousand_times_gets_its_offset(tmp_path: Path) -> None:

@@ -85,15 +85,15 @@ def expected(data: bytearray) -> bool:
     return True
 
 
-def check(found: PreparedBatches | None, data: bytearray) -> bool:
+def check(prepared: PreparedBatches | None, data: bytearray) -> bool:
     """Compare prepared batches with a scan of ``data``. Return True if batches were prepared."""
-    assert (found is not None) == expected(data)
-    if found is None:
+    assert (prepared is not None) == expected(data)
+    if prepared is None:
         return False
-    assert found.data == data
-    assert found.data is not data
-    assert list(found.table) == list(scanned(data))
-    assert vars_of(found) == vars_of(PreparedBatches(scanned(data), data))
+    assert prepared.data == data
+    assert prepared.data is not data
+    assert list(prepared.table) == list(scanned(data))
+    assert vars_of(prepared) == vars_of(PreparedBatches(scanned(data), data))
     return True
 
 
@@ -110,12 +110,12 @@ def test_batches_are_prepared_as_a_scan_and_decoding_find_them(form: BatchFormat
 
 def test_batches_of_a_producer_need_a_sequence(form: BatchFormat) -> None:
     rows = [Record(timestamp_ms=NOW_MS, value=b"x")]
-    good, bad = written(rows, rows, producer=(7, 0, 3)), written(rows, producer=(7, 0, -1))
-    found = form.prepare_batches(good, rules(), NOW_MS)
-    assert check(found, good)
-    assert found is not None
-    assert found.has_producer
-    assert form.prepare_batches(bad, rules(), NOW_MS) is None
+    valid_data, invalid_data = written(rows, rows, producer=(7, 0, 3)), written(rows, producer=(7, 0, -1))
+    prepared = form.prepare_batches(valid_data, rules(), NOW_MS)
+    assert check(prepared, valid_data)
+    assert prepared is not None
+    assert prepared.has_producer
+    assert form.prepare_batches(invalid_data, rules(), NOW_MS) is None
 
 
 def test_compressed_batches_and_none_at_all_take_a_closer_look(form: BatchFormat) -> None:
@@ -133,28 +133,28 @@ def test_a_wrong_largest_timestamp_matters_if_times_are_kept(form: BatchFormat) 
 
 def test_times_are_compared_without_overflow(form: BatchFormat) -> None:
     last = (1 << 63) - 1
-    for stamp, before_ms, kept in ((0, NOW_MS, True), (0, NOW_MS - 1, False), (last, last, True)):
+    for stamp, before_ms, is_prepared in ((0, NOW_MS, True), (0, NOW_MS - 1, False), (last, last, True)):
         rows = [Record(timestamp_ms=stamp, value=b"x")]
-        assert (form.prepare_records(rows, rules(before_ms=before_ms), NOW_MS) is not None) is kept
-        assert (form.prepare_batches(written(rows), rules(before_ms=before_ms), NOW_MS) is not None) is kept
+        assert (form.prepare_records(rows, rules(before_ms=before_ms), NOW_MS) is not None) is is_prepared
+        assert (form.prepare_batches(written(rows), rules(before_ms=before_ms), NOW_MS) is not None) is is_prepared
 
 
 def test_a_wrong_batch_is_left_to_the_slow_path(form: BatchFormat) -> None:
     """Each byte is changed, with and without a corrected CRC, in a single batch and in a batch after a good one."""
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
-    good = written(
-        [Record(timestamp_ms=NOW_MS + at, key=b"k", value=b"v" * at, headers=(("h", b"x"),)) for at in range(3)]
+    valid_data = written(
+        [Record(timestamp_ms=NOW_MS + n, key=b"k", value=b"v" * n, headers=(("h", b"x"),)) for n in range(3)]
     )
-    passed = refused = 0
-    for position in range(len(good)):
-        for value in {0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)} - {good[position]}:
-            data = bytearray(good)
+    passed_count = refused_count = 0
+    for position in range(len(valid_data)):
+        for value in {0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)} - {valid_data[position]}:
+            data = bytearray(valid_data)
             data[position] = value
-            for changed in (data, sealed(bytearray(data)), good + data, good + sealed(bytearray(data))):
-                found = check(form.prepare_batches(changed, rules(), NOW_MS), changed)
-                passed, refused = passed + found, refused + (not found)
-    assert passed > 200
-    assert refused > 1000
+            for changed in (data, sealed(bytearray(data)), valid_data + data, valid_data + sealed(bytearray(data))):
+                is_prepared = check(form.prepare_batches(changed, rules(), NOW_MS), changed)
+                passed_count, refused_count = passed_count + is_prepared, refused_count + (not is_prepared)
+    assert passed_count > 200
+    assert refused_count > 1000
 
 
 def test_bytes_that_are_not_adjacent_use_the_general_path(form: BatchFormat) -> None:
@@ -163,36 +163,38 @@ def test_bytes_that_are_not_adjacent_use_the_general_path(form: BatchFormat) -> 
 
 @pytest.mark.parametrize("size", [0, 1, 17, 60, 61, 62])
 def test_bytes_that_are_no_batch_give_none(form: BatchFormat, size: int) -> None:
-    good = written([Record(value=b"x")])
-    for data in (bytes(size), good[:size], good + good[:size]):
-        if data != good:
+    valid_data = written([Record(value=b"x")])
+    for data in (bytes(size), valid_data[:size], valid_data + valid_data[:size]):
+        if data != valid_data:
             assert form.prepare_batches(data, rules(), NOW_MS) is None
 
 
 @given(records, st.integers(0, 2000))
 def test_records_are_encoded_as_the_long_way_does(form: BatchFormat, rows: list[Record], limit_bytes: int) -> None:
     stamped = [row if row.timestamp_ms >= 0 else row._replace(timestamp_ms=NOW_MS) for row in rows]
-    found = form.prepare_records(rows, rules(limit_bytes=limit_bytes), NOW_MS)
+    prepared = form.prepare_records(rows, rules(limit_bytes=limit_bytes), NOW_MS)
     if survey(stamped, 0, limit_bytes, OVERHEAD_BYTES).end < len(rows):
-        assert found is None
+        assert prepared is None
         return
-    assert found is not None
+    assert prepared is not None
     data = PLAIN.encode(stamped, BatchHeader(), None, None)
-    assert found.data == data
-    assert vars_of(found) == vars_of(PreparedBatches(scanned(data), data))
-    assert list(found.table) == list(scanned(data))
+    assert prepared.data == data
+    assert vars_of(prepared) == vars_of(PreparedBatches(scanned(data), data))
+    assert list(prepared.table) == list(scanned(data))
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000, 20_000])
 @pytest.mark.parametrize("sizes", [(1, 100_000), (100_000, 1), (0, 0)])
 def test_the_buffer_grows_with_what_is_written(form: BatchFormat, count: int, sizes: tuple[int, int]) -> None:
     """Later records may be larger or smaller than earlier ones."""
-    first, other = sizes
-    rows = [Record(timestamp_ms=NOW_MS, value=bytes(first))]
-    rows += [Record(timestamp_ms=NOW_MS, value=bytes(other if number % 400 == 0 else 9)) for number in range(1, count)]
-    found = form.prepare_records(tuple(rows), rules(overhead_bytes=0), NOW_MS)
-    assert found is not None
-    assert found.data == PLAIN.encode(rows, BatchHeader(), None, None)
+    first_bytes, later_bytes = sizes
+    rows = [Record(timestamp_ms=NOW_MS, value=bytes(first_bytes))]
+    rows += [
+        Record(timestamp_ms=NOW_MS, value=bytes(later_bytes if number % 400 == 0 else 9)) for number in range(1, count)
+    ]
+    prepared = form.prepare_records(tuple(rows), rules(overhead_bytes=0), NOW_MS)
+    assert prepared is not None
+    assert prepared.data == PLAIN.encode(rows, BatchHeader(), None, None)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
     (columns,) = outer.decode(data, table, limit_bytes=1 << 20)
     has_own = inner.magic == 1
     is_stamped = outer.magic == 1 and kind is TimestampType.LOG_APPEND_TIME
-    own = [77, 77] if is_stamped else [5, 9]
-    assert list(columns.timestamp_ms) == (own if has_own else [-1, -1])
+    message_times = [77, 77] if is_stamped else [5, 9]
+    assert list(columns.timestamp_ms) == (message_times if has_own else [-1, -1])
     assert list(columns.timestamp_type) == [int(kind) if has_own and outer.magic == 1 else -1] * 2
     assert columns.values() == [b"a", b"b"]
 
@@ -90,11 +90,11 @@ def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
 def test_batches_at_the_start_of_more_than_2_gib_are_decoded(name: str, codec: Codec | None) -> None:
     for kernels in twins.twins():
         form, records = twins.formats(kernels)[name], [Record(timestamp_ms=5, value=b"a"), Record(timestamp_ms=9)]
-        written = form.encode(records, BatchHeader(), codec, None)
+        encoded = form.encode(records, BatchHeader(), codec, None)
         with mmap.mmap(-1, (1 << 31) + 1) as data:
-            data[: len(written)] = written
+            data[: len(encoded)] = encoded
             with memoryview(data) as view:
-                table = form.scan(view, 0, len(written), check_crc=True)
+                table = form.scan(view, 0, len(encoded), check_crc=True)
                 chunks = form.decode(view, table, limit_bytes=1 << 20)
                 assert [offset for columns in chunks for offset in columns.offset] == [0, 1]
                 del chunks
@@ -120,13 +120,13 @@ class TestV2(RecordFormatContract):
     @pytest.mark.parametrize("large", [127, 128, 8191, 8192, 70_000])
     def test_numbers_of_every_width_come_back(self, record_format: RecordFormat, large: int) -> None:
         """Lengths, offset deltas and timestamp deltas need one, two or three bytes."""
-        given = [
+        records = [
             Record(timestamp_ms=(-1) ** n * n * large + (1 << 40), key=bytes(n % 300), value=bytes(large))
             for n in range(9)
         ]
-        data = record_format.encode(given, BatchHeader(base_offset=5), None, None)
+        data = record_format.encode(records, BatchHeader(base_offset=5), None, None)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         (columns,) = record_format.decode(data, table, fields=Fields.ALL, limit_bytes=1)
-        assert list(columns.timestamp_ms) == [record.timestamp_ms for record in given]
-        assert columns.values() == [record.value for record in given]
-        assert columns.keys() == [record.key for record in given]
+        assert list(columns.timestamp_ms) == [record.timestamp_ms for record in records]
+        assert columns.values() == [record.value for record in records]
+        assert columns.keys() == [record.key for record in records]

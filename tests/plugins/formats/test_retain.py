@@ -242,8 +242,8 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
 def test_a_wrong_number_of_verdicts_is_reported_with_the_position_of_its_batch(codec: str | None) -> None:
-    chosen = CODECS[codec] if codec else None
-    first, second = (V2.encode(some(2), BatchHeader(base_offset=offset), chosen, None) for offset in (0, 2))
+    record_codec = CODECS[codec] if codec else None
+    first, second = (V2.encode(some(2), BatchHeader(base_offset=offset), record_codec, None) for offset in (0, 2))
     data = first + second
     table = V2.scan(data, 0, len(data), check_crc=True)
     for twin in TWINS:

@@ -57,8 +57,8 @@ def scanned(form: RecordFormat, data: bytes | bytearray) -> BatchTable:
 
 
 def read(form: RecordFormat, data: bytes | bytearray, table: BatchTable) -> list[Record]:
-    found = form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
-    return [record for columns in found for record in columns.to_records()]
+    chunks = form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
+    return [record for columns in chunks for record in columns.to_records()]
 
 
 def contents(records: list[Record], magic: int) -> list[tuple[object, ...]]:
@@ -73,20 +73,20 @@ def test_records_come_back_before_and_after_they_are_assigned(
 ) -> None:
     form, codec = FORMATS[magic], CODECS[name] if name else None
     given_records = data.draw(record_lists(magic))
-    first, moved = data.draw(offsets), data.draw(offsets)
-    encoded = form.encode(given_records, BatchHeader(base_offset=first), codec, None)
+    first_base, assigned_base = data.draw(offsets), data.draw(offsets)
+    encoded = form.encode(given_records, BatchHeader(base_offset=first_base), codec, None)
     expected = contents(given_records, magic)
-    found = read(form, encoded, scanned(form, encoded))
-    assert contents(found, magic) == expected
-    assert [record.offset for record in found] == list(range(first, first + len(expected)))
+    decoded = read(form, encoded, scanned(form, encoded))
+    assert contents(decoded, magic) == expected
+    assert [record.offset for record in decoded] == list(range(first_base, first_base + len(expected)))
 
     batches = PreparedBatches(scanned(form, encoded), encoded)
-    form.assign(batches, moved, 4, None)
+    form.assign(batches, assigned_base, 4, None)
     assert list(batches.table) == list(scanned(form, encoded))
-    found = read(form, encoded, batches.table)
-    assert contents(found, magic) == expected
-    assert [record.offset for record in found] == list(range(moved, moved + len(expected)))
-    assert {record.leader_epoch for record in found} == {4 if magic == 2 else -1}
+    decoded = read(form, encoded, batches.table)
+    assert contents(decoded, magic) == expected
+    assert [record.offset for record in decoded] == list(range(assigned_base, assigned_base + len(expected)))
+    assert {record.leader_epoch for record in decoded} == {4 if magic == 2 else -1}
 
 
 @pytest.mark.parametrize(("magic", "name"), [pair for pair in PAIRS if pair[0]])
@@ -99,12 +99,12 @@ def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str 
     encoded = form.encode(given_records, BatchHeader(), codec, None)
     batches = PreparedBatches(scanned(form, encoded), encoded)
     form.assign(batches, 0, 0, append_ms)
-    found = read(form, encoded, batches.table)
-    assert found == read(form, encoded, scanned(form, encoded))
-    assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {
+    decoded = read(form, encoded, batches.table)
+    assert decoded == read(form, encoded, scanned(form, encoded))
+    assert {(record.timestamp_ms, record.timestamp_type) for record in decoded} == {
         (append_ms, TimestampType.LOG_APPEND_TIME)
     }
-    assert [row[1:] for row in contents(found, magic)] == [row[1:] for row in contents(given_records, magic)]
+    assert [row[1:] for row in contents(decoded, magic)] == [row[1:] for row in contents(given_records, magic)]
 
 
 @pytest.mark.parametrize("magic", list(FORMATS))
@@ -136,5 +136,5 @@ def test_a_time_past_64_bits_wraps_however_its_delta_is_written(later_ms: int) -
     data = form.encode([Record(timestamp_ms=1000), Record(timestamp_ms=1000 + later_ms)], BatchHeader(), None, None)
     INT64.pack_into(data, 27, LAST_MS)  # the base timestamp
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-    found = [record.timestamp_ms for record in read(form, data, scanned(form, data))]
-    assert found == [LAST_MS, LAST_MS + later_ms - (1 << 64)]
+    timestamps = [record.timestamp_ms for record in read(form, data, scanned(form, data))]
+    assert timestamps == [LAST_MS, LAST_MS + later_ms - (1 << 64)]

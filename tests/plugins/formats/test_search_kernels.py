@@ -38,20 +38,20 @@ def test_keys_of_32_bits_anywhere_in_an_entry(keys: list[int], target: int) -> N
 
 @given(st.binary(max_size=200), targets, st.integers(0, 1 << 62))
 def test_the_twins_agree_on_anything(entries: bytes, target: int, base_offset: int) -> None:
-    found = [
+    answers = [
         (kernels.entries_up_to(entries, 8, 0, 4, target), kernels.offsets_around(entries, base_offset, target))
         for kernels in twins.twins()
     ]
-    assert found[1:] in ([], found[:1])
+    assert answers[1:] in ([], answers[:1])
 
 
 def test_the_entries_around_an_offset(kernels: Kernels) -> None:
-    listed = [OffsetPosition(100 + 3 * n, 10 * n) for n in range(5)]
-    entries = b"".join(OFFSET.pack(offset - 100, position) for offset, position in listed) + b"\0"
+    index_entries = [OffsetPosition(100 + 3 * n, 10 * n) for n in range(5)]
+    entries = b"".join(OFFSET.pack(offset - 100, position) for offset, position in index_entries) + b"\0"
     for offset in range(95, 120):
-        at = sum(entry.offset <= offset for entry in listed)
-        padded = [None, *listed, None, None]
-        assert kernels.offsets_around(entries, 100, offset) == tuple(padded[at : at + 3])
+        entry_count = sum(entry.offset <= offset for entry in index_entries)
+        padded = [None, *index_entries, None, None]
+        assert kernels.offsets_around(entries, 100, offset) == tuple(padded[entry_count : entry_count + 3])
         assert all(
             entry is None or type(entry) is OffsetPosition for entry in kernels.offsets_around(entries, 100, offset)
         )

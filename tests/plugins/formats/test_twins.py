@@ -312,12 +312,12 @@ def test_inconsistent_columns_are_refused(
         ("key_size", "value_size", "header_key_size", "header_value_size"), (0, 2)
     )
     narrow["header_count"] = (0, 2)
-    whole = {key: memoryview(array("q", pair)) for key, pair in wide.items()}
-    whole |= {key: memoryview(array("i", pair)) for key, pair in narrow.items()}
-    assert kernels.encode_columns(RecordColumns(b"abcde", 2, **whole), True).record_count == 2
-    whole[name] = memoryview(array("q" if name in wide else "i", values))
+    columns = {key: memoryview(array("q", pair)) for key, pair in wide.items()}
+    columns |= {key: memoryview(array("i", pair)) for key, pair in narrow.items()}
+    assert kernels.encode_columns(RecordColumns(b"abcde", 2, **columns), True).record_count == 2
+    columns[name] = memoryview(array("q" if name in wide else "i", values))
     with pytest.raises(error) as caught:
-        kernels.encode_columns(RecordColumns(b"abcde", 2, **whole), True)
+        kernels.encode_columns(RecordColumns(b"abcde", 2, **columns), True)
     if isinstance(caught.value, InvalidRecordError):
         assert [index for index, _ in caught.value.record_errors] == [1]
 
@@ -368,16 +368,16 @@ def test_twins_seal_alike(
 def test_twins_assign_alike(
     compiled: Kernels, lists: list[list[Record]], base_offset: int, epoch: int, stamp_ms: int | None
 ) -> None:
-    joined = b"".join(bytes(batch(PYTHON, records)) for records in lists)
+    encoded = b"".join(bytes(batch(PYTHON, records)) for records in lists)
     assigned = []
     for kernels in (PYTHON, compiled):
-        data = bytearray(joined)
+        data = bytearray(encoded)
         batches = PreparedBatches(kernels.scan_batches(data, 0, len(data), True), data)
         kernels.assign(batches, base_offset, epoch, stamp_ms)
         assert list(batches.table) == list(kernels.scan_batches(data, 0, len(data), True))
         assigned.append(data)
     assert assigned[0] == assigned[1]
-    table = PYTHON.scan_batches(assigned[0], 0, len(joined), True)
+    table = PYTHON.scan_batches(assigned[0], 0, len(encoded), True)
     assert (table.stop, table.base_offset[0], set(table.leader_epoch)) == (ScanStop.END, base_offset, {epoch})
     assert table.last_offset[-1] == base_offset + sum(map(len, lists)) - 1
 

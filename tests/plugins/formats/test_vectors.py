@@ -44,11 +44,11 @@ def header_pairs(record: dict[str, Any]) -> Headers:
 
 def decoded(components: Components, data: bytes) -> list[Record]:
     """Return every record of a set; raise the error of the format if the set is damaged."""
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    if found.stop is ScanStop.CORRUPT:
-        raise CorruptionError(found.reason, "vector", found.stop_position)
+    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+    if scanned.stop is ScanStop.CORRUPT:
+        raise CorruptionError(scanned.reason, "vector", scanned.stop_position)
     records: list[Record] = []
-    for table in found.tables:
+    for table in scanned.tables:
         form = components.formats.of(table.magic, "vector", 0)
         for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES):
             records += columns.to_records()
@@ -70,11 +70,11 @@ def test_a_vector_decodes_to_its_inputs(components: Components, vector: dict[str
         for record in inputs["records"]
     ]
     for text in filter(None, (vector["hex"], vector.get("reference_writer_hex"))):
-        found = decoded(components, bytes.fromhex(text))
-        assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found] == expected
+        records = decoded(components, bytes.fromhex(text))
+        assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in records] == expected
         kinds = {"none": TimestampType.NONE, "CreateTime": TimestampType.CREATE_TIME}
         kind = kinds.get(inputs["timestamp_type"], TimestampType.LOG_APPEND_TIME)
-        assert {r.timestamp_type for r in found} <= {kind}
+        assert {r.timestamp_type for r in records} <= {kind}
 
 
 def expressible(vector: dict[str, Any]) -> bool:
@@ -126,13 +126,13 @@ def test_there_are_vectors_of_every_kind() -> None:
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "reject"]))
 def test_batches_that_kafka_rejects_raise_a_typed_error(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
+    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
     if vector["stage"] != "records":
         assert vector["error"] == "CorruptRecordException"
-        assert found.stop is ScanStop.CORRUPT
-        assert found.reason
+        assert scanned.stop is ScanStop.CORRUPT
+        assert scanned.reason
         return
-    assert found.stop is ScanStop.END
+    assert scanned.stop is ScanStop.END
     kind = UnsupportedCompressionError if "codec 5" in vector["name"].replace("_", " ") else CorruptBatchError
     with pytest.raises(kind):
         decoded(components, data)
@@ -141,17 +141,19 @@ def test_batches_that_kafka_rejects_raise_a_typed_error(components: Components, 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "accept"]))
 def test_batches_that_kafka_accepts_are_accepted(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert found.stop is ScanStop.END
+    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+    assert scanned.stop is ScanStop.END
     assert [record.offset for record in decoded(components, data)] == vector["offsets"]
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"].startswith("ignored")]))
 def test_a_cut_entry_at_the_end_is_left_out(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert found.stop is ScanStop.PARTIAL
-    assert sum(len(table) for table in found.tables) == len(decoded_batches(components, data[: found.stop_position]))
+    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+    assert scanned.stop is ScanStop.PARTIAL
+    assert sum(len(table) for table in scanned.tables) == len(
+        decoded_batches(components, data[: scanned.stop_position])
+    )
 
 
 def decoded_batches(components: Components, data: bytes) -> list[object]:
