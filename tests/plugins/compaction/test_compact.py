@@ -61,14 +61,14 @@ def plan(log: LogSummary, **settings: object) -> list[Action]:
 
 
 def rewrite(actions: list[Action]) -> Rewrite | None:
-    found = [action for action in actions if isinstance(action, Rewrite)]
-    assert len(found) <= 1
-    return found[0] if found else None
+    rewrites = [action for action in actions if isinstance(action, Rewrite)]
+    assert len(rewrites) <= 1
+    return rewrites[0] if rewrites else None
 
 
 def bounds(actions: list[Action]) -> tuple[int, int, int] | None:
-    found = rewrite(actions)
-    return None if found is None else (found.start, found.dirty_start, found.end)
+    action = rewrite(actions)
+    return None if action is None else (action.start, action.dirty_start, action.end)
 
 
 def test_a_log_that_was_never_compacted_is_dirty_up_to_the_active_segment() -> None:
@@ -81,18 +81,18 @@ def test_a_log_that_was_never_compacted_is_dirty_up_to_the_active_segment() -> N
 def test_the_dirty_share_must_be_above_the_ratio(ratio: float, is_due: bool) -> None:  # noqa: FBT001 - by parametrize
     actions = plan(log_of([100, 100, 1000], dirty_start=10), min_cleanable_dirty_ratio=ratio)
     assert (rewrite(actions) is not None) == is_due
-    found = rewrite(actions)
-    if found is not None:
-        assert found.dirty_ratio == pytest.approx(0.5)
-        assert found.start == 0
+    action = rewrite(actions)
+    if action is not None:
+        assert action.dirty_ratio == pytest.approx(0.5)
+        assert action.start == 0
     else:
         assert "0.50" in actions[0].reason
 
 
 def test_the_segment_where_the_dirt_begins_counts_on_both_sides() -> None:
-    found = rewrite(plan(log_of([100, 100, 0], dirty_start=5), min_cleanable_dirty_ratio=0))
-    assert found is not None
-    assert found.dirty_ratio == pytest.approx(200 / 300)
+    action = rewrite(plan(log_of([100, 100, 0], dirty_start=5), min_cleanable_dirty_ratio=0))
+    assert action is not None
+    assert action.dirty_ratio == pytest.approx(200 / 300)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_checkpoint_that_the_log_does_not_bear_out_begins_again_at_the_log_sta
     dirty_start: int, log_start: int, expected: int | None
 ) -> None:
     actions = plan(log_of([100, 100, 100], dirty_start=dirty_start, log_start=log_start), min_cleanable_dirty_ratio=0)
-    found = rewrite(actions)
-    assert (None if found is None else found.dirty_start) == expected
+    action = rewrite(actions)
+    assert (None if action is None else action.dirty_start) == expected
 
 
 def test_nothing_from_the_last_stable_offset_on_is_touched_nor_the_segment_that_holds_it() -> None:
@@ -125,9 +125,9 @@ def test_young_segments_stay() -> None:
 def test_a_log_with_an_old_dirty_record_is_due_however_clean_it_is() -> None:
     log = log_of([1000, 10, 10], dirty_start=10, stamps=[1, NOW_MS - 101, 1])
     assert rewrite(plan(log, max_compaction_lag_ms=101)) is None
-    found = rewrite(plan(log, max_compaction_lag_ms=100))
-    assert found is not None
-    assert "max.compaction.lag.ms=100" in found.reason
+    action = rewrite(plan(log, max_compaction_lag_ms=100))
+    assert action is not None
+    assert "max.compaction.lag.ms=100" in action.reason
 
 
 def test_segments_below_the_log_start_are_deleted_first() -> None:
@@ -143,12 +143,12 @@ def test_a_log_start_in_the_active_segment_leaves_nothing_to_do() -> None:
 
 def test_the_tier_and_the_local_rest_are_compacted_separately() -> None:
     log = replace(log_of([100] * 5, remote=3, dirty_start=5), tier_dirty_start=10)
-    found = [action for action in plan(log) if isinstance(action, Rewrite)]
-    assert [(action.start, action.dirty_start, action.end) for action in found] == [(0, 10, 30), (30, 30, 40)]
-    assert [round(action.dirty_ratio, 2) for action in found] == [0.67, 1]
-    clean = plan(replace(log, tier_dirty_start=30))
-    assert clean[0] == Keep(0, 30, "compacted; nothing after it can be compacted yet")
-    assert bounds(clean) == (30, 30, 40)
+    rewrites = [action for action in plan(log) if isinstance(action, Rewrite)]
+    assert [(action.start, action.dirty_start, action.end) for action in rewrites] == [(0, 10, 30), (30, 30, 40)]
+    assert [round(action.dirty_ratio, 2) for action in rewrites] == [0.67, 1]
+    clean_actions = plan(replace(log, tier_dirty_start=30))
+    assert clean_actions[0] == Keep(0, 30, "compacted; nothing after it can be compacted yet")
+    assert bounds(clean_actions) == (30, 30, 40)
 
 
 def test_an_empty_log_has_no_plan() -> None:
@@ -162,10 +162,10 @@ def job(memory_bytes: int, end: int = 1000) -> RewriteJob:
 
 
 def test_the_filter_takes_as_many_keys_as_its_share_of_the_memory_holds() -> None:
-    found = POLICY.record_filter(job(20 * SLOT_BYTES))
+    record_filter = POLICY.record_filter(job(20 * SLOT_BYTES))
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(30))
-    assert found.observe(records) == 10
-    assert found.load == pytest.approx(1.0)
+    assert record_filter.observe(records) == 10
+    assert record_filter.load == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
@@ -187,6 +187,6 @@ def test_marks_neither_exceed_the_memory_nor_cost_a_key(
 
 def test_a_round_allocates_only_memory_that_it_can_fill() -> None:
     """A map of the size of ``log.cleaner.dedupe.buffer.size`` would waste memory for a small log."""
-    found = POLICY.record_filter(job(1 << 40, end=10))
+    record_filter = POLICY.record_filter(job(1 << 40, end=10))
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(10))
-    assert found.observe(records) == 10
+    assert record_filter.observe(records) == 10

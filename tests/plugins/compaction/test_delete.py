@@ -179,30 +179,30 @@ def test_kept_segments_are_explained_too() -> None:
 
 def kafkas_deletion(log: LogSummary, config: TopicConfig, now_ms: int) -> int:
     """Return the number of segments that Kafka deletes: a literal translation of ``UnifiedLog.deleteOldSegments``."""
-    left = list(log.segments)
+    remaining = list(log.segments)
 
     def run(breached: list[bool]) -> None:
         """Delete the segments of ``left`` from the first one on, as long as the rule is True for them."""
         while breached and breached.pop(0):
-            segment = left[0]
-            if log.offsets.high_watermark < segment.end_offset or (len(left) == 1 and not segment.size_bytes):
+            segment = remaining[0]
+            if log.offsets.high_watermark < segment.end_offset or (len(remaining) == 1 and not segment.size_bytes):
                 return
-            left.pop(0)
+            remaining.pop(0)
 
     run(
         [
             bool(after) and after[0].base_offset <= log.offsets.log_start
-            for after in (left[i + 1 :] for i in range(len(left)))
+            for after in (remaining[i + 1 :] for i in range(len(remaining)))
         ]
     )
-    sizes = [segment.size_bytes for segment in left]
+    sizes = [segment.size_bytes for segment in remaining]
     excess, by_size = sum(sizes) - config.retention_bytes, []
     for size in sizes:
         by_size.append(config.retention_bytes >= 0 and excess - size >= 0)
         excess -= size
     run(by_size)
-    run([0 <= config.retention_ms < now_ms - segment.age_from_ms for segment in left])
-    return len(log.segments) - len(left)
+    run([0 <= config.retention_ms < now_ms - segment.age_from_ms for segment in remaining])
+    return len(log.segments) - len(remaining)
 
 
 @given(

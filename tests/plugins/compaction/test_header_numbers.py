@@ -16,8 +16,8 @@ values = st.one_of(st.none(), st.binary(max_size=9), st.binary(min_size=8, max_s
 bounds = [(1 << 63) - 1, 1 << 63, -(1 << 63), -(1 << 63) - 1, 10**20 - 1, 0]
 
 
-def columns(listed: list[Headers]) -> RecordColumns:
-    return RecordColumns.from_records(Record(key=b"k", value=b"v", headers=headers) for headers in listed)
+def columns(header_lists: list[Headers]) -> RecordColumns:
+    return RecordColumns.from_records(Record(key=b"k", value=b"v", headers=headers) for headers in header_lists)
 
 
 @given(st.lists(st.lists(st.tuples(names, values), max_size=3).map(tuple), max_size=20), names, st.booleans())
@@ -25,8 +25,8 @@ def columns(listed: list[Headers]) -> RecordColumns:
 @pytest.mark.long
 def test_twins_agree(listed: list[Headers], name: str, is_int64: bool) -> None:  # noqa: FBT001 - hypothesis gives it
     records, encoding = columns(listed), "int64" if is_int64 else "text"
-    wanted = list(python_numbers(records, name, encoding, MISSING))
-    assert header_numbers(records, name, encoding, MISSING).tolist() == wanted
+    expected = list(python_numbers(records, name, encoding, MISSING))
+    assert header_numbers(records, name, encoding, MISSING).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_twins_agree(listed: list[Headers], name: str, is_int64: bool) -> None: 
     ],
 )
 def test_text_is_decimal(value: bytes | None, number: int | None) -> None:
-    (found,) = header_numbers(columns([(("v", value),)]), "v", "text", MISSING)
-    assert found == (MISSING if number is None else number)
+    (parsed,) = header_numbers(columns([(("v", value),)]), "v", "text", MISSING)
+    assert parsed == (MISSING if number is None else number)
 
 
 def test_the_last_header_of_the_name_counts() -> None:

@@ -29,27 +29,27 @@ def twin(request: pytest.FixtureRequest) -> type[KeyMap]:
     if request.param == "python":
         return KeyMap
     compiled = compiled_twin(EXTENSIONS[0])
-    made: type[KeyMap] = compiled.CompiledKeyMap
-    return made
+    map_type: type[KeyMap] = compiled.CompiledKeyMap
+    return map_type
 
 
 def summed_up(twin: type[KeyMap], keys: list[bytes | None]) -> list[bytes]:
-    found = twin(4, 3, SECRET, sums_up=True)
-    found.judge(columns(keys), bytearray(len(keys)))
-    return list(found.digest(end=True))
+    key_map = twin(4, 3, SECRET, sums_up=True)
+    key_map.judge(columns(keys), bytearray(len(keys)))
+    return list(key_map.digest(end=True))
 
 
 def knowing(twin: type[KeyMap], keys: list[bytes | None]) -> KeyMap:
-    made = twin(len(keys) + 2, len(keys) + 1, SECRET)
-    made.observe(columns(keys))
-    return made
+    key_map = twin(len(keys) + 2, len(keys) + 1, SECRET)
+    key_map.observe(columns(keys))
+    return key_map
 
 
 @given(hashes)
 def test_a_key_in_a_section_is_found(listed: list[int]) -> None:
     section = memoryview(section_of(listed))
-    for found in listed:
-        assert holds_any(section, [found])
+    for key_hash in listed:
+        assert holds_any(section, [key_hash])
 
 
 def test_a_section_contains_exactly_the_keys_that_stay(twin: type[KeyMap]) -> None:
@@ -62,12 +62,12 @@ def test_a_section_contains_exactly_the_keys_that_stay(twin: type[KeyMap]) -> No
 
 
 def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[KeyMap]) -> None:
-    found = twin(10, 9, SECRET, sums_up=True)
-    found.observe(columns([b"a"], start=5))
-    words = bytearray(3)
-    found.judge(columns([b"a", b"b", b"c"]), words)
-    assert list(words) == [Verdict.DROP, Verdict.KEEP, Verdict.KEEP]
-    (section,) = found.digest(end=True)
+    key_map = twin(10, 9, SECRET, sums_up=True)
+    key_map.observe(columns([b"a"], start=5))
+    verdicts = bytearray(3)
+    key_map.judge(columns([b"a", b"b", b"c"]), verdicts)
+    assert list(verdicts) == [Verdict.DROP, Verdict.KEEP, Verdict.KEEP]
+    (section,) = key_map.digest(end=True)
     assert not knowing(twin, [b"a"]).holds_any_of(memoryview(section))
     assert knowing(twin, [b"b"]).holds_any_of(memoryview(section))
 
@@ -75,14 +75,14 @@ def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[KeyMap]) -> None
 @pytest.mark.long
 def test_a_digest_grows_by_sections(twin: type[KeyMap]) -> None:
     """The digest is returned in sections, so that only a small part is in memory. Each section is returned once."""
-    found = twin(4, 3, SECRET, sums_up=True)
+    key_map = twin(4, 3, SECRET, sums_up=True)
     keys: list[bytes | None] = [b"%d" % number for number in range(SECTION_KEYS + 500)]
     sections = []
     for first in range(0, len(keys), 100_000):
         part = columns(keys[first : first + 100_000])
-        found.judge(part, bytearray(part.count))
-        sections += found.digest(end=False)
-    sections += found.digest(end=True)
+        key_map.judge(part, bytearray(part.count))
+        sections += key_map.digest(end=False)
+    sections += key_map.digest(end=True)
     assert len(sections) == 2
     assert sum(HEAD.unpack_from(section)[0] for section in sections) == len(keys)
     assert max(len(section) for section in sections) < 4.6 * SECTION_KEYS
@@ -91,36 +91,36 @@ def test_a_digest_grows_by_sections(twin: type[KeyMap]) -> None:
 
 
 def test_a_segment_without_records_has_a_section_too(twin: type[KeyMap]) -> None:
-    found = twin(4, 3, SECRET, sums_up=True)
-    (section,) = found.digest(end=True)
+    key_map = twin(4, 3, SECRET, sums_up=True)
+    (section,) = key_map.digest(end=True)
     assert not knowing(twin, [b"k"]).holds_any_of(memoryview(section))
-    assert len(found.digest(end=True)) == 1
+    assert len(key_map.digest(end=True)) == 1
 
 
 def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[KeyMap]) -> None:
-    found = twin(4, 3, SECRET)
-    found.judge(columns([b"k"]), bytearray(1))
-    assert found.digest(end=True) == []
+    key_map = twin(4, 3, SECRET)
+    key_map.judge(columns([b"k"]), bytearray(1))
+    assert key_map.digest(end=True) == []
 
 
 @given(st.binary(max_size=60))
 @settings(max_examples=300)
 def test_bytes_that_are_no_section_exclude_no_key_and_never_crash(data: bytes) -> None:
-    for made in (KeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", KeyMap)):
-        found = knowing(made, [b"a", b"b"])
-        told = found.holds_any_of(memoryview(data))
+    for map_type in (KeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", KeyMap)):
+        key_map = knowing(map_type, [b"a", b"b"])
+        may_hold = key_map.holds_any_of(memoryview(data))
         # Fmt: skip.
         is_section = len(data) >= HEAD.size and len(data) == HEAD.size + 4 * (
             (1 << min(HEAD.unpack_from(data)[1], 32)) + 1 + HEAD.unpack_from(data)[0]
         )
-        assert told or is_section
+        assert may_hold or is_section
 
 
 def test_starts_that_lead_outside_are_not_followed(twin: type[KeyMap]) -> None:
     chance = random.Random(1)  # noqa: S311 - the same in every run
-    good = bytearray(section_of(chance.getrandbits(64) for _ in range(100)))
-    found = knowing(twin, [b"%d" % number for number in range(1000)])
-    for number in range((1 << HEAD.unpack_from(good)[1]) + 1):
-        bad = bytearray(good)
-        struct.pack_into("<I", bad, HEAD.size + 4 * number, 0xFFFFFFFF)
-        assert found.holds_any_of(memoryview(bytes(bad)))
+    section = bytearray(section_of(chance.getrandbits(64) for _ in range(100)))
+    key_map = knowing(twin, [b"%d" % number for number in range(1000)])
+    for number in range((1 << HEAD.unpack_from(section)[1]) + 1):
+        damaged = bytearray(section)
+        struct.pack_into("<I", damaged, HEAD.size + 4 * number, 0xFFFFFFFF)
+        assert key_map.holds_any_of(memoryview(bytes(damaged)))

@@ -27,52 +27,52 @@ def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "python":
         return KeyMap
     twin = compiled_twin(EXTENSIONS[0])
-    made: Opener = twin.CompiledKeyMap
-    return made
+    map_opener: Opener = twin.CompiledKeyMap
+    return map_opener
 
 
-def columns(listed: list[tuple[bytes | None, bytes | None]], start: int = 0) -> RecordColumns:
+def columns(pairs: list[tuple[bytes | None, bytes | None]], start: int = 0) -> RecordColumns:
     return RecordColumns.from_records(
-        Record(offset=offset, key=key, value=value) for offset, (key, value) in enumerate(listed, start)
+        Record(offset=offset, key=key, value=value) for offset, (key, value) in enumerate(pairs, start)
     )
 
 
-def verdicts(found: KeyMap, records: RecordColumns) -> list[int]:
-    into = bytearray(records.count)
-    found.judge(records, into)
-    return list(into)
+def verdicts(key_map: KeyMap, records: RecordColumns) -> list[int]:
+    verdict_bytes = bytearray(records.count)
+    key_map.judge(records, verdict_bytes)
+    return list(verdict_bytes)
 
 
 def test_the_last_of_each_key_stays(opener: Opener) -> None:
     records = columns([(b"a", b"1"), (b"b", b"1"), (b"a", None), (None, b"x"), (b"", b"1")])
-    found = opener(10, 9, SECRET)
-    assert found.observe(records) == 5
-    assert len(found) == 3
-    assert verdicts(found, records) == [DROP, KEEP, AT_HORIZON, DROP, KEEP]
+    key_map = opener(10, 9, SECRET)
+    assert key_map.observe(records) == 5
+    assert len(key_map) == 3
+    assert verdicts(key_map, records) == [DROP, KEEP, AT_HORIZON, DROP, KEEP]
 
 
 def test_records_newer_than_the_map_or_unknown_to_it_stay(opener: Opener) -> None:
-    found = opener(10, 9, SECRET)
-    found.observe(columns([(b"a", b"1")], start=7))
-    assert verdicts(found, columns([(b"a", b"1"), (b"z", b"1")], start=8)) == [KEEP, KEEP]
+    key_map = opener(10, 9, SECRET)
+    key_map.observe(columns([(b"a", b"1")], start=7))
+    assert verdicts(key_map, columns([(b"a", b"1"), (b"z", b"1")], start=8)) == [KEEP, KEEP]
 
 
 def test_a_full_map_takes_no_further_key_not_even_one_that_it_has(opener: Opener) -> None:
     """Kafka's map behaves in the same way. Records without keys need no room in the map."""
-    found = opener(10, 2, SECRET)
-    listed: list[tuple[bytes | None, bytes | None]] = [(b"a", b""), (b"a", b""), (b"b", b""), (None, b""), (b"a", b"")]
-    assert found.observe(columns(listed)) == 4
-    assert len(found) == 2
-    assert found.observe(columns([(None, b"")])) == 1
+    key_map = opener(10, 2, SECRET)
+    pairs: list[tuple[bytes | None, bytes | None]] = [(b"a", b""), (b"a", b""), (b"b", b""), (None, b""), (b"a", b"")]
+    assert key_map.observe(columns(pairs)) == 4
+    assert len(key_map) == 2
+    assert key_map.observe(columns([(None, b"")])) == 1
 
 
 def test_all_slots_except_one_can_be_filled(opener: Opener) -> None:
     count = 200
-    found = opener(count + 1, count, SECRET)
+    key_map = opener(count + 1, count, SECRET)
     records = columns([(b"%d" % key, b"") for key in range(count)])
-    assert found.observe(records) == count
-    assert verdicts(found, records) == [KEEP] * count
-    assert verdicts(found, columns([(b"%d" % key, b"") for key in range(count, 2 * count)])) == [KEEP] * count
+    assert key_map.observe(records) == count
+    assert verdicts(key_map, records) == [KEEP] * count
+    assert verdicts(key_map, columns([(b"%d" % key, b"") for key in range(count, 2 * count)])) == [KEEP] * count
 
 
 @given(st.lists(st.tuples(keys, values), max_size=300), st.integers(2, 40), st.randoms(use_true_random=False))
@@ -81,9 +81,9 @@ def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int
     records, usable = columns(listed), chance.randrange(1, slots)
     marked = range(chance.randrange(20), chance.randrange(20, 320))
     maps = [KeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16), marked=marked)]
-    taken = {found.observe(records) for found in maps}
-    assert len(taken) == 1
-    assert len({len(found) for found in maps}) == 1
+    observed_counts = {key_map.observe(records) for key_map in maps}
+    assert len(observed_counts) == 1
+    assert len({len(key_map) for key_map in maps}) == 1
     assert verdicts(maps[0], records) == verdicts(maps[1], records)
 
 
@@ -91,16 +91,16 @@ def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int
 def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]) -> None:
     records = RecordColumns.from_records(Record(offset=offset, key=b"%d" % key, value=b"") for key, offset in listed)
     maps = [KeyMap(50, 49, SECRET), open_key_map(50, 49, SECRET, marked=range(5, 40))]
-    assert [found.observe(records) for found in maps] == [len(listed)] * 2
+    assert [key_map.observe(records) for key_map in maps] == [len(listed)] * 2
     assert verdicts(maps[0], records) == verdicts(maps[1], records)
 
 
 def test_marks_cover_no_record_that_was_not_shown() -> None:
     """Marks exist only for the dirty range. For records below it, the map is searched for their keys."""
-    found = open_key_map(50, 49, SECRET, marked=range(10, 20))
-    found.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
-    assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=7)) == [DROP, DROP, KEEP]
-    assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=11)) == [KEEP, KEEP, KEEP]
+    key_map = open_key_map(50, 49, SECRET, marked=range(10, 20))
+    key_map.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
+    assert verdicts(key_map, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=7)) == [DROP, DROP, KEEP]
+    assert verdicts(key_map, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=11)) == [KEEP, KEEP, KEEP]
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 2])
@@ -110,9 +110,9 @@ def test_keys_are_hashed_alike_whatever_the_processor_has(allowed: int, listed: 
     twin = compiled_twin(EXTENSIONS[0])
     twin.choose_lanes(allowed)
     try:
-        found = twin.CompiledKeyMap(32, 31, secret, sums_up=True)
-        verdicts(found, columns([(key, b"") for key in listed]))
-        (section,) = found.digest(end=True)
+        key_map = twin.CompiledKeyMap(32, 31, secret, sums_up=True)
+        verdicts(key_map, columns([(key, b"") for key in listed]))
+        (section,) = key_map.digest(end=True)
     finally:
         twin.choose_lanes(2)
     bits = HEAD.unpack_from(section)[1]
@@ -131,8 +131,8 @@ def siphash(key: bytes, secret: bytes) -> int:
         high ^ 0x7465646279746573,
     ]
 
-    def turn(at: int, bits: int) -> int:
-        return (v[at] << bits | v[at] >> (64 - bits)) & mask
+    def turn(word: int, bits: int) -> int:
+        return (v[word] << bits | v[word] >> (64 - bits)) & mask
 
     def rounds(count: int) -> None:
         for _ in range(count):
@@ -143,9 +143,9 @@ def siphash(key: bytes, secret: bytes) -> int:
             v[1], v[3] = turn(1, 17) ^ v[2], turn(3, 21) ^ v[0]
             v[2] = turn(2, 32)
 
-    whole = key + bytes(7 - len(key) % 8) + bytes((len(key) & 0xFF,))
-    for at in range(0, len(whole), 8):
-        word = int.from_bytes(whole[at : at + 8], "little")
+    padded = key + bytes(7 - len(key) % 8) + bytes((len(key) & 0xFF,))
+    for position in range(0, len(padded), 8):
+        word = int.from_bytes(padded[position : position + 8], "little")
         v[3] ^= word
         rounds(1)
         v[0] ^= word
@@ -156,14 +156,14 @@ def siphash(key: bytes, secret: bytes) -> int:
 
 @given(st.lists(st.tuples(keys, values), max_size=200))
 def test_a_map_has_the_verdicts_of_a_dictionary(listed: list[tuple[bytes | None, bytes | None]]) -> None:
-    records, found = columns(listed), open_key_map(401, 400, SECRET)
-    found.observe(records)
-    last = {key: offset for offset, (key, _) in enumerate(listed)}
-    wanted = [
-        DROP if key is None or last[key] > offset else AT_HORIZON if value is None else KEEP
+    records, key_map = columns(listed), open_key_map(401, 400, SECRET)
+    key_map.observe(records)
+    last_offsets = {key: offset for offset, (key, _) in enumerate(listed)}
+    expected = [
+        DROP if key is None or last_offsets[key] > offset else AT_HORIZON if value is None else KEEP
         for offset, (key, value) in enumerate(listed)
     ]
-    assert verdicts(found, records) == wanted
+    assert verdicts(key_map, records) == expected
 
 
 @pytest.mark.parametrize(("slots", "usable", "secret"), [(1, 1, SECRET), (2, 0, SECRET), (4, 2, b"short")])
@@ -173,15 +173,15 @@ def test_sizes_that_make_no_map_are_refused(opener: Opener, slots: int, usable: 
 
 
 def test_a_key_outside_the_arena_is_refused(opener: Opener) -> None:
-    found, records = opener(4, 3, SECRET), columns([(b"key", b"")])
-    wrong = RecordColumns(
+    key_map, records = opener(4, 3, SECRET), columns([(b"key", b"")])
+    short_records = RecordColumns(
         b"ke", 1, offset=records.offset, key_position=records.key_position, key_size=records.key_size,
         value_position=records.value_position, value_size=records.value_size,
     )  # fmt: skip
     with pytest.raises(IndexError):
-        found.observe(wrong)
+        key_map.observe(short_records)
     with pytest.raises(IndexError):
-        found.judge(wrong, bytearray(1))
+        key_map.judge(short_records, bytearray(1))
 
 
 def test_a_slot_has_24_bytes() -> None:
@@ -194,17 +194,19 @@ def test_ten_million_keys_fit_256_mib() -> None:
     twin = compiled_twin(EXTENSIONS[0])
     slots = (256 << 20) // SLOT_BYTES
     usable = int(slots * 0.9)
-    found, chance, rows, key_bytes = twin.CompiledKeyMap(slots, usable, SECRET), random.Random(1), 100_000, 8  # noqa: S311 - the same in every run
+    key_map, chance, rows, key_bytes = twin.CompiledKeyMap(slots, usable, SECRET), random.Random(1), 100_000, 8  # noqa: S311 - the same in every run
     positions, sizes = array("i", range(0, rows * key_bytes, key_bytes)), array("i", [key_bytes]) * rows
     first = chance.randbytes(rows * key_bytes)
     for start in range(0, 10_000_000, rows):
         arena = chance.randbytes(rows * key_bytes) if start else first
-        assert found.observe(keyed(arena, start, positions, sizes)) == rows
-    assert len(found) == 10_000_000
+        assert key_map.observe(keyed(arena, start, positions, sizes)) == rows
+    assert len(key_map) == 10_000_000
     verdicts = bytearray(rows)
-    found.judge(keyed(first, 0, positions, sizes), verdicts)
+    key_map.judge(keyed(first, 0, positions, sizes), verdicts)
     assert verdicts == bytes((Verdict.KEEP,)) * rows
-    assert found.observe(keyed(chance.randbytes(rows * key_bytes), 10_000_000, positions, sizes)) == usable - 10_000_000
+    assert (
+        key_map.observe(keyed(chance.randbytes(rows * key_bytes), 10_000_000, positions, sizes)) == usable - 10_000_000
+    )
 
 
 def keyed(arena: bytes, start: int, positions: array[int], sizes: array[int]) -> RecordColumns:

@@ -29,8 +29,8 @@ from stratalog_compaction.versions import SLOT_BYTES
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[LogBed]:
-    with LogBed(tmp_path / "data", Registry.load()) as made:
-        yield made
+    with LogBed(tmp_path / "data", Registry.load()) as log_bed:
+        yield log_bed
 
 
 def chance() -> random.Random:
@@ -57,15 +57,15 @@ class TestTtl(CleanupPolicyContract):
 
 def configured(policy: str, **settings: object) -> TopicConfig:
     """Return settings of a topic, with the sections of the providers. In names, ``__`` stands for a dot."""
-    plain = TopicConfig(sections={"latest_by_header": HeaderSection(), "ttl": TtlSection()})
+    defaults = TopicConfig(sections={"latest_by_header": HeaderSection(), "ttl": TtlSection()})
     base = {
         "cleanup.policy": policy,
         "segment.bytes": 4000,
         "min.cleanable.dirty.ratio": 0,
         "delete.retention.ms": 10_000,
     }
-    named = {name.replace("__", "."): value for name, value in settings.items()}
-    return plain.replaced({**base, "file.delete.delay.ms": 0, **named}, "test")
+    dotted_settings = {name.replace("__", "."): value for name, value in settings.items()}
+    return defaults.replaced({**base, "file.delete.delay.ms": 0, **dotted_settings}, "test")
 
 
 def opened(bed: LogBed, policy: str, **settings: object) -> Log:
@@ -151,12 +151,12 @@ def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: i
         while log.maintenance.cleaning.dirty_start != log.offsets().log_end:
             clean(bed, log, limits)
             rounds += 1
-            there = {record.offset for record in log.records()}
-            assert {offset for _, offset in greatest.values()} <= there
+            log_offsets = {record.offset for record in log.records()}
+            assert {offset for _, offset in greatest.values()} <= log_offsets
             assert rounds < 200
-        assert there == {offset for _, offset in greatest.values()}
+        assert log_offsets == {offset for _, offset in greatest.values()}
     bed.close()
-    assert {record.offset for record in bed.open(clean=False).records()} == there
+    assert {record.offset for record in bed.open(clean=False).records()} == log_offsets
 
 
 def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> None:
