@@ -47,8 +47,8 @@ class Archive:
         """Check that the segments in the archive equal the files of the broker."""
         with self.tiers.open(read_only=True) as tier:
             segments = tier.log(LOG, TOPIC_ID).view().segments
-            local_segments = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
-            assert [bytes(segment.read(0, segment.size_bytes)) for segment in segments] == local_segments
+            broker_files = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
+            assert [bytes(segment.read(0, segment.size_bytes)) for segment in segments] == broker_files
 
     def roots(self) -> int:
         return len(self.tiers.bucket.keys(manifest_prefix(PREFIX)))

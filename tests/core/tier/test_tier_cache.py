@@ -159,9 +159,9 @@ def test_readers_and_evictions_in_many_threads_see_whole_items_or_none(tmp_path:
     def work(start: int) -> None:
         for number in range(start, start + 400):
             item = str(number * 7 % 11)
-            cached = cache.get("group", item)
-            if cached not in (None, DATA + item.encode()):
-                wrong_items.append(cached)
+            cached_data = cache.get("group", item)
+            if cached_data not in (None, DATA + item.encode()):
+                wrong_items.append(cached_data)
             cache.put("group", item, DATA + item.encode())
             if number % 50 == 0:
                 cache.drop("group")

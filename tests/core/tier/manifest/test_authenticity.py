@@ -26,8 +26,8 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 class Keys(ManifestAuthenticator):
     """Authenticator whose keys are their own ids."""
 
-    def __init__(self, active: str, *others: str) -> None:
-        self.active, self.known = active, {active, *others}
+    def __init__(self, active: str, *other_keys: str) -> None:
+        self.active, self.known = active, {active, *other_keys}
 
     def key_id(self) -> str:
         return self.active

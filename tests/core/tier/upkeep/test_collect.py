@@ -82,15 +82,15 @@ def orphan(bed: TierBed, epoch: int, number: int = 1) -> str:
 def test_uploads_without_a_commit_are_deleted_once_a_higher_epoch_has_begun() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, epoch=1)
-    lower_epoch, same_epoch = orphan(bed, 0), orphan(bed, 1)
+    lower_epoch_key, same_epoch_key = orphan(bed, 0), orphan(bed, 1)
     bed.clock.advance_ms(GRACE_MS)
-    young = orphan(bed, 0, 2)
+    young_key = orphan(bed, 0, 2)
     assert log.collect() == CollectReport(orphans=1)
-    assert lower_epoch not in stored_objects(bed)
-    assert stored_objects(bed) == {same_epoch, young, *named_objects(log)}
+    assert lower_epoch_key not in stored_objects(bed)
+    assert stored_objects(bed) == {same_epoch_key, young_key, *named_objects(log)}
     offload(log, 10, 20, epoch=2)
     assert log.collect() == CollectReport(roots=0, orphans=1)
-    assert stored_objects(bed) == {young, *named_objects(log)}
+    assert stored_objects(bed) == {young_key, *named_objects(log)}
 
 
 def test_an_object_that_an_older_root_names_is_no_orphan() -> None:

@@ -164,12 +164,12 @@ def test_segments_that_expire_meanwhile_stay_expired(bed: TierBed, layout: Keyed
     writer, log = opened(bed), opened(bed)
     writer.refresh()
     log.refresh()
-    done = False
+    has_expired = False
 
     def expire() -> None:
-        nonlocal done
-        if not done:
-            done = True
+        nonlocal has_expired
+        if not has_expired:
+            has_expired = True
             writer.expire(45, leader_epoch=0, reason="a test")
 
     layout.before = expire

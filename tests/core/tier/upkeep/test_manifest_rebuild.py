@@ -32,10 +32,10 @@ from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 from stratalog.writing import WriteTarget
 
 
-def fill(engine: Engine, values: int, **others: bytes) -> None:
+def fill(engine: Engine, values: int, **options: bytes) -> None:
     log = engine.log("t", 0)
     for number in range(values):
-        log.append([Record(key=b"k", value=others.get("value", b"%d" % number))])
+        log.append([Record(key=b"k", value=options.get("value", b"%d" % number))])
         log.roll()
     engine.offload()
 

@@ -176,15 +176,15 @@ def test_unfinished_uploads_of_a_lower_epoch_are_aborted_by_any_writer() -> None
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, epoch=1)
-    lower_epoch = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
-    same_epoch = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-1-{1:032x}.seg")
-    foreign = bed.bucket.leave(f"{PREFIX}segments/notes.txt")
+    lower_epoch_upload = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
+    same_epoch_upload = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-1-{1:032x}.seg")
+    foreign_upload = bed.bucket.leave(f"{PREFIX}segments/notes.txt")
     assert log.collect() == CollectReport()
     assert log.collect().left == 1
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect() == CollectReport(orphans=1)
-    assert bed.bucket.unfinished == [same_epoch, foreign]
-    assert lower_epoch not in bed.bucket.unfinished
+    assert bed.bucket.unfinished == [same_epoch_upload, foreign_upload]
+    assert lower_epoch_upload not in bed.bucket.unfinished
 
 
 def test_uploads_of_a_deleted_topic_are_deleted_with_its_log() -> None:
