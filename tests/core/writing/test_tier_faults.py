@@ -312,7 +312,7 @@ def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyP
 
 
 def test_an_object_that_was_deleted_under_a_commit_is_missed_before_it(tiers: Bed) -> None:
-    stored_segments, lost_segments = tiers.stage([b"a"]), tiers.stage([b"b"])
+    intact_segments, lost_segments = tiers.stage([b"a"]), tiers.stage([b"b"])
     for segment in lost_segments:
         assert not isinstance(segment.place, str)
         for key in segment.place.keys:
@@ -320,9 +320,9 @@ def test_an_object_that_was_deleted_under_a_commit_is_missed_before_it(tiers: Be
     with pytest.raises(ObjectNotFoundError):
         tiers.append(lost_segments)
     with pytest.raises(ObjectNotFoundError):
-        tiers.append([*stored_segments, *lost_segments])
+        tiers.append([*intact_segments, *lost_segments])
     assert tiers.values() == []
-    tiers.append(stored_segments)
+    tiers.append(intact_segments)
     assert tiers.values() == [b"a"]
 
 
