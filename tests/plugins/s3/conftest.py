@@ -53,7 +53,7 @@ def open_store() -> Iterator[OpenStore]:
             section=section,
         )
         scheme = uri.partition(":")[0]
-        provider = next(offered for offered in stratalog_object_stores() if scheme in offered.schemes)
+        provider = next(candidate for candidate in stratalog_object_stores() if scheme in candidate.schemes)
         opened_stores.append(provider.open(context))
         return opened_stores[-1]
 

@@ -137,18 +137,18 @@ def test_a_read_without_a_bounded_range_is_sent_as_before(
 
 
 def test_readers_beside_each_other_have_a_connection_each(store: ObjectStore, server: Server, deadline_ns: int) -> None:
-    barrier, is_equal = threading.Barrier(3), []
+    barrier, comparisons = threading.Barrier(3), []
 
     def read() -> None:
         barrier.wait()
-        is_equal.append(store.read("a", 0, len(DATA), deadline_ns=deadline_ns) == DATA)
+        comparisons.append(store.read("a", 0, len(DATA), deadline_ns=deadline_ns) == DATA)
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert is_equal == [True] * 3
+    assert comparisons == [True] * 3
     assert 1 <= server.connections <= 3
 
 

@@ -33,9 +33,9 @@ def shown(error: BaseException) -> str:
 def with_locals(error: BaseException) -> str:
     """Return the traceback with local variables, without the frames of tests."""
     text = ""
-    for chained in chain(error):
-        frames = traceback.StackSummary.extract(traceback.walk_tb(chained.__traceback__), capture_locals=True)
-        text += f"{chained!r}{[frame.locals for frame in frames if '/tests/' not in frame.filename]}"
+    for chained_error in chain(error):
+        frames = traceback.StackSummary.extract(traceback.walk_tb(chained_error.__traceback__), capture_locals=True)
+        text += f"{chained_error!r}{[frame.locals for frame in frames if '/tests/' not in frame.filename]}"
     return text
 
 
@@ -96,9 +96,9 @@ def test_a_cause_comes_without_the_frames_of_libraries() -> None:
     with pytest.raises(ValueError, match="harmless") as caught:
         fail()
     error = caught.value
-    assert [chained.__traceback__ is None for chained in chain(error)] == [False, False]
+    assert [chained_error.__traceback__ is None for chained_error in chain(error)] == [False, False]
     assert SecretOptions(OPTIONS).safe_cause(error) is error
-    assert [chained.__traceback__ is None for chained in chain(error)] == [True, True]
+    assert [chained_error.__traceback__ is None for chained_error in chain(error)] == [True, True]
 
 
 def test_a_store_shows_no_secret(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:

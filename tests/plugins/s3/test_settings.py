@@ -54,12 +54,12 @@ def test_a_segment_is_kept_according_to_the_settings(
     )
     store = open_store(s3_tier, local_s3.options, section=settings)
     store.put_file("a", BytesSource(bytes(size_bytes)), deadline_ns=deadline_ns)
-    object_name = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/a"}
-    head = client.head_object(**object_name)
+    object_address = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/a"}
+    head = client.head_object(**object_address)
     assert head["ServerSideEncryption"] == "aws:kms"
     assert head["SSEKMSKeyId"].endswith("alias/mine")
     assert head["StorageClass"] == "STANDARD_IA"
-    tags = {tag["Key"]: tag["Value"] for tag in client.get_object_tagging(**object_name)["TagSet"]}
+    tags = {tag["Key"]: tag["Value"] for tag in client.get_object_tagging(**object_address)["TagSet"]}
     assert tags == {"team": "data + more", "cost": "7"}
     assert store.read("a", 0, 5, deadline_ns=deadline_ns) == bytes(5)
 
@@ -71,11 +71,11 @@ def test_a_manifest_is_encrypted_and_tagged_and_never_cold(
     settings = section(encryption="AES256", storage_class="GLACIER_IR", tags="team=data")
     store = open_store(s3_tier, local_s3.options, section=settings)
     store.create("m", b"{}", deadline_ns=deadline_ns)
-    object_name = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/m"}
-    head = client.head_object(**object_name)
+    object_address = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/m"}
+    head = client.head_object(**object_address)
     assert head["ServerSideEncryption"] == "AES256"
     assert head.get("StorageClass", "STANDARD") == "STANDARD"
-    assert client.get_object_tagging(**object_name)["TagSet"] == [{"Key": "team", "Value": "data"}]
+    assert client.get_object_tagging(**object_address)["TagSet"] == [{"Key": "team", "Value": "data"}]
 
 
 @pytest.mark.parametrize("kind", CHECKSUMS)
