@@ -90,8 +90,10 @@ def test_records_transactions_and_times_are_as_they_were_on_local_disk(engine: E
     assert list(log.records()) == all_records
     assert list(log.records(isolation="read_committed")) == committed
     assert [log.offset_for_timestamp(10_000 + n) for n in (0, 15, 29)] == [0, 15, 29]
-    with log.fetch(12, 1 << 20) as fetched:
-        table = log.components.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
+    with log.fetch(12, 1 << 20) as fetch_result:
+        table = log.components.formats.of(2, "", 0).scan(
+            fetch_result.read(), 0, fetch_result.size_bytes, check_crc=True
+        )
     assert table.base_offset.tolist()[:2] == [10, 20]
     assert set(table.producer_id.tolist()) == {-1, 7}
 
@@ -173,7 +175,9 @@ def test_kept_batches_come_back_as_the_producer_made_them(tmp_path: Path, tier: 
     with stratalog.open_engine(tmp_path / "data", tier=f"file://{tier}", config=settings) as engine:
         log, all_records, _ = filled(engine)
         assert list(log.records()) == all_records
-        with log.fetch(0, 1) as fetched:
-            table = log.components.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
+        with log.fetch(0, 1) as fetch_result:
+            table = log.components.formats.of(2, "", 0).scan(
+                fetch_result.read(), 0, fetch_result.size_bytes, check_crc=True
+            )
         assert table.attributes[0] & 7 == log.components.codecs.by_name("zstd").id
     assert rows_in(tier) == COUNT

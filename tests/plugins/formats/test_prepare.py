@@ -85,15 +85,15 @@ def expected(data: bytearray) -> bool:
     return True
 
 
-def check(prepared: PreparedBatches | None, data: bytearray) -> bool:
+def check(prepared_batches: PreparedBatches | None, data: bytearray) -> bool:
     """Compare prepared batches with a scan of ``data``. Return True if batches were prepared."""
-    assert (prepared is not None) == expected(data)
-    if prepared is None:
+    assert (prepared_batches is not None) == expected(data)
+    if prepared_batches is None:
         return False
-    assert prepared.data == data
-    assert prepared.data is not data
-    assert list(prepared.table) == list(scanned(data))
-    assert vars_of(prepared) == vars_of(PreparedBatches(scanned(data), data))
+    assert prepared_batches.data == data
+    assert prepared_batches.data is not data
+    assert list(prepared_batches.table) == list(scanned(data))
+    assert vars_of(prepared_batches) == vars_of(PreparedBatches(scanned(data), data))
     return True
 
 
@@ -111,10 +111,10 @@ def test_batches_are_prepared_as_a_scan_and_decoding_find_them(form: BatchFormat
 def test_batches_of_a_producer_need_a_sequence(form: BatchFormat) -> None:
     rows = [Record(timestamp_ms=NOW_MS, value=b"x")]
     valid_data, invalid_data = written(rows, rows, producer=(7, 0, 3)), written(rows, producer=(7, 0, -1))
-    prepared = form.prepare_batches(valid_data, rules(), NOW_MS)
-    assert check(prepared, valid_data)
-    assert prepared is not None
-    assert prepared.has_producer
+    prepared_batches = form.prepare_batches(valid_data, rules(), NOW_MS)
+    assert check(prepared_batches, valid_data)
+    assert prepared_batches is not None
+    assert prepared_batches.has_producer
     assert form.prepare_batches(invalid_data, rules(), NOW_MS) is None
 
 
@@ -172,15 +172,15 @@ def test_bytes_that_are_no_batch_give_none(form: BatchFormat, size: int) -> None
 @given(records, st.integers(0, 2000))
 def test_records_are_encoded_as_the_long_way_does(form: BatchFormat, rows: list[Record], limit_bytes: int) -> None:
     stamped = [row if row.timestamp_ms >= 0 else row._replace(timestamp_ms=NOW_MS) for row in rows]
-    prepared = form.prepare_records(rows, rules(limit_bytes=limit_bytes), NOW_MS)
+    prepared_batches = form.prepare_records(rows, rules(limit_bytes=limit_bytes), NOW_MS)
     if survey(stamped, 0, limit_bytes, OVERHEAD_BYTES).end < len(rows):
-        assert prepared is None
+        assert prepared_batches is None
         return
-    assert prepared is not None
+    assert prepared_batches is not None
     data = PLAIN.encode(stamped, BatchHeader(), None, None)
-    assert prepared.data == data
-    assert vars_of(prepared) == vars_of(PreparedBatches(scanned(data), data))
-    assert list(prepared.table) == list(scanned(data))
+    assert prepared_batches.data == data
+    assert vars_of(prepared_batches) == vars_of(PreparedBatches(scanned(data), data))
+    assert list(prepared_batches.table) == list(scanned(data))
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000, 20_000])
@@ -192,9 +192,9 @@ def test_the_buffer_grows_with_what_is_written(form: BatchFormat, count: int, si
     rows += [
         Record(timestamp_ms=NOW_MS, value=bytes(later_bytes if number % 400 == 0 else 9)) for number in range(1, count)
     ]
-    prepared = form.prepare_records(tuple(rows), rules(overhead_bytes=0), NOW_MS)
-    assert prepared is not None
-    assert prepared.data == PLAIN.encode(rows, BatchHeader(), None, None)
+    prepared_batches = form.prepare_records(tuple(rows), rules(overhead_bytes=0), NOW_MS)
+    assert prepared_batches is not None
+    assert prepared_batches.data == PLAIN.encode(rows, BatchHeader(), None, None)
 
 
 @pytest.mark.parametrize(

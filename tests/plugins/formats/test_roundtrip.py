@@ -76,17 +76,17 @@ def test_records_come_back_before_and_after_they_are_assigned(
     first_base, assigned_base = data.draw(offsets), data.draw(offsets)
     encoded = form.encode(given_records, BatchHeader(base_offset=first_base), codec, None)
     expected = contents(given_records, magic)
-    decoded = read(form, encoded, scanned(form, encoded))
-    assert contents(decoded, magic) == expected
-    assert [record.offset for record in decoded] == list(range(first_base, first_base + len(expected)))
+    decoded_records = read(form, encoded, scanned(form, encoded))
+    assert contents(decoded_records, magic) == expected
+    assert [record.offset for record in decoded_records] == list(range(first_base, first_base + len(expected)))
 
     batches = PreparedBatches(scanned(form, encoded), encoded)
     form.assign(batches, assigned_base, 4, None)
     assert list(batches.table) == list(scanned(form, encoded))
-    decoded = read(form, encoded, batches.table)
-    assert contents(decoded, magic) == expected
-    assert [record.offset for record in decoded] == list(range(assigned_base, assigned_base + len(expected)))
-    assert {record.leader_epoch for record in decoded} == {4 if magic == 2 else -1}
+    decoded_records = read(form, encoded, batches.table)
+    assert contents(decoded_records, magic) == expected
+    assert [record.offset for record in decoded_records] == list(range(assigned_base, assigned_base + len(expected)))
+    assert {record.leader_epoch for record in decoded_records} == {4 if magic == 2 else -1}
 
 
 @pytest.mark.parametrize(("magic", "name"), [pair for pair in PAIRS if pair[0]])
@@ -99,12 +99,12 @@ def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str 
     encoded = form.encode(given_records, BatchHeader(), codec, None)
     batches = PreparedBatches(scanned(form, encoded), encoded)
     form.assign(batches, 0, 0, append_ms)
-    decoded = read(form, encoded, batches.table)
-    assert decoded == read(form, encoded, scanned(form, encoded))
-    assert {(record.timestamp_ms, record.timestamp_type) for record in decoded} == {
+    decoded_records = read(form, encoded, batches.table)
+    assert decoded_records == read(form, encoded, scanned(form, encoded))
+    assert {(record.timestamp_ms, record.timestamp_type) for record in decoded_records} == {
         (append_ms, TimestampType.LOG_APPEND_TIME)
     }
-    assert [row[1:] for row in contents(decoded, magic)] == [row[1:] for row in contents(given_records, magic)]
+    assert [row[1:] for row in contents(decoded_records, magic)] == [row[1:] for row in contents(given_records, magic)]
 
 
 @pytest.mark.parametrize("magic", list(FORMATS))

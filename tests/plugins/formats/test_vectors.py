@@ -44,11 +44,11 @@ def header_pairs(record: dict[str, Any]) -> Headers:
 
 def decoded(components: Components, data: bytes) -> list[Record]:
     """Return every record of a set; raise the error of the format if the set is damaged."""
-    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
-    if scanned.stop is ScanStop.CORRUPT:
-        raise CorruptionError(scanned.reason, "vector", scanned.stop_position)
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=True)
+    if scan_result.stop is ScanStop.CORRUPT:
+        raise CorruptionError(scan_result.reason, "vector", scan_result.stop_position)
     records: list[Record] = []
-    for table in scanned.tables:
+    for table in scan_result.tables:
         form = components.formats.of(table.magic, "vector", 0)
         for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES):
             records += columns.to_records()
@@ -126,13 +126,13 @@ def test_there_are_vectors_of_every_kind() -> None:
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "reject"]))
 def test_batches_that_kafka_rejects_raise_a_typed_error(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=True)
     if vector["stage"] != "records":
         assert vector["error"] == "CorruptRecordException"
-        assert scanned.stop is ScanStop.CORRUPT
-        assert scanned.reason
+        assert scan_result.stop is ScanStop.CORRUPT
+        assert scan_result.reason
         return
-    assert scanned.stop is ScanStop.END
+    assert scan_result.stop is ScanStop.END
     kind = UnsupportedCompressionError if "codec 5" in vector["name"].replace("_", " ") else CorruptBatchError
     with pytest.raises(kind):
         decoded(components, data)
@@ -141,18 +141,18 @@ def test_batches_that_kafka_rejects_raise_a_typed_error(components: Components, 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "accept"]))
 def test_batches_that_kafka_accepts_are_accepted(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert scanned.stop is ScanStop.END
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=True)
+    assert scan_result.stop is ScanStop.END
     assert [record.offset for record in decoded(components, data)] == vector["offsets"]
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"].startswith("ignored")]))
 def test_a_cut_entry_at_the_end_is_left_out(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    scanned = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert scanned.stop is ScanStop.PARTIAL
-    assert sum(len(table) for table in scanned.tables) == len(
-        decoded_batches(components, data[: scanned.stop_position])
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=True)
+    assert scan_result.stop is ScanStop.PARTIAL
+    assert sum(len(table) for table in scan_result.tables) == len(
+        decoded_batches(components, data[: scan_result.stop_position])
     )
 
 
