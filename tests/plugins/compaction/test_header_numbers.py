@@ -44,8 +44,8 @@ def test_twins_agree(listed: list[Headers], name: str, is_int64: bool) -> None: 
     ],
 )
 def test_text_is_decimal(value: bytes | None, number: int | None) -> None:
-    (parsed,) = header_numbers(columns([(("v", value),)]), "v", "text", MISSING)
-    assert parsed == (MISSING if number is None else number)
+    (header_number,) = header_numbers(columns([(("v", value),)]), "v", "text", MISSING)
+    assert header_number == (MISSING if number is None else number)
 
 
 def test_the_last_header_of_the_name_counts() -> None:

@@ -121,6 +121,6 @@ def test_starts_that_lead_outside_are_not_followed(twin: type[KeyMap]) -> None:
     section = bytearray(section_of(chance.getrandbits(64) for _ in range(100)))
     key_map = knowing(twin, [b"%d" % number for number in range(1000)])
     for number in range((1 << HEAD.unpack_from(section)[1]) + 1):
-        damaged = bytearray(section)
-        struct.pack_into("<I", damaged, HEAD.size + 4 * number, 0xFFFFFFFF)
-        assert key_map.holds_any_of(memoryview(bytes(damaged)))
+        damaged_section = bytearray(section)
+        struct.pack_into("<I", damaged_section, HEAD.size + 4 * number, 0xFFFFFFFF)
+        assert key_map.holds_any_of(memoryview(bytes(damaged_section)))

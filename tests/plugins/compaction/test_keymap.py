@@ -131,8 +131,8 @@ def siphash(key: bytes, secret: bytes) -> int:
         high ^ 0x7465646279746573,
     ]
 
-    def turn(word: int, bits: int) -> int:
-        return (v[word] << bits | v[word] >> (64 - bits)) & mask
+    def turn(index: int, bits: int) -> int:
+        return (v[index] << bits | v[index] >> (64 - bits)) & mask
 
     def rounds(count: int) -> None:
         for _ in range(count):
