@@ -71,8 +71,8 @@ def test_a_sequential_read_requests_each_chunk_once_and_no_index(bed: TierBed) -
         segments = list(segments_of(tier))
         store.counts.clear()
         for segment in segments:
-            read = b"".join(segment.read(position, 1000) for position in range(0, len(DATA), 1000))
-            assert read == DATA
+            data = b"".join(segment.read(position, 1000) for position in range(0, len(DATA), 1000))
+            assert data == DATA
     assert store.counts["read"] <= SEGMENTS * 6
     assert set(store.counts) == {"read"}
 

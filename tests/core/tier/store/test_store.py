@@ -237,8 +237,8 @@ class PartlyFailingStore(SimObjectStore):
 
 def test_only_keys_that_may_be_retried_are_deleted_again() -> None:
     store = PartlyFailingStore()
-    failed = over(store).delete(["fine", "locked", "slow"])
-    assert list(failed) == ["locked"]
+    failed_keys = over(store).delete(["fine", "locked", "slow"])
+    assert list(failed_keys) == ["locked"]
     assert store.counts["delete"] == 2
 
 

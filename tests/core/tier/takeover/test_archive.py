@@ -260,15 +260,15 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
     written_ns = path.stat().st_mtime_ns
     original, last = path.read_bytes(), scene.broker.history[3]
     other_batch = scene.bed.batch(last.base, records(last.end - last.base, start=last.base, timestamp_ms=1))
-    changed = original[: -len(other_batch)] + bytes(other_batch) if is_sound else original[:-7] + b"changed"
-    assert len(changed) == len(original)
-    assert changed != original
+    changed_contents = original[: -len(other_batch)] + bytes(other_batch) if is_sound else original[:-7] + b"changed"
+    assert len(changed_contents) == len(original)
+    assert changed_contents != original
 
     def scribble(operation: str, where: str) -> None:
         if operation == "read" and where.endswith(path.name):
             reads[0] += 1
             if reads[0] == read:
-                path.write_bytes(changed)
+                path.write_bytes(changed_contents)
                 # two writes within a short time can have the same file system timestamp
                 os.utime(path, ns=(0, written_ns + 10**9))
 
@@ -436,11 +436,11 @@ class RandomBroker:
 
     def interrupt(self, _operation: str, path: str) -> None:
         """Sometimes run an operation when a file of the log is opened or read."""
-        watched = self.scene.watched
+        watched_files = self.scene.watched
         if self.chance.random() < 0.15 and path.startswith(str(self.scene.bed.folder)):
-            rule, watched.rule = watched.rule, None
+            rule, watched_files.rule = watched_files.rule, None
             self.act()
-            watched.rule = rule
+            watched_files.rule = rule
 
     def _append(self) -> None:
         self.scene.broker.append(self.chance.randrange(1, 9))

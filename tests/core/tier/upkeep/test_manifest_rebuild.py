@@ -79,10 +79,10 @@ def test_a_rebuilt_manifest_names_the_same_segments(bucket: Path, tmp_path: Path
     before = records(bucket)
     objects = sorted(path for path in bucket.rglob("segments/*"))
     lose_manifests(bucket)
-    planned = rebuilt(bucket, tmp_path, dry_run=True)
+    planned_report = rebuilt(bucket, tmp_path, dry_run=True)
     assert not list(bucket.glob("*/*/manifest"))
     report = rebuilt(bucket, tmp_path)
-    assert report == planned
+    assert report == planned_report
     assert (report.start_offset, report.end_offset, report.segments, report.leader_epoch) == (0, 5, 5, 2)
     assert report.ignored == ()
     assert records(bucket) == before

@@ -150,11 +150,11 @@ READ_BACK: Final = (
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
 def test_a_layout_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
-    tested = bed(WrongLayout(lie))
-    log = tested.open().log(LOG, TOPIC_ID)
+    tested_bed = bed(WrongLayout(lie))
+    log = tested_bed.open().log(LOG, TOPIC_ID)
     with pytest.raises(PluginError, match=r"tier layout 'pair' version 1 \(plugin testing\): (write|read)"):
         offload(log, 0, 10)
-    assert (tested.bucket.keys(PREFIX), log.view().version) == ([], 0)
+    assert (tested_bed.bucket.keys(PREFIX), log.view().version) == ([], 0)
 
 
 @pytest.mark.parametrize("lie", ALWAYS_FOUND)
@@ -175,22 +175,22 @@ def test_the_error_of_a_layout_has_its_cause() -> None:
     "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
 )
 def test_a_store_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
-    tested = bed()
-    store = WrongStore(tested.bucket)
+    tested_bed = bed()
+    store = WrongStore(tested_bed.bucket)
     store.lie = lie
-    log = tested.open(store).log(LOG, TOPIC_ID)
+    log = tested_bed.open(store).log(LOG, TOPIC_ID)
     with pytest.raises(StorageError) as caught:
         offload(log, 0, 10)
     assert "store" in str(caught.value)
     assert "tier layout" not in str(caught.value)
-    assert (tested.bucket.keys(PREFIX), log.view().version) == ([], 0)
+    assert (tested_bed.bucket.keys(PREFIX), log.view().version) == ([], 0)
 
 
 def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it() -> None:
-    tested = bed()
-    store = WrongStore(tested.bucket)
+    tested_bed = bed()
+    store = WrongStore(tested_bed.bucket)
     store.lie, store.part = "flips a bit", manifest_prefix(log_prefix(LOG, TOPIC_ID))
-    log = tested.open(store).log(LOG, TOPIC_ID)
+    log = tested_bed.open(store).log(LOG, TOPIC_ID)
     with pytest.raises(PluginError, match=r"object store sim://.* create stored other bytes"):
         offload(log, 0, 10)
     assert log.view().version == 0
@@ -208,9 +208,9 @@ class Counting(SimObjectStore):
 
 @pytest.mark.parametrize(("verify", "expected"), [("auto", 6), ("first", 2), ("always", 6), ("never", 0)])
 def test_the_setting_determines_the_number_of_segments_that_are_read_back(verify: str, expected: int) -> None:
-    tested = bed(verify=verify)
-    store = Counting(tested.bucket)
-    assert len(offload(tested.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30).committed) == 3
+    tested_bed = bed(verify=verify)
+    store = Counting(tested_bed.bucket)
+    assert len(offload(tested_bed.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30).committed) == 3
     assert store.reads == expected, "two objects of each segment that is read back"
 
 
@@ -243,10 +243,10 @@ def test_the_first_of_each_kind_is_read_back_until_one_has_passed() -> None:
 
 
 def test_a_store_that_fails_while_a_segment_is_read_back_is_asked_again_by_the_next_offload() -> None:
-    tested = bed()
-    tested.config = dataclasses.replace(tested.config, store_retries=0)
-    store = Counting(tested.bucket)
-    log = tested.open(store).log(LOG, TOPIC_ID)
+    tested_bed = bed()
+    tested_bed.config = dataclasses.replace(tested_bed.config, store_retries=0)
+    store = Counting(tested_bed.bucket)
+    log = tested_bed.open(store).log(LOG, TOPIC_ID)
     log.refresh()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -275,12 +275,12 @@ def committed(tested: TierBed) -> TierLog:
 @pytest.mark.parametrize("lie", ["claims another hash", "stores a flipped bit"])
 def test_compaction_and_jobs_replace_nothing_by_what_was_not_kept(lie: str) -> None:
     layout = WrongLayout("")
-    tested = bed(layout, "always")
-    log = committed(tested)
-    layout.lie, before = lie, tested.bucket.keys(PREFIX)
+    tested_bed = bed(layout, "always")
+    log = committed(tested_bed)
+    layout.lie, before = lie, tested_bed.bucket.keys(PREFIX)
     with pytest.raises(PluginError):
         TierPublisher(log, 0, PAIR).upload(made_segment(0, 10, data=b"compacted"))
-    assert tested.bucket.keys(PREFIX) == before
+    assert tested_bed.bucket.keys(PREFIX) == before
 
 
 def test_a_sound_replacement_takes_place() -> None:
@@ -296,10 +296,10 @@ def test_a_sound_replacement_takes_place() -> None:
     ("lie", "text"), [("rewraps others' fields", "rewrapped changed more"), ("loses the key", "cannot read it")]
 )
 def test_an_entry_that_cannot_be_read_replaces_none(lie: str, text: str) -> None:
-    tested = bed(ReversedEntriesLayout(""))
-    log = committed(tested)
+    tested_bed = bed(ReversedEntriesLayout(""))
+    log = committed(tested_bed)
     version = log.view().version
-    cast(ReversedEntriesLayout, tested.layout).lie = lie
+    cast(ReversedEntriesLayout, tested_bed.layout).lie = lie
     with pytest.raises(PluginError, match=text):
         log.rewrap()
     assert log.view().version == version
@@ -312,8 +312,8 @@ def test_entries_that_can_be_read_are_rewrapped() -> None:
 
 def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
     layout = WrongLayout("")
-    tested = bed(layout, "always")
-    log = committed(tested)
+    tested_bed = bed(layout, "always")
+    log = committed(tested_bed)
     root = log.root
     assert root is not None
     layout.lie = "stores a flipped bit"
@@ -336,19 +336,19 @@ class CountingLayout(PairLayout):
 
 def test_an_object_is_put_back_only_with_the_bytes_that_were_compared_with_the_entry() -> None:
     layout = CountingLayout()
-    tested = bed(layout)
-    log = committed(tested)
+    tested_bed = bed(layout)
+    log = committed(tested_bed)
     root = log.root
     assert root is not None
-    (entry, *_), objects_before = root.entries, dict(tested.bucket.objects)
+    (entry, *_), objects_before = root.entries, dict(tested_bed.bucket.objects)
     layout.in_objects[layout.writes + 1] = b"else"
     assert not TierRepair(log).restore(entry, made_segment(0, 10))
-    assert tested.bucket.objects == objects_before
+    assert tested_bed.bucket.objects == objects_before
     layout.in_entries[layout.writes + 1] = 1
     for key in entry.keys:
-        tested.bucket.objects.pop(key)
+        tested_bed.bucket.objects.pop(key)
     assert TierRepair(log).restore(entry, made_segment(0, 10))
-    assert tested.bucket.objects == objects_before
+    assert tested_bed.bucket.objects == objects_before
 
 
 # --- the contract tests detect the same faults -------------------------------------------------------------------------
