@@ -60,7 +60,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
 @pytest.mark.long
 def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: ObjectFault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """After an error or a crash of the driver, the round is repeated with newly staged segments."""
-    expected, failed = list[bytes]() if not others else [b"other"], 0
+    expected, failures = list[bytes]() if not others else [b"other"], 0
     for number in range(100):
         values = [b"%d %d" % (number, row) for row in range(3)]
         staged_segments = [*tiers.stage(values[:2]), *tiers.stage(values[2:])]
@@ -75,14 +75,14 @@ def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Objec
                 writer.append(LOG, staged_segments, mark)
                 is_committed = tiers.store.counts.total() - before <= number
             except StoreError:
-                failed += 1
+                failures += 1
         if not is_committed:
             tiers.append(tiers.stage(values), mark)
         expected += values
         assert tiers.values() == expected
         if is_committed:
             break
-    assert failed >= 3
+    assert failures >= 3
     assert number < 50
 
 
@@ -135,8 +135,8 @@ def test_a_discard_keeps_the_objects_that_older_roots_name(
     with tiers.writer() as writer:
         span = writer.span(LOG)
         assert span is not None
-        merged = writer.merge(span, [(span.start, span.end)])
-        writer.replace(span, merged.staged, reason="a merge")
+        rewritten = writer.merge(span, [(span.start, span.end)])
+        writer.replace(span, rewritten.staged, reason="a merge")
         writer.discard([*staged_segments, *tiers.stage([b"0"])])
     assert published_keys < set(tiers.segments())
     assert len(tiers.segments()) == 8 + 1, "the segment that was never published is gone"
@@ -177,8 +177,8 @@ def test_a_discard_keeps_published_segments_that_a_merge_has_replaced(tiers: Bed
     with tiers.writer() as writer:
         span = writer.span(LOG)
         assert span is not None
-        merged = writer.merge(span, [(0, 2)])
-        writer.replace(span, merged.staged, reason="merged", keeps_others=True)
+        rewritten = writer.merge(span, [(0, 2)])
+        writer.replace(span, rewritten.staged, reason="merged", keeps_others=True)
     segment_keys = tiers.segments()
     assert len(segment_keys) == 3
     with tiers.writer() as writer:
@@ -464,7 +464,7 @@ def test_superseded_roots_are_deleted_even_without_an_engine(tiers: Bed) -> None
 @pytest.mark.long
 def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: ObjectFault) -> None:
     """Write marks and records stay. The next merge includes a merge that failed, unless it was committed."""
-    expected, failed = list[bytes](), 0
+    expected, failures = list[bytes](), 0
     for number in range(100):
         for row in range(8):
             expected.append(b"%d %d" % (number, row))
@@ -476,7 +476,7 @@ def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Objec
                 writer.merge_end(LOG, 3_000)
                 is_complete = tiers.store.counts.total() - before <= number
             except StoreError:
-                failed, is_complete = failed + 1, False
+                failures, is_complete = failures + 1, False
         tiers.bucket.deliver()
         assert tiers.values() == expected
         with tiers.writer() as writer:
@@ -484,7 +484,7 @@ def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Objec
         assert tiers.values() == expected
         if is_complete:
             break
-    assert failed >= 3
+    assert failures >= 3
     root = tiers.remote().root
     assert root is not None
     assert root.number_of("query") == len(expected)
