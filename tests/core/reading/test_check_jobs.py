@@ -30,8 +30,8 @@ def tier(tmp_path: Path) -> Path:
 
 def found(folder: Path, plan: CheckPlan) -> list[Finding]:
     source = ReadSource(folder.as_uri())
-    sent = [pickle.loads(pickle.dumps(work)) for work in plan.checks]  # noqa: S301 - made just now
-    looked = [item for work in sent for _, items in check(source, work) for item in items]
+    sent_jobs = [pickle.loads(pickle.dumps(work)) for work in plan.checks]  # noqa: S301 - made just now
+    looked = [item for work in sent_jobs for _, items in check(source, work) for item in items]
     return [*plan.found, *looked]
 
 

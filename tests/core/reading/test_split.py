@@ -48,8 +48,8 @@ def test_a_split_arrives_as_it_was() -> None:
 
 def test_the_damage_at_the_end_of_a_log_arrives() -> None:
     damage = CorruptBatchError("cut", "orders-3/00.log", 17)
-    sent = Split((Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", damage=damage),), Isolation.READ_UNCOMMITTED)
-    received = Split.from_message(sent.to_message()).pieces[0].damage
+    sent_split = Split((Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", damage=damage),), Isolation.READ_UNCOMMITTED)
+    received = Split.from_message(sent_split.to_message()).pieces[0].damage
     assert isinstance(received, CorruptBatchError)
     assert (received.reason, received.file, received.position) == ("cut", "orders-3/00.log", 17)
 

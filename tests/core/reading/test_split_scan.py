@@ -124,12 +124,12 @@ def test_splits_of_any_size_are_together_the_log(
     fill(tmp_path / "data", tier=tier, partitions=2, config=config)
     source = ReadSource(tier or str(tmp_path / "data"))
     splits: list[Split] = pickle.loads(pickle.dumps(plan(source, split_bytes=split_bytes)))  # noqa: S301 - our own
-    read = [scanned for split in splits for scanned in scan(source, split)]
+    scans = [scanned for split in splits for scanned in scan(source, split)]
     for number in (0, 1):
         name = TopicPartition("orders", number)
         with source.open() as reader:
             expected = reader.log(*name).to_arrow()
-        batches = [scanned.batch for scanned in read if scanned.log == name]
+        batches = [scanned.batch for scanned in scans if scanned.log == name]
         assert expected.num_rows == 600
         assert expected.from_batches(batches).equals(expected)
     if split_bytes is None:
@@ -189,22 +189,22 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
         if tier is not None:
             engine.offload()
             engine.apply_retention()
-    read: list[int] = []
+    read_sizes: list[int] = []
     real_read, real_read_exactly, real_read_cached = PosixVfs.read, TierStore.read_exactly, TierStore.read_cached
 
     def local(self: PosixVfs, *arguments: object) -> object:
         data = real_read(self, *arguments)  # type: ignore[arg-type]  # counted, and passed on as it came
-        read.append(len(data))
+        read_sizes.append(len(data))
         return data
 
     def remote(self: TierStore, key: str, start: int, end: int) -> bytes:
         data = real_read_exactly(self, key, start, end)
-        read.append(len(data))
+        read_sizes.append(len(data))
         return data
 
     def near(self: TierStore, key: str, start: int, buffer: memoryview) -> bool:
         is_cached = real_read_cached(self, key, start, buffer)
-        read.append(len(buffer) if is_cached else 0)
+        read_sizes.append(len(buffer) if is_cached else 0)
         return is_cached
 
     source = ReadSource(tier or str(tmp_path / "data"))
@@ -222,7 +222,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
         assert end is not None
         splits = plan_splits(reader, [OffsetRange(ORDERS, start, end)])
     assert offsets(source, splits) == list(range(30_000, 30_640))
-    assert 0.01 * total < sum(read) <= 0.03 * total
+    assert 0.01 * total < sum(read_sizes) <= 0.03 * total
 
 
 def test_aborted_records_are_in_no_split(tmp_path: Path) -> None:
@@ -365,8 +365,10 @@ def test_positions_of_a_plan_are_hints(tmp_path: Path) -> None:
     for split in plan(source, 33, 567, split_bytes=2_000):
         for piece in split.pieces:
             for position, end_position in [(1, 20), (piece.size_bytes - 3, piece.size_bytes), (0, 0)]:
-                changed = piece._replace(position=position, end_position=end_position)
-                assert offsets(source, [Split((changed,), split.isolation)]) == list(range(piece.start, piece.end))
+                changed_piece = piece._replace(position=position, end_position=end_position)
+                assert offsets(source, [Split((changed_piece,), split.isolation)]) == list(
+                    range(piece.start, piece.end)
+                )
 
 
 def test_segments_that_went_to_the_tier_meanwhile_are_read_there(tmp_path: Path) -> None:
@@ -393,11 +395,14 @@ def test_segments_that_retention_deleted_meanwhile_are_an_error_or_reported(tmp_
         start = engine.log("orders", 0).offsets().log_start
     with pytest.raises(OffsetOutOfRangeError):
         offsets(source, splits)
-    lost: list[MissingRange] = []
+    missing_ranges: list[MissingRange] = []
     read_offsets = [
-        offset for split in splits for scanned in scan(source, split, on_loss=lost.append) for offset in listed(scanned)
+        offset
+        for split in splits
+        for scanned in scan(source, split, on_loss=missing_ranges.append)
+        for offset in listed(scanned)
     ]
-    lost_offsets = [offset for loss in lost for offset in range(loss.start, loss.end)]
+    lost_offsets = [offset for loss in missing_ranges for offset in range(loss.start, loss.end)]
     assert start == 300
     assert sorted(lost_offsets + read_offsets) == list(range(600))
     assert max(lost_offsets) < 300
@@ -410,10 +415,10 @@ def test_a_topic_that_was_created_again_has_another_id(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.delete_topic("orders")
     fill(tmp_path, batches=90)
-    lost: list[MissingRange] = []
-    read = [scanned for split in splits for scanned in scan(source, split, on_loss=lost.append)]
-    assert not read
-    assert sum(loss.end - loss.start for loss in lost) == 600
+    missing_ranges: list[MissingRange] = []
+    scans = [scanned for split in splits for scanned in scan(source, split, on_loss=missing_ranges.append)]
+    assert not scans
+    assert sum(loss.end - loss.start for loss in missing_ranges) == 600
 
 
 def test_the_records_of_a_deleted_topic_are_reported_as_missing(tmp_path: Path) -> None:
@@ -422,9 +427,9 @@ def test_the_records_of_a_deleted_topic_are_reported_as_missing(tmp_path: Path) 
     splits = plan(source)
     with open_engine(tmp_path) as engine:
         engine.delete_topic("orders")
-    lost: list[MissingRange] = []
-    assert not [scanned for split in splits for scanned in scan(source, split, on_loss=lost.append)]
-    assert sum(loss.end - loss.start for loss in lost) == 600
+    missing_ranges: list[MissingRange] = []
+    assert not [scanned for split in splits for scanned in scan(source, split, on_loss=missing_ranges.append)]
+    assert sum(loss.end - loss.start for loss in missing_ranges) == 600
 
 
 def test_scans_in_several_threads_open_the_tier_at_the_same_time(

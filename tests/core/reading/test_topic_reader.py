@@ -123,9 +123,9 @@ def test_a_damaged_end_is_reported(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with open_reader(folder) as reader:
         topic = reader.topic("orders")
-        for read in (topic.scan().to_arrow, lambda: list(topic.scan().batches()), topic.dataset().to_table):
+        for read_table in (topic.scan().to_arrow, lambda: list(topic.scan().batches()), topic.dataset().to_table):
             with pytest.raises(CorruptBatchError):
-                read()
+                read_table()
         end = reader.log("orders", 1).offsets().log_end
         for scan in (topic.scan(partitions=[0, 2]), topic.scan(end=end)):
             assert scan.to_arrow().num_rows >= 80
