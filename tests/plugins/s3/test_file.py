@@ -388,22 +388,22 @@ def test_an_upload_under_a_long_name_without_an_end_is_found_and_aborted(
 def test_a_page_reads_only_folders_that_may_hold_its_keys(
     open_store: OpenStore, tmp_path: Path, deadline_ns: int
 ) -> None:
-    watched = ListedVfs()
-    store = open_store(tmp_path.as_uri(), env=Env(files=watched))
+    watched_files = ListedVfs()
+    store = open_store(tmp_path.as_uri(), env=Env(files=watched_files))
     keys = [f"{topic}/{name}" for topic in ("a", "b", "c", "c+") for name in ("1", "2/x", "2-")]
     for key in keys:
         store.put_file(key, BytesSource(b"1"), deadline_ns=deadline_ns)
     after, listed_keys = "", list[str]()
-    watched.folders = 0
+    watched_files.folders = 0
     while page := store.list("", after=after, limit=2, deadline_ns=deadline_ns):
         after = page[-1].key
         listed_keys += [info.key for info in page]
     assert listed_keys == sorted(keys)
     pages, folders = len(keys) // 2 + 1, 1 + 2 * 4
-    assert watched.folders <= 3 * pages + folders
-    watched.folders = 0
+    assert watched_files.folders <= 3 * pages + folders
+    watched_files.folders = 0
     assert [info.key for info in store.list("b/2", deadline_ns=deadline_ns)] == ["b/2-", "b/2/x"]
-    assert watched.folders == 2
+    assert watched_files.folders == 2
 
 
 def test_names_that_are_split_are_listed_in_the_order_of_their_keys(store: ObjectStore, deadline_ns: int) -> None:

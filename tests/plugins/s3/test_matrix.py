@@ -167,9 +167,9 @@ def delete_keys(bed: Bed) -> None:
     keys = [bed.key(f"deleted/{number}") for number in range(3)]
     for key in keys:
         bed.round.create(key, b"x")
-    failed = bed.guarded().delete(keys)
+    failed_keys = bed.guarded().delete(keys)
     remaining_keys = {info.key for info in bed.round.list(bed.key("deleted/"))}
-    assert remaining_keys <= set(failed), "what is there still was said to be"
+    assert remaining_keys <= set(failed_keys), "what is there still was said to be"
 
 
 def list_unfinished(bed: Bed) -> None:
@@ -251,11 +251,13 @@ def run(bed: Bed, name: str, fault: ProxyFault, times: int) -> None:
     Each attempt uses new keys.
     """
     operation, call = OPERATIONS[name]
-    planned = ProxyFault(fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers)
-    bed.proxy.plan(planned)
+    planned_fault = ProxyFault(
+        fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers
+    )
+    bed.proxy.plan(planned_fault)
     for attempt in range(TRIES):
         timed(replace(bed, prefix=f"{bed.prefix}/{attempt}", deadline_ms=DEADLINE_MS * LONGER**attempt), name, call)
-        if planned.hits:
+        if planned_fault.hits:
             return
     pytest.fail("the fault was not met")
 

@@ -92,9 +92,9 @@ class Place:
 
     def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> ProxyFault:
         shape = FAULTS[fault]
-        planned = replace(shape, operation=operation, passes=passes, times=times, hits=0)
-        self.proxy.plan(planned)
-        return planned
+        planned_fault = replace(shape, operation=operation, passes=passes, times=times, hits=0)
+        self.proxy.plan(planned_fault)
+        return planned_fault
 
 
 @pytest.fixture(scope="module")
@@ -206,13 +206,13 @@ def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Plac
 def test_one_fault_while_the_newest_state_is_searched(place: Place, fault: str, operation: str) -> None:
     tier = place.tier(patience_ms(fault))
     try:
-        planned = place.plan(fault, operation)
+        planned_fault = place.plan(fault, operation)
         watch = Stopwatch()
         may_fail = fault not in OVERCOME or FAULTS[fault].do is Misdeed.FLIP
         with contextlib.suppress(*[StorageError] if may_fail else []):
             assert read(place.log(tier)) == (place.written, None)
         assert watch.passed_ms < patience_ms(fault) + GRACE_MS
-        assert planned.hits == 1
+        assert planned_fault.hits == 1
         place.proxy.heal()
         assert read(place.log(tier)) == (place.written, None)
     finally:

@@ -307,8 +307,8 @@ def test_single_keys_of_a_delete_may_fail(
         return {"Errors": [{"Key": key, "Code": code} for key, code in zip(keys, codes, strict=True)]}
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", call)
-    failed = store.delete(["denied", "broken", "gone"], deadline_ns=deadline_ns)
-    assert {key: type(error) for key, error in failed.items()} == {
+    failed_keys = store.delete(["denied", "broken", "gone"], deadline_ns=deadline_ns)
+    assert {key: type(error) for key, error in failed_keys.items()} == {
         "denied": StorePermissionError,
         "broken": StoreTimeoutError,
     }
