@@ -123,8 +123,8 @@ def test_append_time_is_every_rows_time(compiled: Kernels, append_time_ms: int) 
 
 
 def test_each_batch_has_its_epoch_and_kind_of_time(compiled: Kernels) -> None:
-    stamped = BatchHeader(leader_epoch=9, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=8)
-    data = written([Record(value=b"v")] * 3) + written([Record(value=b"w")] * 2, header=stamped)
+    stamped_header = BatchHeader(leader_epoch=9, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=8)
+    data = written([Record(value=b"v")] * 3) + written([Record(value=b"w")] * 2, header=stamped_header)
     batch = agrees(compiled, data)
     assert batch.column("leader_epoch").to_pylist() == [4, 4, 4, 9, 9]
     assert batch.column("timestamp_type").to_pylist() == [0, 0, 0, 1, 1]

@@ -171,8 +171,8 @@ class TestLz4(CodecContract):
         """Like Kafka, the codec ignores the bit of stored blocks when it compares the size with 0, the end mark."""
         frame = codec.compress(TEXT, level=None, magic=2)
         assert frame[-4:] == bytes(4)
-        ended = frame[:-4] + b"\0\0\0\x80"
-        assert bytes(codec.decompress(ended + b"more", limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+        ended_frame = frame[:-4] + b"\0\0\0\x80"
+        assert bytes(codec.decompress(ended_frame + b"more", limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
     @pytest.mark.parametrize("size", [4, 5, 6, 7])
     def test_blocks_of_every_size_are_read_with_or_without_checksums(self, codec: Codec, size: int) -> None:

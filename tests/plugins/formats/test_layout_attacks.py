@@ -123,14 +123,14 @@ def put_plaintext(bucket: Path, *, keeps_mac: bool) -> None:
         engine.create_topic("t", config={"retention.ms": -1})
         fill(engine, "t", [b"0", b"forged"])
         engine.offload()
-    forged = read_root(heads(folder / "bucket")[-1])["entries"][1]
+    forged_entry = read_root(heads(folder / "bucket")[-1])["entries"][1]
     forged_log, attacked_log = (next(bucket_folder.glob("t-*/0")) for bucket_folder in (folder / "bucket", bucket))
     shutil.copytree(forged_log / "segments", attacked_log / "segments", dirs_exist_ok=True)
 
     def change(root: dict[str, Any]) -> None:
         old = root["entries"][1]
-        root["entries"][1] = forged
-        root["size_bytes"] += forged["size_bytes"] - old["size_bytes"]
+        root["entries"][1] = forged_entry
+        root["size_bytes"] += forged_entry["size_bytes"] - old["size_bytes"]
 
     forge_root(heads(bucket)[-1], change)
     if not keeps_mac:
@@ -171,8 +171,8 @@ def continue_the_chain(bucket: Path) -> None:
     root = read_root(head)
     version = root["version"] + 1
     commits = [*root["recent_commits"], "f" * 32]
-    forged = {**root, "version": version, "commit_id": "f" * 32, "recent_commits": commits}
-    write_root(head.with_name(f"{version:020d}"), forged)
+    forged_root = {**root, "version": version, "commit_id": "f" * 32, "recent_commits": commits}
+    write_root(head.with_name(f"{version:020d}"), forged_root)
 
 
 def older_root_under_the_newest_key(bucket: Path) -> None:
@@ -312,11 +312,11 @@ def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
 ) -> None:
     """An older object is renamed so that it looks like the newest one. A plaintext segment claims a higher epoch."""
     put_plaintext(bucket, keeps_mac=True)
-    planted = set[str]()
+    planted_names = set[str]()
     for path in segments(bucket):
         if not path.read_bytes().endswith(b"STLGENC1"):
             base, _, unique = path.name.split("-")
-            planted.add(path.rename(path.with_name(f"{base}-7-{unique}")).name)
+            planted_names.add(path.rename(path.with_name(f"{base}-7-{unique}")).name)
     moved_object = segments(bucket)[1].with_name(f"{0:020d}-9-{'f' * 32}.seg")
     shutil.copy(segments(bucket)[0], moved_object)
     for folder in bucket.glob("t-*/0/manifest"):
@@ -325,7 +325,7 @@ def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
         assert isinstance(engine.tier, Tier)
         (name,) = engine.tier.lost()
         report = engine.tier.rebuild(name)
-    assert {key.rpartition("/")[2] for key, _ in report.ignored} >= {*planted, moved_object.name}
+    assert {key.rpartition("/")[2] for key, _ in report.ignored} >= {*planted_names, moved_object.name}
     assert values(bucket, settings) == VALUES
     assert read_root(heads(bucket)[-1])["mac"][1] == "first"
 

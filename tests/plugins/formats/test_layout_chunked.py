@@ -100,10 +100,10 @@ def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: Mem
 def test_a_sequential_reader_fetches_the_index_once(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     entry = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
-    read = b"".join(
+    data = b"".join(
         joined(layout.read(entry, start, start + 6_000, objects.fetch)) for start in range(0, len(NOISE), 6_000)
     )
-    assert read == NOISE
+    assert data == NOISE
     place = log_slice(entry)
     assert [end for _, _, end in objects.reads].count(place.size_bytes) == 1
 
@@ -174,9 +174,9 @@ def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: Memor
     place = log_slice(entry)
     objects.objects[place.key] = bomb + bytes(4)
     slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(bomb) + 4)}
-    lied = with_index(dataclasses.replace(entry, slices=slices), objects, [len(bomb)])
+    bomb_entry = with_index(dataclasses.replace(entry, slices=slices), objects, [len(bomb)])
     with memory_below(4 << 20), pytest.raises(CorruptObjectError):
-        joined(layout.read(lied, 0, CHUNK, objects.fetch))
+        joined(layout.read(bomb_entry, 0, CHUNK, objects.fetch))
 
 
 def test_a_large_segment_is_never_in_memory() -> None:

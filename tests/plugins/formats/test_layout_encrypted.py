@@ -204,12 +204,12 @@ def test_chunks_are_bound_to_their_places(
     ((key, data),) = objects.objects.items()
     step = CHUNK + 16
     first, second = data[:step], data[step : 2 * step]
-    changed = {
+    changed_object = {
         "swap": second + first + data[2 * step :],
         "drop the last": data[: -step * 2],
         "repeat": first + first + data[2 * step :],
     }[change]
-    objects.objects[key] = changed
+    objects.objects[key] = changed_object
     with pytest.raises(CorruptObjectError):
         joined(layout.read(stored, 0, len(DATA), lambda key, start, end: objects.objects[key][start:end]))
 
@@ -218,9 +218,9 @@ def test_an_object_is_bound_to_its_segment(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
     """With the base offset of another segment, the envelope cannot be opened."""
-    lied = dataclasses.replace(stored, info=dataclasses.replace(stored.info, base_offset=101))
+    changed_entry = dataclasses.replace(stored, info=dataclasses.replace(stored.info, base_offset=101))
     with pytest.raises(CorruptObjectError):
-        joined(layout.read(lied, 0, 100, objects.fetch))
+        joined(layout.read(changed_entry, 0, 100, objects.fetch))
 
 
 def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
@@ -248,9 +248,9 @@ def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
 def test_an_object_is_bound_to_end_offset_and_leader_epoch(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, change: dict[str, Any]
 ) -> None:
-    lied = dataclasses.replace(stored, info=dataclasses.replace(stored.info, **change))
+    changed_entry = dataclasses.replace(stored, info=dataclasses.replace(stored.info, **change))
     with pytest.raises(CorruptObjectError):
-        joined(layout.read(lied, 0, 100, objects.fetch))
+        joined(layout.read(changed_entry, 0, 100, objects.fetch))
 
 
 def test_a_range_costs_one_request_of_whole_chunks(

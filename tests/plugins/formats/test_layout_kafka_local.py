@@ -97,11 +97,11 @@ def test_a_segment_that_reaches_too_far_is_read_as_kafka_reads_it(
     config = {"limits.fetch.chunk.bytes": chunk_bytes}
     with stratalog.open_reader(f"file://{tmp_path}", config=config) as reader:
         log = reader.log("orders", 0)
-        everything = expected(*bases, 3 * FAR + 10)
-        assert [record.offset for record in log.records()] == everything
+        all_expected = expected(*bases, 3 * FAR + 10)
+        assert [record.offset for record in log.records()] == all_expected
         for start in (4, 7, 100, FAR - 1, FAR + 7, 2 * FAR, 3 * FAR + 4, 3 * FAR + 12):
             assert [record.offset for record in log.records(start)] == [
-                offset for offset in everything if offset >= start
+                offset for offset in all_expected if offset >= start
             ]
             with log.fetch(start) as fetched:
                 assert fetched.next_offset > start

@@ -37,9 +37,9 @@ def test_every_message_of_later_wrappers_has_its_own_offset(
                 encoded = fetched.read()
             log = engine.log("copy", 0)
             assert log.append_as_leader(encoded).last_offset == sum(sizes) - 1
-        read = list(log.records())
-    assert [record.offset for record in read] == list(range(sum(sizes)))
-    assert [record.key for record in read] == [record.key for records in record_lists for record in records]
+        log_records = list(log.records())
+    assert [record.offset for record in log_records] == list(range(sum(sizes)))
+    assert [record.key for record in log_records] == [record.key for records in record_lists for record in records]
 
 
 def test_a_wrapper_compressed_a_thousand_times_gets_its_offset(tmp_path: Path) -> None:

@@ -150,8 +150,13 @@ def test_a_wrong_batch_is_left_to_the_slow_path(form: BatchFormat) -> None:
         for value in {0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)} - {valid_data[position]}:
             data = bytearray(valid_data)
             data[position] = value
-            for changed in (data, sealed(bytearray(data)), valid_data + data, valid_data + sealed(bytearray(data))):
-                is_prepared = check(form.prepare_batches(changed, rules(), NOW_MS), changed)
+            for changed_data in (
+                data,
+                sealed(bytearray(data)),
+                valid_data + data,
+                valid_data + sealed(bytearray(data)),
+            ):
+                is_prepared = check(form.prepare_batches(changed_data, rules(), NOW_MS), changed_data)
                 passed_count, refused_count = passed_count + is_prepared, refused_count + (not is_prepared)
     assert passed_count > 200
     assert refused_count > 1000
@@ -171,13 +176,13 @@ def test_bytes_that_are_no_batch_give_none(form: BatchFormat, size: int) -> None
 
 @given(records, st.integers(0, 2000))
 def test_records_are_encoded_as_the_long_way_does(form: BatchFormat, rows: list[Record], limit_bytes: int) -> None:
-    stamped = [row if row.timestamp_ms >= 0 else row._replace(timestamp_ms=NOW_MS) for row in rows]
+    stamped_rows = [row if row.timestamp_ms >= 0 else row._replace(timestamp_ms=NOW_MS) for row in rows]
     prepared_batches = form.prepare_records(rows, rules(limit_bytes=limit_bytes), NOW_MS)
-    if survey(stamped, 0, limit_bytes, OVERHEAD_BYTES).end < len(rows):
+    if survey(stamped_rows, 0, limit_bytes, OVERHEAD_BYTES).end < len(rows):
         assert prepared_batches is None
         return
     assert prepared_batches is not None
-    data = PLAIN.encode(stamped, BatchHeader(), None, None)
+    data = PLAIN.encode(stamped_rows, BatchHeader(), None, None)
     assert prepared_batches.data == data
     assert vars_of(prepared_batches) == vars_of(PreparedBatches(scanned(data), data))
     assert list(prepared_batches.table) == list(scanned(data))

@@ -193,12 +193,12 @@ def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_
     In an earlier release, one implementation did both for each batch, and named another batch.
     """
     data = bytes(batch(PYTHON))
-    broken, lying = bytearray(data), bytearray(data)
-    broken[61] ^= 0x40
-    INT32.pack_into(lying, 57, 1 << 20)
-    table = kernels.scan_batches(bytes(broken + lying), 0, 2 * len(data), False)
+    broken_data, lying_data = bytearray(data), bytearray(data)
+    broken_data[61] ^= 0x40
+    INT32.pack_into(lying_data, 57, 1 << 20)
+    table = kernels.scan_batches(bytes(broken_data + lying_data), 0, 2 * len(data), False)
     with pytest.raises(CorruptBatchError, match="1048576 records") as caught:
-        kernels.decode_batches(bytes(broken + lying), table, None, Fields.ALL)
+        kernels.decode_batches(bytes(broken_data + lying_data), table, None, Fields.ALL)
     assert caught.value.position == len(data)
 
 
