@@ -30,7 +30,7 @@ Row = tuple[int, bytes | None, bytes | None]
 
 
 def rows(log: Log, isolation: str = "read_uncommitted") -> list[Row]:
-    return [(found.offset, found.key, found.value) for found in log.records(isolation=isolation)]
+    return [(record.offset, record.key, record.value) for record in log.records(isolation=isolation)]
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Search:
         log.maintenance.delete_expired()
         self.bed.close()
 
-    def look(self, what: str) -> None:
+    def look(self, moment: str) -> None:
         """Check some of the possible states after a power loss now. The file system calls this before each change."""
-        del what
+        del moment
         for image in self.files.images(self.chance, SAMPLES):
             state = hash(frozenset(image.items()))
             if state not in self.seen:
@@ -92,23 +92,23 @@ class Search:
             assert result is not None
             assert result.error is None
             self.compare(log)
-            again = bed.open()
-            self.compare(again)
+            reopened_log = bed.open()
+            self.compare(reopened_log)
 
     def compare(self, log: Log) -> None:
         """Check the records after a power loss.
 
         Each record existed before, the newest record of each key is there, and aborted data stays aborted.
         """
-        found, committed = rows(log), rows(log, ABORTED)
+        actual, committed = rows(log), rows(log, ABORTED)
         assert log.offsets().log_end == self.log_end
-        assert set(found) <= set(self.before)
+        assert set(actual) <= set(self.before)
         assert set(committed) <= set(self.committed)
-        assert [row[0] for row in found] == sorted({row[0] for row in found})
+        assert [row[0] for row in actual] == sorted({row[0] for row in actual})
         newest = {row[1]: row for row in self.committed if row[1] is not None}
-        kept = {row[1]: row for row in committed if row[1] is not None}
+        newest_committed = {row[1]: row for row in committed if row[1] is not None}
         for key, row in newest.items():
-            assert kept.get(key, row if row[2] is None else None) == row
+            assert newest_committed.get(key, row if row[2] is None else None) == row
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -144,10 +144,10 @@ def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_dura
     log.end_transaction(7, 0, commit=True, coordinator_epoch=0)
     assert cleaning_logs.clean(bed, log) is not None
     for image in files.images(chance, 20):
-        left = LogBed(tmp_path / "left", bed.registry, bed.topic, clock=bed.clock)
-        left.write(image)
-        with left:
-            values = {record.value for record in left.open(clean=False).records(isolation="read_committed")}
+        crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic, clock=bed.clock)
+        crashed_bed.write(image)
+        with crashed_bed:
+            values = {record.value for record in crashed_bed.open(clean=False).records(isolation="read_committed")}
         assert values & {b"old", b"new"}
 
 
@@ -155,17 +155,17 @@ def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: recovery discards a replacement whose old segments are deleted (KAFKA-6264, KAFKA-12520)."""
 
     def plan(names: Sequence[str], *ends: Callable[[str], int]) -> SwapPlan:
-        found = plan_swap(names, *ends)
-        swaps = [old for old, _ in found.renames]
-        live = {final: name for final, name in found.live.items() if name not in swaps}
-        return replace(found, removals=(*found.removals, *swaps), renames=(), live=live)
+        swap_plan = plan_swap(names, *ends)
+        swaps = [old for old, _ in swap_plan.renames]
+        live = {final: name for final, name in swap_plan.live.items() if name not in swaps}
+        return replace(swap_plan, removals=(*swap_plan.removals, *swaps), renames=(), live=live)
 
     patch.setattr(folder, "plan_swap", plan)
 
 
 def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: recovery keeps old segments after their replacement (KAFKA-12955)."""
-    patch.setattr(folder, "plan_swap", lambda *asked: replace(plan_swap(*asked), removals=()))
+    patch.setattr(folder, "plan_swap", lambda *args: replace(plan_swap(*args), removals=()))
 
 
 @pytest.mark.parametrize("plant", [give_up_what_was_committed, keep_what_was_replaced])

@@ -27,8 +27,8 @@ SMALL = {"segment.bytes": 250, "file.delete.delay.ms": 0}
 
 def fill(bed: LogBed, count: int, **settings: object) -> None:
     """Write a log with a record each second and two records in each segment."""
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    bed.topic = TopicConfig.from_mapping({**SMALL, **named}, "test")
+    options = {name.replace("_", "."): value for name, value in settings.items()}
+    bed.topic = TopicConfig.from_mapping({**SMALL, **options}, "test")
     log = bed.open()
     for _ in range(count):
         bed.clock.advance_ms(1000)
@@ -118,10 +118,10 @@ def test_a_slow_policy_delays_no_append_and_no_read(tmp_path: Path) -> None:
             log.append([Record(value=b"v")], durability="durable")
             log.roll()
             assert [record.offset for record in log.records()] == [0]
-            end, moved = log.offsets().log_end + 1, threading.Event()
-            log.subscribe(lambda offsets: moved.set() if offsets.recovery_point >= end else None)
+            end, advanced = log.offsets().log_end + 1, threading.Event()
+            log.subscribe(lambda offsets: advanced.set() if offsets.recovery_point >= end else None)
             log.append([Record(value=b"w")])
-            assert moved.wait(60), "the duty that syncs waits for the policy"
+            assert advanced.wait(60), "the duty that syncs waits for the policy"
         finally:
             policy.go_on.set()
 
@@ -151,14 +151,14 @@ def test_a_dry_run_reports_the_deletions_of_the_real_run(bed: LogBed, seed: int)
             log.maintenance.raise_log_start(chance.randint(log.offsets().log_start, log.offsets().log_end))
         before = {segment.base_offset: segment.size_bytes for segment in log.segments()}
         now_ms, contents = bed.clock.now_ms(), bed.contents()
-        told = apply_retention(log, policies, None, now_ms=now_ms, dry_run=True)
+        planned = apply_retention(log, policies, None, now_ms=now_ms, dry_run=True)
         assert bed.contents() == contents
-        done = apply_retention(log, policies, None, now_ms=now_ms)
+        actual = apply_retention(log, policies, None, now_ms=now_ms)
         after = {segment.base_offset for segment in log.segments()}
-        gone = {base: size for base, size in before.items() if base not in after}
-        assert told == done
-        assert (told.deleted_segments, told.deleted_bytes) == (len(gone), sum(gone.values()))
-        assert told.log_start == log.offsets().log_start
+        deleted_sizes = {base: size for base, size in before.items() if base not in after}
+        assert planned == actual
+        assert (planned.deleted_segments, planned.deleted_bytes) == (len(deleted_sizes), sum(deleted_sizes.values()))
+        assert planned.log_start == log.offsets().log_start
 
 
 # --- deleted files -----------------------------------------------------------------------------------------------------
@@ -168,17 +168,17 @@ def test_files_stay_under_another_name_for_their_delay_and_readers_continue(bed:
     fill(bed, 6, retention_ms=0, file_delete_delay_ms=5000)
     log = bed.open()
     bed.clock.advance_ms(1)
-    with log.fetch(0) as held:
+    with log.fetch(0) as fetched:
         assert retained(bed, log).deleted_segments == 3
-        left = [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
-        assert sum(".log" in name for name in left) == 3
+        deleted_names = [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
+        assert sum(".log" in name for name in deleted_names) == 3
         bed.clock.advance_ms(4999)
         log.maintenance.delete_expired()
-        assert [name for name in bed.names() if name.endswith(DELETED_SUFFIX)] == left
+        assert [name for name in bed.names() if name.endswith(DELETED_SUFFIX)] == deleted_names
         bed.clock.advance_ms(1)
         log.maintenance.delete_expired()
         assert not [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
-        assert len(held.read()) == held.size_bytes > 0
+        assert len(fetched.read()) == fetched.size_bytes > 0
 
 
 def retained(bed: LogBed, log: Log) -> RetentionResult:
@@ -219,11 +219,11 @@ def test_an_active_segment_that_is_too_old_for_local_disk_is_closed_sent_and_evi
         clock.advance_ms(5000)
         assert not engine.apply_retention()[0].rolled
         clock.advance_ms(1)
-        (told,) = engine.apply_retention(dry_run=True)
-        assert (told.rolled, len(log.segments())) == (True, 1)
-        assert engine.apply_retention() == (told,)
+        (planned,) = engine.apply_retention(dry_run=True)
+        assert (planned.rolled, len(log.segments())) == (True, 1)
+        assert engine.apply_retention() == (planned,)
         assert [segment.size_bytes > 0 for segment in log.segments()] == [True, False]
-        assert (told.evicted_segments, log.offsets().local_log_start) == (0, 0)
+        assert (planned.evicted_segments, log.offsets().local_log_start) == (0, 0)
         engine.offload()
         (evicted,) = engine.apply_retention()
         assert (evicted.rolled, evicted.evicted_segments, log.offsets().local_log_start) == (False, 1, 1)
@@ -237,8 +237,8 @@ def test_a_topic_whose_copying_is_disabled_is_not_rolled_for_the_tier(tmp_path: 
         engine.create_topic("t", config=settings)
         engine.log("t", 0).append([Record(value=b"v", timestamp_ms=clock.now_ms())])
         clock.advance_ms(5001)
-        (done,) = engine.apply_retention()
-        assert (done.rolled, done.deleted_segments, done.log_start) == (False, 1, 1)
+        (result,) = engine.apply_retention()
+        assert (result.rolled, result.deleted_segments, result.log_start) == (False, 1, 1)
 
 
 def test_segments_that_the_tier_has_not_count_for_no_size_limit_there(tmp_path: Path, clock: ManualClock) -> None:
@@ -252,8 +252,8 @@ def test_segments_that_the_tier_has_not_count_for_no_size_limit_there(tmp_path: 
         engine.offload()
         for segment in sorted((tmp_path / "bucket").rglob("*.seg")):  # the object of an upload that was never committed
             segment.with_name("0" * 20 + "-0-failed.seg").write_bytes(bytes(100_000))
-        (done,) = engine.apply_retention()
-        assert (done.deleted_segments, [record.offset for record in log.records()]) == (0, list(range(6)))
+        (result,) = engine.apply_retention()
+        assert (result.deleted_segments, [record.offset for record in log.records()]) == (0, list(range(6)))
 
 
 @pytest.fixture

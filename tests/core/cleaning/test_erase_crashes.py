@@ -48,9 +48,9 @@ class Search:
         self.check: Check = lambda _: None
         self.checked, self.seen = 0, set[int]()
 
-    def look(self, what: str) -> None:
+    def look(self, moment: str) -> None:
         """Check a possible state after a power loss now, at random. The file system calls this before each change."""
-        del what
+        del moment
         for image in self.files.images(self.chance, 1) if self.chance.random() < 0.6 else ():
             state = hash(frozenset(image.items()))
             if state not in self.seen:
@@ -76,15 +76,15 @@ def run_erasure(search: Search) -> None:
     log = search.bed.open()
     assert KEY in [record.key for record in search.before]
 
-    def keeps_the_others_and_a_second_run_ends_it(found: Log) -> None:
-        records = list(found.records())
+    def keeps_the_others_and_a_second_run_ends_it(recovered_log: Log) -> None:
+        records = list(recovered_log.records())
         assert others(records) == others(search.before)
         assert {record for record in records if record.key == KEY} <= set(search.before)
-        assert erase(found, KEY).is_complete
-        assert list(found.records()) == others(search.before)
+        assert erase(recovered_log, KEY).is_complete
+        assert list(recovered_log.records()) == others(search.before)
 
-    def never_has_it_again(found: Log) -> None:
-        assert list(found.records()) == others(search.before)
+    def never_has_it_again(recovered_log: Log) -> None:
+        assert list(recovered_log.records()) == others(search.before)
 
     search.check = keeps_the_others_and_a_second_run_ends_it
     result = erase(log, KEY)
@@ -120,11 +120,11 @@ def test_deleting_leaves_a_log_without_holes(tmp_path: Path, installed: Registry
     log.maintenance.configure(
         cleaning_logs.uncompacted(cleaning_logs.topic(segment_bytes=1200, retention_bytes=keeps)), log.components
     )
-    gone = log.view().segments[len(sizes) // 2].base_offset
+    new_start = log.view().segments[len(sizes) // 2].base_offset
 
-    def is_a_suffix(found: Log) -> None:
-        records, start = list(found.records()), found.offsets().log_start
-        assert start <= gone
+    def is_a_suffix(recovered_log: Log) -> None:
+        records, start = list(recovered_log.records()), recovered_log.offsets().log_start
+        assert start <= new_start
         assert records == [record for record in search.before if record.offset >= start]
 
     search.check = is_a_suffix

@@ -36,9 +36,9 @@ KEY = base64.b64encode(bytes(32)).decode()
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[TieredLogs]:
-    found = TieredLogs(tmp_path)
-    yield found
-    found.close()
+    tiered_logs = TieredLogs(tmp_path)
+    yield tiered_logs
+    tiered_logs.close()
 
 
 @pytest.fixture
@@ -106,15 +106,15 @@ def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLo
     log = filled(engine, "abc", "abd", "ae", "x")
     engine.offload()
     assert log.offsets().local_log_start == 0
-    seen = list[int]()
+    local_starts = list[int]()
 
     def before(request: SimRequest) -> None:
         if request.kind == "create":
-            seen.append(log.offsets().local_log_start)
+            local_starts.append(log.offsets().local_log_start)
 
     logs.sim.store.before = before
     (result,) = engine.run_cleaner()
-    assert (result.traffic.downloaded_bytes, seen) == (0, [9])
+    assert (result.traffic.downloaded_bytes, local_starts) == (0, [9])
     assert result.traffic.uploaded_bytes == remote_of(log).segments[0].size_bytes
     assert letters(log) == "2c 4b 5d 6a 7e 8x"
     append(log, "ab")
@@ -159,12 +159,12 @@ def test_tombstones_are_dropped_from_both_parts_in_time(logs: TieredLogs, engine
 def test_a_segment_that_loses_nothing_is_not_sent_again(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "ab", "cd", "c", segment_bytes=150)
     engine.offload()
-    kept = objects(logs)[0]
+    object_key = objects(logs)[0]
     engine.run_cleaner()
     assert letters(log) == "0a 1b 3d 4c"
-    assert kept in objects(logs)
+    assert object_key in objects(logs)
     assert isinstance(remote_of(log).segments[0], RemoteSegment)
-    assert remote_of(log).segments[0].label == kept
+    assert remote_of(log).segments[0].label == object_key
 
 
 def test_history_and_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
@@ -175,10 +175,10 @@ def test_history_and_readers_under_way_continue(logs: TieredLogs, engine: Engine
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
         following = reader.log("t", 0)
         under_way = following.records()
-        seen = [next(under_way).offset]
+        offsets = [next(under_way).offset]
         engine.run_cleaner()
-        seen += [record.offset for record in under_way]
-        assert seen == [0, 1, 2, 3, 4, 5, 6, 7]
+        offsets += [record.offset for record in under_way]
+        assert offsets == [0, 1, 2, 3, 4, 5, 6, 7]
         reader.refresh()
         assert letters(following) == "2c 4b 5d 6a 7e"
     for as_of in (version, moment):
@@ -229,15 +229,15 @@ def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
     log.roll()
     visible = [(record.offset, record.key) for record in log.records(isolation="read_committed")]
     engine.offload([log.name])
-    known = log.producers()
+    producers = log.producers()
     (result,) = engine.run_cleaner([log.name])
     assert result.error is None
     assert {record.key for record in log.records()} == {b"one"}
     assert [(record.offset, record.key) for record in log.records(isolation="read_committed")] == visible[-1:]
     logs.close()
     attached = logs.engine("elsewhere", attach=True).log("t", 0)
-    assert [(found.producer_id, found.producer_epoch) for found in attached.producers()] == [
-        (found.producer_id, found.producer_epoch) for found in known
+    assert [(state.producer_id, state.producer_epoch) for state in attached.producers()] == [
+        (state.producer_id, state.producer_epoch) for state in producers
     ]
 
 
@@ -275,24 +275,24 @@ def test_a_transaction_outdates_nothing_in_the_tier_before_its_end_is_there_too(
 def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
-    other = list[Engine]()
+    winners = list[Engine]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not other:
-            other.append(logs.engine("elsewhere", attach=True))
+        if request.kind == "put_file" and not winners:
+            winners.append(logs.engine("elsewhere", attach=True))
 
     logs.sim.store.before = before
-    named = objects(logs)
+    object_keys = objects(logs)
     (result,) = engine.run_cleaner()
     assert isinstance(result.error, FencedEpochError)
     with pytest.raises(FencedEpochError):
         append(log, "x")
-    (winner,) = other
+    (winner,) = winners
     assert letters(winner.log("t", 0)) == "0a 1b 2c 3a 4b 5d"
-    assert len(objects(logs)) == len(named) + 1
+    assert len(objects(logs)) == len(object_keys) + 1
     logs.clock.advance_ms(GRACE_MS + 1)
     assert winner.collect().orphans == 1
-    assert objects(logs) == named
+    assert objects(logs) == object_keys
     winner.run_cleaner()
     assert letters(winner.log("t", 0)) == "2c 3a 4b 5d"
 
@@ -301,11 +301,11 @@ def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
     """Segments that expire during a round stay deleted, also their rewritten copies. The rest is committed."""
     log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160, cleanup_policy="compact,delete", retention_ms=-1)
     engine.offload()
-    done = list[str]()
+    put_keys = list[str]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not done:
-            done.append(request.key)
+        if request.kind == "put_file" and not put_keys:
+            put_keys.append(request.key)
             log.maintenance.raise_log_start(3)
             engine.apply_retention()
 
@@ -314,7 +314,7 @@ def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
     assert (result.error, result.stopped) == (None, "")
     assert letters(log) == "5d 6a 7e 9b"
     assert committed(log)[0][0] == 3
-    assert done[0] not in objects(logs)
+    assert put_keys[0] not in objects(logs)
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
         assert letters(reader.log("t", 0)) == "5d 6a 7e 9b"
 
@@ -322,11 +322,11 @@ def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
 def test_an_offload_meanwhile_is_built_on(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
-    done = list[str]()
+    put_keys = list[str]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not done:
-            done.append(request.key)
+        if request.kind == "put_file" and not put_keys:
+            put_keys.append(request.key)
             append(log, "a")
             log.roll()
             engine.offload()
@@ -340,11 +340,11 @@ def test_an_offload_meanwhile_is_built_on(logs: TieredLogs, engine: Engine) -> N
 def test_a_topic_that_is_deleted_meanwhile_stays_deleted(logs: TieredLogs, engine: Engine) -> None:
     filled(engine, "abc", "abd")
     engine.offload()
-    done = list[str]()
+    put_keys = list[str]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not done:
-            done.append(request.key)
+        if request.kind == "put_file" and not put_keys:
+            put_keys.append(request.key)
             engine.delete_topic("t")
 
     logs.sim.store.before = before
@@ -361,11 +361,11 @@ def test_the_local_copies_of_a_topic_that_leaves_the_tier_meanwhile_stay(logs: T
     """The round once evicted the copies although no tier had their records any more."""
     log = filled(engine, "abc", "abd", "ae")
     engine.offload()
-    done = list[str]()
+    put_keys = list[str]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not done:
-            done.append(request.key)
+        if request.kind == "put_file" and not put_keys:
+            put_keys.append(request.key)
             engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
 
     logs.sim.store.before = before
@@ -399,11 +399,11 @@ def test_a_new_policy_compacts_what_rounds_of_other_policies_kept(
 def test_a_new_policy_ends_a_round_of_the_other_policies(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "ab", "A", cleanup_policy="ttl", ttl_ms=1 << 40)
     engine.offload()
-    done = list[str]()
+    put_keys = list[str]()
 
     def before(request: SimRequest) -> None:
-        if request.kind == "put_file" and not done:
-            done.append(request.key)
+        if request.kind == "put_file" and not put_keys:
+            put_keys.append(request.key)
             engine.alter_topic("t", {"cleanup.policy": "compact"})
 
     logs.sim.store.before = before
@@ -434,14 +434,14 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
 
         logs.sim.store.faults = faults
         (first, *_) = engine.run_cleaner()
-        asked = sum(logs.sim.store.counts.values()) - base
+        requests = sum(logs.sim.store.counts.values()) - base
         logs.sim.store.faults = lambda _: ObjectFault.NONE
         assert first.error is None or isinstance(first.error, StoreTimeoutError)
         assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"d", b"e"}
         engine.run_cleaner()
         assert letters(log) == "2c 4b 5d 6a 7e"
         logs.close()
-        if number // 2 >= asked:
+        if number // 2 >= requests:
             break
         number += 1
     assert number > 6
@@ -492,21 +492,21 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
     engine.apply_retention()
     segments = len(committed(log))
     assert segments > 60
-    held = list[int]()
+    entry_counts = list[int]()
 
     def look(request: SimRequest) -> None:
         if request.number % 20 == 0:
             gc.collect()  # count only objects of the current root; replaced objects wait for the collector
-            ours = (found for found in gc.get_objects() if type(found) in ENTRIES)
-            held.append(max(Counter(type(found) for found in ours).values(), default=0))
+            entries = (obj for obj in gc.get_objects() if type(obj) in ENTRIES)
+            entry_counts.append(max(Counter(type(obj) for obj in entries).values(), default=0))
 
     newest = {record.key: record.offset for record in log.records()}
     logs.sim.store.before = look
     (result,) = engine.run_cleaner()
     assert result.error is None
     assert [record.offset for record in log.records()] == sorted(newest.values())
-    assert held
-    assert max(held) < segments // 2
+    assert entry_counts
+    assert max(entry_counts) < segments // 2
     logs.close()
 
 
@@ -515,7 +515,7 @@ def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs)
 
     If a power loss restored only the first segment, the log end of this segment would hide records of the tier.
     """
-    done = list[str]()
+    operations = list[str]()
     files = FaultyVfs()
     engine = logs.engine(files=files)
     log = filled(engine, "a", "b", "c")
@@ -523,12 +523,12 @@ def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs)
 
     def rule(operation: str, path: str) -> None:
         if operation == "sync folder" or (operation == "rename" and ".log" in path):
-            done.append(operation)
+            operations.append(operation)
 
     files.rule = rule
     assert log.maintenance.evict(3) == 3
     files.rule = None
-    assert done == ["rename", "sync folder"] * 3
+    assert operations == ["rename", "sync folder"] * 3
 
 
 def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:
@@ -620,22 +620,24 @@ def test_plans_and_reasons_name_the_tier(logs: TieredLogs, engine: Engine) -> No
     engine.offload()
     engine.apply_retention()
     sizes = [segment.size_bytes for segment in remote_of(log).segments]
-    (plan,) = (found for found in engine.plan_cleaner() if found.part == "tier")
+    (plan,) = (candidate for candidate in engine.plan_cleaner() if candidate.part == "tier")
     assert plan.download_bytes == 2 * sum(sizes)
-    seen = engine.preview_cleaner(plan)
-    assert seen is not None
-    told = engine.why_kept("t", 0)
-    (round_,) = [one for one in told.ranges if one.fate == "compact"]
+    outcome = engine.preview_cleaner(plan)
+    assert outcome is not None
+    explanation = engine.why_kept("t", 0)
+    (round_,) = [kept_range for kept_range in explanation.ranges if kept_range.fate == "compact"]
     assert (round_.start, round_.end, round_.where) == (0, 7, "tier")
     assert [record.fate for record in engine.why_kept("t", 0, key=b"a").records] == ["compact", "keep"]
     before = objects(logs)
-    assert round_.freed_bytes == seen.segments[0].bytes_before - seen.segments[0].bytes_after
+    assert round_.freed_bytes == outcome.segments[0].bytes_before - outcome.segments[0].bytes_after
     assert objects(logs) == before
     (result,) = engine.run_cleaner()
-    assert result.traffic.uploaded_bytes == seen.segments[0].bytes_after
+    assert result.traffic.uploaded_bytes == outcome.segments[0].bytes_after
     assert sum(sizes) - result.traffic.uploaded_bytes == round_.freed_bytes
-    kept = [one for one in engine.why_kept("t", 0).ranges if one.where == "tier"]
-    assert [(one.fate, one.reason) for one in kept] == [("keep", "compacted; nothing after it can be compacted yet")]
+    tier_ranges = [kept_range for kept_range in engine.why_kept("t", 0).ranges if kept_range.where == "tier"]
+    assert [(kept_range.fate, kept_range.reason) for kept_range in tier_ranges] == [
+        ("keep", "compacted; nothing after it can be compacted yet")
+    ]
 
 
 def test_the_command_reports_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -650,8 +652,8 @@ def test_the_command_reports_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     planned = {row["part"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
     assert (planned["tier"]["bytes_to_download"], planned["tier"]["bytes_to_upload"] > 0) == (0, True)
     assert run(["cleaner", *place]) == 0
-    (done,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert done["bytes_uploaded"] == planned["tier"]["bytes_to_upload"]
+    (result,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert result["bytes_uploaded"] == planned["tier"]["bytes_to_upload"]
     with stratalog.open_reader(f"file://{tier}") as reader:
         assert [record.offset for record in reader.log("t", 0).records()] == expected
 
@@ -659,10 +661,10 @@ def test_the_command_reports_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_listeners_get_an_event_for_each_segment_that_leaves_local_disk(engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
-    told = list[object]()
-    log_state(log).notify = told.append
+    events = list[object]()
+    log_state(log).notify = events.append
     engine.run_cleaner()
-    assert [event.base_offset for event in told if isinstance(event, SegmentEvicted)] == [0, 3]
+    assert [event.base_offset for event in events if isinstance(event, SegmentEvicted)] == [0, 3]
 
 
 def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: TieredLogs, engine: Engine) -> None:
@@ -699,6 +701,6 @@ def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(log
     log.maintenance.raise_log_start(4)
     tier.log(log.name, log.topic_id).expire(4, leader_epoch=log.leader_epoch, reason="all of it")
     shutil.copytree(logs.folder / "data", logs.folder / "crashed")
-    again = logs.engine("crashed").log("t", 0)
-    assert (again.offsets().log_start, again.offsets().log_end, letters(again)) == (4, 4, "")
-    assert again.append([Record(key=b"x", value=b"y")]).base_offset == 4
+    reopened_log = logs.engine("crashed").log("t", 0)
+    assert (reopened_log.offsets().log_start, reopened_log.offsets().log_end, letters(reopened_log)) == (4, 4, "")
+    assert reopened_log.append([Record(key=b"x", value=b"y")]).base_offset == 4

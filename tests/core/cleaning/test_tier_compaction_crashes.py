@@ -93,11 +93,11 @@ class Story:
         weights = {"append": 10, "offload": 4, "clean": 5, "erase": 2, "delete": 1, "collect": 2}
         kind = chance.choices(list(weights), list(weights.values()))[0]
         if kind == "append":
-            added = [
+            rows = [
                 (b"k%d" % chance.randrange(KEYS), chance.choice((None, b"v%d" % len(self.sent) * 5))) for _ in "123"
             ]
-            self.sent += added
-            log.append([Record(key=key, value=value) for key, value in added], "durable")
+            self.sent += rows
+            log.append([Record(key=key, value=value) for key, value in rows], "durable")
             self.durable = len(self.sent)
             if chance.random() < 0.4:
                 log.roll()
@@ -127,17 +127,17 @@ class Story:
         if self.chance.random() >= LOOKED_AT:
             return
         self.is_watching = False
-        left = self.folder / f"left-{len(self.states)}" / "data"
-        shutil.copytree(self.folder / "data", left)
+        crash_dir = self.folder / f"left-{len(self.states)}" / "data"
+        shutil.copytree(self.folder / "data", crash_dir)
         if self.chance.random() < 0.6:  # simulate a power loss; otherwise only the process is killed
             image = self.chance.choice(list(self.files.images(self.chance, 4)))
-            shutil.rmtree(left / "t-0")
-            (left / "t-0").mkdir()
+            shutil.rmtree(crash_dir / "t-0")
+            (crash_dir / "t-0").mkdir()
             for name, data in image.items():
-                (left / "t-0" / name).write_bytes(data)
+                (crash_dir / "t-0" / name).write_bytes(data)
         objects = dict(self.logs.sim.bucket.objects)
         sent = len(self.sent)
-        self.states.append(State(left, objects, sent, self.durable, dict(self.erased), dict(self.erasing)))
+        self.states.append(State(crash_dir, objects, sent, self.durable, dict(self.erased), dict(self.erasing)))
         self.is_watching = True
 
 
@@ -179,19 +179,19 @@ class Judge:
     def compare(self, log: LogReader) -> None:
         """Compare all records of a log with the records that the story appended and erased."""
         bounds = log.offsets()
-        found = {record.offset: (record.key, record.value) for record in log.records()}
-        assert all(self.story.sent[offset] == row for offset, row in found.items())
-        for key, below in self.state.erased.items():
-            assert not [offset for offset, row in found.items() if row[0] == key and offset < below]
+        rows = {record.offset: (record.key, record.value) for record in log.records()}
+        assert all(self.story.sent[offset] == row for offset, row in rows.items())
+        for key, end in self.state.erased.items():
+            assert not [offset for offset, row in rows.items() if row[0] == key and offset < end]
         newest = {key: offset for offset, (key, _) in enumerate(self.story.sent[: bounds.log_end])}
-        shown = {key: offset for offset, (key, _) in found.items()}
+        newest_offsets = {key: offset for offset, (key, _) in rows.items()}
         for key, offset in newest.items():
             if offset < bounds.log_start or offset < self.state.erasing.get(key, 0):
-                assert shown.get(key, offset) <= offset
+                assert newest_offsets.get(key, offset) <= offset
             elif self.story.sent[offset][1] is None:
-                assert shown.get(key, offset) == offset, "an older record came back when a tombstone went"
+                assert newest_offsets.get(key, offset) == offset, "an older record came back when a tombstone went"
             else:
-                assert shown.get(key) == offset, "the newest record of a key is gone"
+                assert newest_offsets.get(key) == offset, "the newest record of a key is gone"
 
     def check_copies(self, log: Log) -> None:
         view = log.view()

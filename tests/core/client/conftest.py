@@ -19,7 +19,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
     """Return an engine with the topics ``t`` (3 partitions) and ``one``."""
-    with open_engine(tmp_path / "engine", env=Env(clock=clock)) as opened:
-        opened.create_topic("t", partitions=3)
-        opened.create_topic("one")
-        yield opened
+    with open_engine(tmp_path / "engine", env=Env(clock=clock)) as new_engine:
+        new_engine.create_topic("t", partitions=3)
+        new_engine.create_topic("one")
+        yield new_engine

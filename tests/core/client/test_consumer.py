@@ -51,8 +51,8 @@ def early(engine: Engine, *topics: str, group: str | None = None, isolation: str
     return engine.consumer(topics=topics or ["one"], group=group, isolation=isolation, auto_offset_reset="earliest")
 
 
-def offsets(found: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, list[int]]:
-    return {name: [record.offset for record in records] for name, records in found.items()}
+def offsets(fetched: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, list[int]]:
+    return {name: [record.offset for record in records] for name, records in fetched.items()}
 
 
 def failing(group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -98,11 +98,11 @@ def test_iteration_returns_the_existing_records_and_moves_the_position_past_them
     fill(engine, T[0], 3)
     fill(engine, T[2], 2)
     with early(engine, "t") as consumer:
-        seen = []
+        rows = []
         for name, record in consumer:
             assert consumer.position(name) == record.offset + 1
-            seen.append((name, record.offset))
-        assert seen == [(T[0], 0), (T[0], 1), (T[0], 2), (T[2], 0), (T[2], 1)]
+            rows.append((name, record.offset))
+        assert rows == [(T[0], 0), (T[0], 1), (T[0], 2), (T[2], 0), (T[2], 1)]
         fill(engine, T[1], 1)
         assert [(name, record.offset) for name, record in consumer] == [(T[1], 0)]
 
@@ -110,13 +110,13 @@ def test_iteration_returns_the_existing_records_and_moves_the_position_past_them
 def test_an_iteration_ends_for_partitions_that_are_no_longer_assigned(engine: Engine) -> None:
     for name in T:
         fill(engine, name, 2)
-    seen = list[tuple[TopicPartition, int]]()
+    rows = list[tuple[TopicPartition, int]]()
     with early(engine, "t") as consumer:
         for name, record in consumer:
-            seen.append((name, record.offset))
-            if len(seen) == 1:
+            rows.append((name, record.offset))
+            if len(rows) == 1:
                 consumer.assign([T[1]])
-        assert seen == [(T[0], 0), (T[1], 0), (T[1], 1)]
+        assert rows == [(T[0], 0), (T[1], 0), (T[1], 1)]
 
 
 def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
@@ -214,10 +214,10 @@ def test_an_interrupted_poll_skips_no_record(engine: Engine, interrupted_at: int
     """Ctrl-C may come while a later partition is read, and while the iterator of the records runs."""
     for name in T:
         fill(engine, name, 10)
-    left = iter(range(1, 1000))
+    calls = iter(range(1, 1000))
 
     def interrupted(value: bytes) -> bytes:
-        if next(left) == interrupted_at:
+        if next(calls) == interrupted_at:
             raise KeyboardInterrupt
         return value
 
@@ -225,8 +225,10 @@ def test_an_interrupted_poll_skips_no_record(engine: Engine, interrupted_at: int
     with consumer:
         with pytest.raises(KeyboardInterrupt):
             consumer.poll()
-        found = consumer.poll()
-        assert {name: [one.offset for one in found[name]] for name in found} == {name: [*range(10)] for name in T}
+        fetched = consumer.poll()
+        assert {name: [record.offset for record in fetched[name]] for name in fetched} == {
+            name: [*range(10)] for name in T
+        }
 
 
 def test_a_poll_that_is_interrupted_in_the_log_skips_no_record(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,8 +305,8 @@ def test_records_that_are_deleted_while_they_are_read(engine: Engine) -> None:
         assert offsets(consumer.poll(max_records=1)) == {name: [0]}
         engine.log(*name).delete_records(10)
         engine.apply_retention()
-        seen = [record.offset for _, record in consumer]
-        assert seen[-10:] == list(range(10, 20))
+        read_offsets = [record.offset for _, record in consumer]
+        assert read_offsets[-10:] == list(range(10, 20))
 
 
 def test_a_topic_that_is_deleted_and_made_again(engine: Engine) -> None:
@@ -345,7 +347,7 @@ def test_a_group_starts_over_in_a_topic_that_is_deleted_and_created_again(engine
             assert consumer.committed().keys() == set(T)
             assert offsets(consumer.poll()) == {ONE: list(range(8))}
     engine.close()
-    with open_engine(tmp_path / "engine") as again, early(again, group="g") as consumer:
+    with open_engine(tmp_path / "engine") as reopened, early(reopened, group="g") as consumer:
         assert consumer.committed() == {}
 
 
@@ -428,17 +430,17 @@ def test_the_offsets_topic_itself_may_be_deleted(engine: Engine) -> None:
 def test_only_offsets_that_a_log_may_have_are_committed(engine: Engine) -> None:
     with early(engine, group="g") as consumer:
         consumer.commit({ONE: 3})
-        for wrong, error in (
+        for invalid_offsets, error in (
             ({ONE: -1}, ConfigError),
             ({TopicPartition("nope", 0): 0}, UnknownTopicError),
             ({ONE: 1, TopicPartition("one", 1): 0}, UnknownTopicError),
         ):
             with pytest.raises(error):
-                consumer.commit(wrong)
+                consumer.commit(invalid_offsets)
             with engine.producer(transactional_id="x") as producer:
                 producer.begin_transaction()
                 with pytest.raises(error):
-                    producer.send_offsets("g", wrong)
+                    producer.send_offsets("g", invalid_offsets)
         assert consumer.committed() == {ONE: CommittedOffset(3)}
 
 
@@ -670,7 +672,7 @@ def test_a_pattern_reads_topics_that_match_later(engine: Engine) -> None:
         engine.create_topic("logs-a")
         engine.create_topic("other-logs-a")
         engine.log("logs-a").append([Record(value=b"a")])
-        assert [record.value for found in consumer.poll().values() for record in found] == [b"a"]
+        assert [record.value for records in consumer.poll().values() for record in records] == [b"a"]
         consumer.commit()
         engine.delete_topic("logs-a")
         engine.create_topic("logs-b")
@@ -709,7 +711,7 @@ def test_a_failed_assignment_changes_nothing(
         assert (consumer.assignment, consumer.position(ONE)) == ((ONE,), 2)
         monkeypatch.undo()
         consumer.assign([T[1], ONE])
-        assert {name: found.offset for name, found in consumer.positions().items()} == {ONE: 2, T[1]: 3}
+        assert {name: position.offset for name, position in consumer.positions().items()} == {ONE: 2, T[1]: 3}
 
 
 def test_one_name_is_no_list_of_topics(engine: Engine) -> None:
@@ -729,10 +731,10 @@ def test_bounds_of_partitions(engine: Engine) -> None:
 def test_records_wait_for_more(engine: Engine) -> None:
     engine.log("one").append([Record(value=b"0")])
     with engine.consumer(topics=["one"], auto_offset_reset="earliest") as consumer:
-        found = consumer.records(timeout_ms=200)
-        assert next(found)[1].value == b"0"
+        records = consumer.records(timeout_ms=200)
+        assert next(records)[1].value == b"0"
         engine.log("one").append([Record(value=b"1")])
-        assert [record.value for _, record in found] == [b"1"]
+        assert [record.value for _, record in records] == [b"1"]
         assert consumer.position(TopicPartition("one", 0)) == 2
 
 

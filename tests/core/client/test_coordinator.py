@@ -61,11 +61,11 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def faulty(tmp_path: Path, clock: ManualClock) -> Iterator[Faulty]:
-    made = Faulty(tmp_path / "engine", clock)
-    with made.engine:
-        prepare(made.engine)
-        yield made
-        made.before = None
+    faulty_engine = Faulty(tmp_path / "engine", clock)
+    with faulty_engine.engine:
+        prepare(faulty_engine.engine)
+        yield faulty_engine
+        faulty_engine.before = None
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def with_last_epoch(engine: Engine) -> ProducerId:
 
 
 def status(engine: Engine, transactional_id: str = ID) -> int:
-    found = engine.transactions.state(transactional_id)
-    assert found is not None
-    return found.status
+    state = engine.transactions.state(transactional_id)
+    assert state is not None
+    return state.status
 
 
 def stable(log: Log) -> bool:
@@ -145,8 +145,8 @@ def test_others_continue_while_the_markers_of_one_transaction_are_written(faulty
     ending.start()
     try:
         assert writes.wait(WAIT_S)
-        other = begun(engine, OTHER_ID, T1)
-        transactions.end_decided(OTHER_ID, other, commit=True)
+        quick = begun(engine, OTHER_ID, T1)
+        transactions.end_decided(OTHER_ID, quick, commit=True)
         assert status(engine, OTHER_ID) == TransactionStatus.COMPLETE_COMMIT
         assert set(transactions.states()) == {ID, OTHER_ID}
         for call in (
@@ -252,14 +252,14 @@ def test_a_transaction_continues_after_a_restart(
     engine: Engine, tmp_path: Path, clock: ManualClock, *, commit: bool
 ) -> None:
     producer = begun(engine)
-    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as again:
-        again.transactions.recover()
-        assert status(again) == TransactionStatus.ONGOING
-        with again.transactions.writing(ID, producer, T0):
-            append(again, producer, b"after", sequence=1)
-        again.transactions.end_decided(ID, producer, commit=commit)
-        assert committed(again) == ([b"tx", b"after"] if commit else [])
-        assert stable(again.log(*T0))
+    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as restarted:
+        restarted.transactions.recover()
+        assert status(restarted) == TransactionStatus.ONGOING
+        with restarted.transactions.writing(ID, producer, T0):
+            append(restarted, producer, b"after", sequence=1)
+        restarted.transactions.end_decided(ID, producer, commit=commit)
+        assert committed(restarted) == ([b"tx", b"after"] if commit else [])
+        assert stable(restarted.log(*T0))
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -271,42 +271,44 @@ def test_a_prepared_transaction_is_completed_after_a_restart(
     producer = begun(engine, ID, T0, T1, version=version)
     state = engine.transactions.state(ID)
     assert state is not None
-    wanted = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
+    prepared_status = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
     epoch = producer.epoch + version // 2
-    value = transaction_value(replace(state, status=wanted, producer_epoch=epoch), version // 2)
+    value = transaction_value(replace(state, status=prepared_status, producer_epoch=epoch), version // 2)
     engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
     for name in [T0, T1][:markers]:
         engine.log(*name).end_transaction(producer.producer_id, epoch, commit=commit, coordinator_epoch=0)
-    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as again:
-        again.transactions.recover()
-        assert [committed(again, name) for name in (T0, T1)] == [[b"tx"] if commit else []] * 2
-        following = again.transactions.end_decided(ID, producer, commit=commit, version=version)  # a repeated request
+    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as restarted:
+        restarted.transactions.recover()
+        assert [committed(restarted, name) for name in (T0, T1)] == [[b"tx"] if commit else []] * 2
+        following = restarted.transactions.end_decided(
+            ID, producer, commit=commit, version=version
+        )  # a repeated request
         assert following == (producer.producer_id, epoch)
         with pytest.raises(InvalidTxnStateError):
-            again.transactions.end_decided(ID, producer, commit=not commit, version=version)
+            restarted.transactions.end_decided(ID, producer, commit=not commit, version=version)
 
 
 def test_a_transaction_whose_state_is_lost_is_aborted(engine: Engine, tmp_path: Path) -> None:
     begun(engine)
-    left = crashed(tmp_path)
-    for path in left.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
+    crashed_dir = crashed(tmp_path)
+    for path in crashed_dir.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
         path.write_bytes(b"")
-    with open_engine(left) as again:
-        again.transactions.recover()
-        assert stable(again.log(*T0))
-        assert committed(again) == []
+    with open_engine(crashed_dir) as restarted:
+        restarted.transactions.recover()
+        assert stable(restarted.log(*T0))
+        assert committed(restarted) == []
 
 
 def test_a_state_that_cannot_be_read_aborts_nothing(
     engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun(engine)
-    left = crashed(tmp_path)
-    (left / f"{TRANSACTIONS_TOPIC}-0" / "partition.metadata").write_text("nonsense")
-    with open_engine(left) as again:
-        again.transactions.recover()
+    crashed_dir = crashed(tmp_path)
+    (crashed_dir / f"{TRANSACTIONS_TOPIC}-0" / "partition.metadata").write_text("nonsense")
+    with open_engine(crashed_dir) as restarted:
+        restarted.transactions.recover()
         assert "cannot be read" in caplog.text
-        assert not stable(again.log(*T0))
+        assert not stable(restarted.log(*T0))
 
 
 def test_a_decided_commit_is_not_aborted_by_a_restart_that_cannot_write_its_marker(
@@ -325,26 +327,30 @@ def test_a_decided_commit_is_not_aborted_by_a_restart_that_cannot_write_its_mark
     assert state is not None
     value = transaction_value(replace(state, status=TransactionStatus.PREPARE_COMMIT), 0)
     engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
-    again = Faulty(crashed(tmp_path), clock)
-    with again.engine:
-        again.before = fail
-        again.engine.transactions.recover()
-        again.engine.transactions.abort_expired()
+    restarted = Faulty(crashed(tmp_path), clock)
+    with restarted.engine:
+        restarted.before = fail
+        restarted.engine.transactions.recover()
+        restarted.engine.transactions.abort_expired()
         assert failures
-        assert committed(again.engine) == [b"tx"]
+        assert committed(restarted.engine) == [b"tx"]
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
 
 
 def test_producers_inside_and_outside_the_process_do_not_share_a_producer_id(engine: Engine) -> None:
-    outside = engine.transactions.init_producer(ID, MINUTE_MS)
-    inside = engine.transactions.open(ID, MINUTE_MS)
-    again = engine.transactions.init_producer(ID, MINUTE_MS)
-    assert [is_external(found.producer_id) for found in (outside, inside, again)] == [True, False, True]
-    assert is_internal(inside.producer_id)
-    assert {found.epoch for found in (outside, inside, again)} == {0}
-    for stale in (outside, inside):
+    external = engine.transactions.init_producer(ID, MINUTE_MS)
+    internal = engine.transactions.open(ID, MINUTE_MS)
+    second_external = engine.transactions.init_producer(ID, MINUTE_MS)
+    assert [is_external(producer.producer_id) for producer in (external, internal, second_external)] == [
+        True,
+        False,
+        True,
+    ]
+    assert is_internal(internal.producer_id)
+    assert {producer.epoch for producer in (external, internal, second_external)} == {0}
+    for stale in (external, internal):
         with pytest.raises(InvalidProducerIdMappingError):
             engine.transactions.add_partitions(ID, stale, [T0])
 
@@ -371,9 +377,9 @@ def test_the_states_that_need_it_are_stored_in_version_1(engine: Engine) -> None
         engine.transactions.end_decided(transactional_id, producer, commit=True, version=version)
     versions: dict[str, set[int | None]] = {}
     for record in engine.log(TRANSACTIONS_TOPIC).records():
-        found = parse_transaction_record(record.key, record.value)
-        assert found is not None
-        versions.setdefault(found.key.transactional_id, set()).add(found.value_version)
+        parsed = parse_transaction_record(record.key, record.value)
+        assert parsed is not None
+        versions.setdefault(parsed.key.transactional_id, set()).add(parsed.value_version)
     assert versions == {ID: {0}, OTHER_ID: {0, 1}}  # the first state of an id has no version yet
 
 

@@ -226,5 +226,5 @@ def test_ids_fit_their_field_and_differ_from_those_of_brokers() -> None:
     chance = random.Random(1)  # noqa: S311 - for a test
     ids = {new_producer_id(chance).producer_id for _ in range(1000)}
     assert len(ids) == 1000
-    assert all(is_internal(found) and found < 1 << 63 for found in ids)
+    assert all(is_internal(producer_id) and producer_id < 1 << 63 for producer_id in ids)
     assert not is_internal(10**12)

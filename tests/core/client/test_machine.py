@@ -137,10 +137,10 @@ class Clients(RuleBasedStateMachine):
         if self.pending:
             return
         with self.engine.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
-            seen: list[list[bytes]] = [[], []]
+            read_values: list[list[bytes]] = [[], []]
             for name, record in consumer:
-                seen[name.partition].append(record.value or b"")
-            assert [sorted(values) for values in seen] == [sorted(values) for values in self.visible]
+                read_values[name.partition].append(record.value or b"")
+            assert [sorted(values) for values in read_values] == [sorted(values) for values in self.visible]
             assert set(consumer.lag().values()) == {0}
 
     @invariant()

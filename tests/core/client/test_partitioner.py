@@ -43,15 +43,15 @@ def test_characters_beyond_16_bits_count_as_two_units() -> None:
 
 @given(st.binary(), st.integers(1, 1000))
 def test_a_key_always_has_the_same_partition(key: bytes, partitions: int) -> None:
-    found = partition_of_key(key, partitions)
-    assert 0 <= found < partitions
-    assert found == partition_of_key(bytes(bytearray(key)), partitions)
+    partition = partition_of_key(key, partitions)
+    assert 0 <= partition < partitions
+    assert partition == partition_of_key(bytes(bytearray(key)), partitions)
 
 
 def test_records_without_a_key_stay_together_until_a_batch_is_full() -> None:
     sticky = StickyPartitioner(1000, random.Random(1))  # noqa: S311 - for a test
-    chosen = [sticky.choose("t", 5, 100) for _ in range(2000)]
-    runs = [chosen[start : start + 10] for start in range(0, len(chosen), 10)]
+    partitions = [sticky.choose("t", 5, 100) for _ in range(2000)]
+    runs = [partitions[start : start + 10] for start in range(0, len(partitions), 10)]
     assert all(len(set(run)) == 1 for run in runs)
     counts = Counter(run[0] for run in runs)
     assert set(counts) == set(range(5))
@@ -60,9 +60,9 @@ def test_records_without_a_key_stay_together_until_a_batch_is_full() -> None:
 
 def test_the_sticky_partition_of_a_topic_does_not_depend_on_other_topics() -> None:
     sticky = StickyPartitioner(1000, random.Random(1))  # noqa: S311 - for a test
-    one, other = sticky.choose("one", 50, 900), sticky.choose("other", 50, 1)
-    assert sticky.choose("one", 50, 200) == one
-    assert sticky.choose("other", 50, 10) == other
+    first_partition, second_partition = sticky.choose("one", 50, 900), sticky.choose("other", 50, 1)
+    assert sticky.choose("one", 50, 200) == first_partition
+    assert sticky.choose("other", 50, 10) == second_partition
 
 
 def test_a_topic_that_has_fewer_partitions_than_before_gets_another_choice() -> None:

@@ -109,12 +109,12 @@ def test_bytes_are_counted_until_a_batch_is_finished() -> None:
 
 def test_waiting_records_can_be_abandoned_but_not_sent_ones() -> None:
     waiting = filled(100, 100, 10)
-    out = waiting.take(0)
-    assert out is not None
+    sent_batch = waiting.take(0)
+    assert sent_batch is not None
     assert [batch.records[0].value for batch in waiting.unfinished_batches()] == [b"0", b"1", b"2"]
     assert [batch.records[0].value for batch in waiting.drop_waiting()] == [b"1", b"2"]
-    assert [*waiting.unfinished_batches()] == [out]
-    waiting.finish(out)
+    assert [*waiting.unfinished_batches()] == [sent_batch]
+    waiting.finish(sent_batch)
     assert waiting.size_bytes == 0
     assert waiting.take(0, everything=True) is None
 
@@ -126,5 +126,5 @@ def test_a_future_cannot_be_cancelled_once_its_record_is_in() -> None:
 
 def test_the_result_shows_if_more_work_may_be_due() -> None:
     waiting = Accumulator(100, LINGER)
-    told = [waiting.add(ONE, Record(), size, now_ns=0)[1] for size in (10, 10, 80, 60, 60, 10)]
-    assert told == [True, False, True, True, True, False]
+    due_flags = [waiting.add(ONE, Record(), size, now_ns=0)[1] for size in (10, 10, 80, 60, 60, 10)]
+    assert due_flags == [True, False, True, True, True, False]

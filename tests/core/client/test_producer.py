@@ -35,15 +35,15 @@ FOREVER_MS = 1 << 40
 
 
 def batches(log: Log) -> list[RecordBatch]:
-    listed: list[RecordBatch] = []
+    log_batches: list[RecordBatch] = []
     position = 0
     while position < log.offsets().log_end:
         with log.fetch(position) as fetched:
             data = fetched.read()
             for table in scan(fetched.components.formats, data, 0, len(data), check_crc=True).tables:
-                listed.extend(table)
+                log_batches.extend(table)
             position = fetched.next_offset
-    return listed
+    return log_batches
 
 
 def values(log: Log) -> list[bytes | None]:
@@ -56,11 +56,11 @@ def values(log: Log) -> list[bytes | None]:
 def test_a_record_arrives_in_every_field(engine: Engine) -> None:
     with engine.producer() as producer:
         future = producer.send("t", key=b"k", value=b"v", headers=[("h", b"x"), ("h", None)], timestamp_ms=77)
-        told = future.result(WAIT_S)
+        metadata = future.result(WAIT_S)
     partition = partition_of_key(b"k", 3)
-    assert told == RecordMetadata("t", partition, 0, 77)
-    (found,) = engine.log("t", partition).records()
-    assert found == Record(
+    assert metadata == RecordMetadata("t", partition, 0, 77)
+    (record,) = engine.log("t", partition).records()
+    assert record == Record(
         offset=0,
         timestamp_ms=77,
         key=b"k",
@@ -91,24 +91,24 @@ def test_keys_keep_to_their_partition_and_order(engine: Engine) -> None:
         for key in {record.key for record in engine.log("t", partition).records()}:
             assert key is not None
             assert partition_of_key(key, 3) == partition
-            found = [int(r.value or b"") for r in engine.log("t", partition).records() if r.key == key]
-            assert found == list(range(int(key), 300, 10))
+            numbers = [int(r.value or b"") for r in engine.log("t", partition).records() if r.key == key]
+            assert numbers == list(range(int(key), 300, 10))
 
 
 def test_a_partition_that_is_named_wins_over_the_key(engine: Engine) -> None:
-    other = (partition_of_key(b"k", 3) + 1) % 3
+    partition = (partition_of_key(b"k", 3) + 1) % 3
     with engine.producer() as producer:
-        assert producer.send("t", key=b"k", partition=other).result(WAIT_S).partition == other
+        assert producer.send("t", key=b"k", partition=partition).result(WAIT_S).partition == partition
 
 
 def test_records_without_a_key_share_a_batch_and_reach_every_partition(engine: Engine) -> None:
     with engine.producer(batch_size_bytes=1000, linger_ms=FOREVER_MS) as producer:
         for _ in range(1000):
             producer.send("t", value=bytes(79))
-    counted = [[batch.record_count for batch in batches(engine.log("t", partition))] for partition in range(3)]
-    assert all(counted)
-    assert sum(map(sum, counted)) == 1000
-    assert Counter(count for counts in counted for count in counts).most_common(1)[0][0] == 10
+    record_counts = [[batch.record_count for batch in batches(engine.log("t", partition))] for partition in range(3)]
+    assert all(record_counts)
+    assert sum(map(sum, record_counts)) == 1000
+    assert Counter(count for counts in record_counts for count in counts).most_common(1)[0][0] == 10
 
 
 def test_an_unknown_topic_or_partition_is_refused_at_once(engine: Engine) -> None:
@@ -159,12 +159,12 @@ def test_a_batch_waits_for_more_until_its_time(engine: Engine, clock: ManualCloc
 
 
 def test_a_batch_may_wait_longer_than_a_thread_can(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, begun = list[float | None](), threading.Event()
+    waits, has_begun = list[float | None](), threading.Event()
 
     class Noted(threading.Condition):
         def wait(self, timeout: float | None = None) -> bool:
             waits.append(timeout)
-            begun.set()
+            has_begun.set()
             return super().wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
 
     with monkeypatch.context() as patch:
@@ -172,7 +172,7 @@ def test_a_batch_may_wait_longer_than_a_thread_can(engine: Engine, monkeypatch: 
         producer = engine.producer(linger_ms=(1 << 63) - 1)  # Kafka's largest
     with producer:
         producer.send("one", value=b"v")
-        assert begun.wait(WAIT_S)
+        assert has_begun.wait(WAIT_S)
     assert threading.TIMEOUT_MAX in waits
 
 
@@ -251,9 +251,9 @@ def test_threads_may_share_a_producer(engine: Engine) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    found = [record for partition in range(3) for record in engine.log("t", partition).records()]
+    records = [record for partition in range(3) for record in engine.log("t", partition).records()]
     for number in range(4):
-        assert [int(r.value or b"") for r in found if r.key == b"%d" % number] == list(range(200))
+        assert [int(r.value or b"") for r in records if r.key == b"%d" % number] == list(range(200))
 
 
 # --- idempotence -------------------------------------------------------------------------------------------------
@@ -264,12 +264,12 @@ def test_batches_carry_an_id_and_sequences_of_their_partition(engine: Engine) ->
         for number in range(6):
             producer.send("t", partition=number % 2, value=b"v")
             producer.flush()
-    listed = [batches(engine.log("t", partition)) for partition in range(2)]
-    ids = {batch.producer_id for found in listed for batch in found}
+    batches_of_logs = [batches(engine.log("t", partition)) for partition in range(2)]
+    ids = {batch.producer_id for log_batches in batches_of_logs for batch in log_batches}
     assert len(ids) == 1
     assert ids.pop() > 0
-    for found in listed:
-        assert [(batch.producer_epoch, batch.base_sequence) for batch in found] == [(0, 0), (0, 1), (0, 2)]
+    for log_batches in batches_of_logs:
+        assert [(batch.producer_epoch, batch.base_sequence) for batch in log_batches] == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_two_producers_have_two_ids(engine: Engine) -> None:
@@ -366,7 +366,7 @@ def test_a_close_that_was_interrupted_continues_in_the_next_call(
     before = set(threading.enumerate())
     producer = engine.producer(linger_ms=FOREVER_MS)
     future = producer.send("t", value=b"x", partition=0)
-    own = {thread for thread in set(threading.enumerate()) - before if "producer" in thread.name}
+    producer_threads = {thread for thread in set(threading.enumerate()) - before if "producer" in thread.name}
 
     def interrupt(_: Sender) -> None:
         raise KeyboardInterrupt
@@ -377,8 +377,8 @@ def test_a_close_that_was_interrupted_continues_in_the_next_call(
             producer.close()
     producer.close()
     assert future.done()
-    assert own
-    assert not own & set(threading.enumerate())
+    assert producer_threads
+    assert not producer_threads & set(threading.enumerate())
 
 
 def test_an_engine_that_closes_sends_what_waits(tmp_path: Path) -> None:
@@ -394,8 +394,8 @@ def test_an_engine_that_closes_sends_what_waits(tmp_path: Path) -> None:
 
 
 def test_a_callback_may_send_but_not_wait(engine: Engine) -> None:
-    seen: list[object] = []
-    done = threading.Event()
+    errors: list[object] = []
+    answered = threading.Event()
     with engine.producer() as producer:
 
         def answer(_: object) -> None:
@@ -403,12 +403,12 @@ def test_a_callback_may_send_but_not_wait(engine: Engine) -> None:
                 producer.send("t", partition=1, value=b"answer")
                 producer.flush()
             except ConfigError as error:
-                seen.append(error)
-            done.set()
+                errors.append(error)
+            answered.set()
 
         producer.send("one", value=b"question").add_done_callback(answer)
-        assert done.wait(WAIT_S)
-    assert len(seen) == 1
+        assert answered.wait(WAIT_S)
+    assert len(errors) == 1
     assert values(engine.log("t", 1)) == [b"answer"]
 
 

@@ -105,11 +105,11 @@ def test_a_bad_record_is_named_after_the_good_ones_before_it(engine: Engine) -> 
 
 
 def test_a_serializer_that_is_no_function_is_refused(engine: Engine) -> None:
-    wrong: Any = "json"
+    no_function: Any = "json"
     with pytest.raises(WrongTypeError, match="value_deserializer of consumer"):
-        engine.consumer(topics=["one"], value_deserializer=wrong)
+        engine.consumer(topics=["one"], value_deserializer=no_function)
     with pytest.raises(WrongTypeError, match="value_serializer of ProducerOptions"):
-        engine.producer(value_serializer=wrong)
+        engine.producer(value_serializer=no_function)
 
 
 def test_coroutines_convert_too(engine: Engine) -> None:

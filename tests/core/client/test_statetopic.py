@@ -102,9 +102,9 @@ def test_a_long_history_that_an_earlier_release_left_is_read_once(
         files = CountedVfs()
         with open_engine(tmp_path, env=Env(files=files)) as engine:
             files.read_bytes = 0
-            known = clients(engine).coordinator.states()
+            states = clients(engine).coordinator.states()
             read.append(files.read_bytes)
-        assert list(known) == [ID]
+        assert list(states) == [ID]
     assert read[0] > 100_000
     assert 0 < read[1] < 10_000
 
@@ -129,12 +129,12 @@ def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> Non
 def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -> None:
     end_transactions(tmp_path, 1)
     with open_engine(tmp_path) as engine:
-        known = clients(engine).coordinator.states()
+        states = clients(engine).coordinator.states()
         log = engine.log(TRANSACTIONS_TOPIC, partition_of_name(ID, PARTITIONS))
         log.append([Record(key=transaction_key(ID), value=b"\x00\x63nothing that is known")])
-        assert clients(engine).coordinator.states() == known
+        assert clients(engine).coordinator.states() == states
     with open_engine(tmp_path) as engine:
-        assert clients(engine).coordinator.states() == known
+        assert clients(engine).coordinator.states() == states
         assert OFFSETS_TOPIC not in engine.topics()
 
 
@@ -155,7 +155,7 @@ def test_an_interrupted_refresh_loses_no_committed_offset(tmp_path: Path, monkey
         with pytest.raises(KeyboardInterrupt):
             engine.group_offsets("g")
         monkeypatch.undo()
-        assert {name: found.offset for name, found in engine.group_offsets("g").items()} == {ORDERS: 7}
+        assert {name: committed.offset for name, committed in engine.group_offsets("g").items()} == {ORDERS: 7}
 
 
 @pytest.mark.parametrize(

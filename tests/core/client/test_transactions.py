@@ -106,26 +106,26 @@ def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(engine: Engin
 @pytest.mark.usefixtures("kafkas_state_partitions")
 def test_the_state_is_stored_in_kafkas_topic(engine: Engine, clock: ManualClock) -> None:
     with engine.producer(transactional_id=ID, transaction_timeout_ms=1234) as producer:
-        opened = state(engine)
-        assert (opened.status, opened.partitions, opened.timeout_ms) == (TransactionStatus.EMPTY, None, 1234)
-        assert opened.start_timestamp_ms == -1
+        initial = state(engine)
+        assert (initial.status, initial.partitions, initial.timeout_ms) == (TransactionStatus.EMPTY, None, 1234)
+        assert initial.start_timestamp_ms == -1
         producer.begin_transaction()
         write(producer, b"a", b"b")
-        begun = clock.now_ms()
+        begin_ms = clock.now_ms()
         clock.advance_ms(10)
         ongoing = state(engine)
         assert ongoing.status == TransactionStatus.ONGOING
         assert partitions_in(ongoing) == [TopicPartition("t", 0), TopicPartition("t", 1)]
-        assert ongoing.start_timestamp_ms == begun
+        assert ongoing.start_timestamp_ms == begin_ms
         producer.commit_transaction()
-    done = state(engine)
-    assert (done.status, done.partitions) == (TransactionStatus.COMPLETE_COMMIT, ())
-    assert (done.start_timestamp_ms, done.last_update_timestamp_ms) == (begun, clock.now_ms())
+    completed = state(engine)
+    assert (completed.status, completed.partitions) == (TransactionStatus.COMPLETE_COMMIT, ())
+    assert (completed.start_timestamp_ms, completed.last_update_timestamp_ms) == (begin_ms, clock.now_ms())
     names = [name for name in engine.partitions() if name.topic == TRANSACTIONS_TOPIC]
     assert len(names) == 50
     assert engine.topics()[TRANSACTIONS_TOPIC].config.cleanup_policy == ("compact",)
-    used = [name.partition for name in names if engine.log(*name).offsets().log_end]
-    assert used == [partition_of_name(ID, 50)]
+    used_partitions = [name.partition for name in names if engine.log(*name).offsets().log_end]
+    assert used_partitions == [partition_of_name(ID, 50)]
 
 
 def test_an_empty_transaction_leaves_nothing(engine: Engine) -> None:
@@ -244,8 +244,8 @@ def test_an_engine_closes_even_if_a_transaction_cannot_be_ended(
     for producer in producers:
         with pytest.raises(ClosedError):
             producer.send("t", value=b"v")
-    with open_engine(tmp_path) as again, again.consumer(topics=["t"]):
-        assert stable(again.log("t", 0))
+    with open_engine(tmp_path) as reopened, reopened.consumer(topics=["t"]):
+        assert stable(reopened.log("t", 0))
 
 
 def test_a_block_that_ends_early_aborts(engine: Engine) -> None:
@@ -298,15 +298,15 @@ def test_a_fenced_producer_cannot_reach_another_partition(engine: Engine) -> Non
 
 
 def test_other_ids_are_not_disturbed(engine: Engine) -> None:
-    with engine.producer(transactional_id="a") as one, engine.producer(transactional_id="b") as two:
-        one.begin_transaction()
-        two.begin_transaction()
-        write(one, b"a")
-        one.flush()  # the earlier writer is opened before the other one
-        write(two, b"b")
-        two.commit_transaction()
+    with engine.producer(transactional_id="a") as first, engine.producer(transactional_id="b") as second:
+        first.begin_transaction()
+        second.begin_transaction()
+        write(first, b"a")
+        first.flush()  # the earlier writer is opened before the other one
+        write(second, b"b")
+        second.commit_transaction()
         assert committed(engine) == []  # hidden behind the open transaction of the other writer
-        one.abort_transaction()
+        first.abort_transaction()
         assert committed(engine) == [b"b"]
 
 
@@ -351,14 +351,14 @@ def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> 
     producer.begin_transaction()
     write(producer, b"a", b"b")
     producer.flush()
-    left = crashed(tmp_path)
-    with open_engine(left) as again:
-        assert not stable(again.log("t", 0))
-        with again.consumer(topics=["t"], isolation="read_committed"):
-            assert all(stable(again.log("t", partition)) for partition in range(3))
-        assert committed(again) == []
-        assert state(again).status == TransactionStatus.COMPLETE_ABORT
-        assert state(again).producer_epoch == 1
+    crashed_dir = crashed(tmp_path)
+    with open_engine(crashed_dir) as restarted:
+        assert not stable(restarted.log("t", 0))
+        with restarted.consumer(topics=["t"], isolation="read_committed"):
+            assert all(stable(restarted.log("t", partition)) for partition in range(3))
+        assert committed(restarted) == []
+        assert state(restarted).status == TransactionStatus.COMPLETE_ABORT
+        assert state(restarted).producer_epoch == 1
 
 
 def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path: Path) -> None:
@@ -367,14 +367,14 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
     producer.begin_transaction()
     write(producer, b"a")
     producer.flush()
-    left = crashed(tmp_path)
-    for path in left.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
+    crashed_dir = crashed(tmp_path)
+    for path in crashed_dir.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
         path.write_bytes(b"")
-    with open_engine(left) as again:
-        assert again.log("t", 0).open_transactions()
-        with again.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
+    with open_engine(crashed_dir) as restarted:
+        assert restarted.log("t", 0).open_transactions()
+        with restarted.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
             assert consumer.poll() == {}
-        assert stable(again.log("t", 0))
+        assert stable(restarted.log("t", 0))
 
 
 def test_an_interrupted_recovery_is_repeated(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,13 +382,13 @@ def test_an_interrupted_recovery_is_repeated(engine: Engine, tmp_path: Path, mon
     producer.begin_transaction()
     write(producer, b"a")
     producer.flush()
-    with open_engine(crashed(tmp_path)) as again:
+    with open_engine(crashed(tmp_path)) as restarted:
         monkeypatch.setattr(Log, "end_transaction", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            again.consumer(topics=["t"])
+            restarted.consumer(topics=["t"])
         monkeypatch.undo()
-        with again.consumer(topics=["t"]):
-            assert stable(again.log("t", 0))
+        with restarted.consumer(topics=["t"]):
+            assert stable(restarted.log("t", 0))
 
 
 @pytest.mark.usefixtures("kafkas_state_partitions")
@@ -399,14 +399,14 @@ def test_unreadable_state_does_not_stop_other_calls(
         producer.begin_transaction()
         write(producer, b"a")
         producer.commit_transaction()
-    left = crashed(tmp_path)
-    (left / f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}" / "partition.metadata").write_text("nonsense")
-    with open_engine(left) as again:
-        with again.consumer(topics=["t"], auto_offset_reset="earliest") as consumer:
+    crashed_dir = crashed(tmp_path)
+    (crashed_dir / f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}" / "partition.metadata").write_text("nonsense")
+    with open_engine(crashed_dir) as restarted:
+        with restarted.consumer(topics=["t"], auto_offset_reset="earliest") as consumer:
             assert [record.value for _, record in consumer] == [b"a"]
         assert "cannot be read" in caplog.text
         with pytest.raises(StorageError):
-            again.producer(transactional_id=ID)
+            restarted.producer(transactional_id=ID)
 
 
 @pytest.mark.usefixtures("kafkas_state_partitions")
@@ -422,12 +422,14 @@ def test_the_steps_of_a_durable_end_are_on_disk_one_after_the_other(tmp_path: Pa
             producer.commit_transaction()
             state_log = f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}"
             steps = [
-                (what, Path(path).parent.name)
-                for what, path in files.done
-                if what in {"write", "sync"} and path.endswith(".log")
+                (operation, Path(path).parent.name)
+                for operation, path in files.done
+                if operation in {"write", "sync"} and path.endswith(".log")
             ]
-    kept = [step for number, step in enumerate(steps) if number == 0 or step != steps[number - 1]]
-    assert kept == [(what, log) for log in (state_log, "t-0", state_log) for what in ("write", "sync")]
+    distinct_steps = [step for number, step in enumerate(steps) if number == 0 or step != steps[number - 1]]
+    assert distinct_steps == [
+        (operation, log) for log in (state_log, "t-0", state_log) for operation in ("write", "sync")
+    ]
 
 
 @pytest.mark.parametrize("status", [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT])
@@ -447,14 +449,14 @@ def test_a_restart_ends_what_was_settled(
         engine.log(*name).end_transaction(
             prepared.producer_id, prepared.producer_epoch, commit=commit, coordinator_epoch=0
         )
-    left = crashed(tmp_path)
-    with open_engine(left) as again:
-        with again.producer(transactional_id=ID) as next_one:
-            assert committed(again) == ([b"a", b"b"] if commit else [])
+    crashed_dir = crashed(tmp_path)
+    with open_engine(crashed_dir) as restarted:
+        with restarted.producer(transactional_id=ID) as next_one:
+            assert committed(restarted) == ([b"a", b"b"] if commit else [])
             next_one.begin_transaction()
             write(next_one, b"c")
             next_one.commit_transaction()
-        assert committed(again) == ([b"a", b"b", b"c"] if commit else [b"c"])
+        assert committed(restarted) == ([b"a", b"b", b"c"] if commit else [b"c"])
     # the earlier producer continues where it stopped
     (producer.commit_transaction if commit else producer.abort_transaction)()
     assert committed(engine) == ([b"a", b"b"] if commit else [])
@@ -463,13 +465,16 @@ def test_a_restart_ends_what_was_settled(
 @pytest.mark.usefixtures("kafkas_state_partitions")
 def test_a_brokers_client_keeps_its_open_transaction_until_its_time_is_over(tmp_path: Path) -> None:
     clock = ManualClock()
-    theirs = ProducerId(4711, 0)
+    broker_producer = ProducerId(4711, 0)
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         engine.create_topic("t")
         coordinator = clients(engine).coordinator
         coordinator.open(ID, 5000)
-        store(engine, replace(state(engine), producer_id=theirs.producer_id, producer_epoch=theirs.epoch))
-        coordinator.add_partitions(ID, theirs, [TopicPartition("t", 0)])
+        store(
+            engine,
+            replace(state(engine), producer_id=broker_producer.producer_id, producer_epoch=broker_producer.epoch),
+        )
+        coordinator.add_partitions(ID, broker_producer, [TopicPartition("t", 0)])
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         clients(engine).coordinator.recover()
         assert state(engine).status == TransactionStatus.ONGOING
@@ -498,22 +503,22 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(engine: Engine) -> 
 
 
 def test_later_commits_stand_when_a_transaction_ends_late(engine: Engine) -> None:
-    name, other = TopicPartition("t", 0), TopicPartition("t", 1)
+    name, other_name = TopicPartition("t", 0), TopicPartition("t", 1)
     with engine.producer(transactional_id=ID) as producer:
         producer.begin_transaction()
-        producer.send_offsets("g", {name: 5, other: 6})
+        producer.send_offsets("g", {name: 5, other_name: 6})
         producer.flush()
         clients(engine).offsets.commit("g", {name: 7})
         producer.commit_transaction()
-    assert clients(engine).offsets.committed("g") == {name: CommittedOffset(7), other: CommittedOffset(6)}
+    assert clients(engine).offsets.committed("g") == {name: CommittedOffset(7), other_name: CommittedOffset(6)}
 
 
 def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(engine: Engine) -> None:
     """Otherwise the group would skip the first records of a new topic with the same name."""
-    old, other = TopicPartition("one", 0), TopicPartition("t", 0)
+    old, other_name = TopicPartition("one", 0), TopicPartition("t", 0)
     with engine.producer(transactional_id=ID) as producer:
         producer.begin_transaction()
-        producer.send_offsets("g", {old: 5, other: 3})
+        producer.send_offsets("g", {old: 5, other_name: 3})
         producer.flush()
         engine.delete_topic("one")
         producer.commit_transaction()
@@ -523,7 +528,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
         clients(engine),
         Clients(engine, engine.log("t", 0).components),
     ):
-        assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
+        assert reader.offsets.committed("g") == {other_name: CommittedOffset(3)}
 
 
 def test_read_process_write_is_exactly_once(engine: Engine) -> None:
@@ -538,9 +543,9 @@ def test_read_process_write_is_exactly_once(engine: Engine) -> None:
             ) as reader,
             engine.producer(transactional_id="w") as writer,
         ):
-            while found := reader.poll(max_records=3):
+            while records := reader.poll(max_records=3):
                 writer.begin_transaction()
-                for record in found[TopicPartition("one", 0)]:
+                for record in records[TopicPartition("one", 0)]:
                     writer.send("t", key=record.value, value=record.value)
                 writer.send_offsets("w", reader.positions())
                 if not ends_well:

@@ -113,12 +113,12 @@ def test_the_log_end_and_what_is_known_of_producers_survive_reopening(bed: LogBe
         cleaned(bed, log)
         bed.clock.advance_ms(20_000)
         add(log, (b"x", b"1"))
-    known, end = log.producers(), log.offsets().log_end
+    producers, end = log.producers(), log.offsets().log_end
     bed.close()
     bed.path(end).unlink()  # the file of the empty active segment is missing
-    again = bed.open(clean=False)
-    assert again.offsets().log_end == end
-    assert again.producers() == known
+    reopened_log = bed.open(clean=False)
+    assert reopened_log.offsets().log_end == end
+    assert reopened_log.producers() == producers
 
 
 def test_the_last_batch_of_a_producer_stays_without_records(bed: LogBed) -> None:
@@ -138,10 +138,10 @@ def test_the_last_batch_of_a_producer_stays_without_records(bed: LogBed) -> None
     bed.close()
     for snapshot in bed.folder.glob("*.snapshot"):
         snapshot.unlink()
-    again = bed.open(clean=False)
-    assert [found.last_sequence for found in again.producers() if found.producer_id == 7] == [0]
+    reopened_log = bed.open(clean=False)
+    assert [producer.last_sequence for producer in reopened_log.producers() if producer.producer_id == 7] == [0]
     following = [Record(key=b"k", value=b"3", timestamp_ms=bed.clock.now_ms())]
-    assert again.append_as_leader(bed.batch(0, following, producer=(7, 0, 1))).duplicate is False
+    assert reopened_log.append_as_leader(bed.batch(0, following, producer=(7, 0, 1))).duplicate is False
 
 
 @pytest.mark.parametrize("codec", [None, "lz4"])
@@ -150,8 +150,8 @@ def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, code
     log = bed.open()
 
     def add_batch(key: bytes, value: bytes, producer: int) -> None:
-        written = [Record(key=key, value=value, timestamp_ms=bed.clock.now_ms())]
-        log.append_as_leader(bed.batch(0, written, codec=codec, producer=(producer, 0, 0)))
+        records = [Record(key=key, value=value, timestamp_ms=bed.clock.now_ms())]
+        log.append_as_leader(bed.batch(0, records, codec=codec, producer=(producer, 0, 0)))
 
     for producer in (7, 8, 9):
         add_batch(b"k", b"%d" % producer, producer)
@@ -168,11 +168,11 @@ def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, code
 def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bool) -> None:  # noqa: FBT001 - parametrized
     """If a marker is deleted too early, an aborted transaction appears open or committed (KAFKA-8351, KAFKA-13727)."""
     log = filled(bed)
-    written = [Record(key=b"k", value=b"1", timestamp_ms=bed.clock.now_ms())]
-    log.append_as_leader(bed.batch(0, written, producer=(9, 0, 0), transactional=True))
+    records = [Record(key=b"k", value=b"1", timestamp_ms=bed.clock.now_ms())]
+    log.append_as_leader(bed.batch(0, records, producer=(9, 0, 0), transactional=True))
     log.end_transaction(9, 0, commit=commit, coordinator_epoch=0)
-    written = [Record(key=b"q", value=b"1", timestamp_ms=bed.clock.now_ms())]
-    log.append_as_leader(bed.batch(0, written, producer=(9, 0, 1), transactional=True))
+    records = [Record(key=b"q", value=b"1", timestamp_ms=bed.clock.now_ms())]
+    log.append_as_leader(bed.batch(0, records, producer=(9, 0, 1), transactional=True))
     log.end_transaction(9, 0, commit=True, coordinator_epoch=0)
     log.roll()
     add(log, (b"k", b"2"))
@@ -190,20 +190,20 @@ def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bo
 
 def markers(bed: LogBed, log: Log) -> list[int]:
     """Return the offsets of the control batches in a log."""
-    found = []
+    offsets = []
     for segment in log.view().segments:
         data = segment.read(0, segment.size_bytes)
         for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables:
-            found += [batch.last_offset for batch in table if batch.is_control]
-    return found
+            offsets += [batch.last_offset for batch in table if batch.is_control]
+    return offsets
 
 
 def test_aborted_data_of_a_transaction_that_ends_later_is_dropped_and_hides_nothing(bed: LogBed) -> None:
     """The transaction index of the new segment has the transactions that its markers end (KAFKA-14055)."""
     log = filled(bed)
     for sequence, key in enumerate((b"a", b"b")):
-        written = [Record(key=key, value=b"1", timestamp_ms=bed.clock.now_ms())]
-        log.append_as_leader(bed.batch(0, written, producer=(9, 0, sequence), transactional=True))
+        records = [Record(key=key, value=b"1", timestamp_ms=bed.clock.now_ms())]
+        log.append_as_leader(bed.batch(0, records, producer=(9, 0, sequence), transactional=True))
         log.roll()
     add(log, (b"c", b"1"))
     log.end_transaction(9, 0, commit=False, coordinator_epoch=0)
@@ -218,8 +218,8 @@ def test_aborted_data_of_a_transaction_that_ends_later_is_dropped_and_hides_noth
 
 def test_an_open_transaction_bounds_the_round(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
-    written = [Record(key=b"k", value=b"3", timestamp_ms=1)]
-    log.append_as_leader(bed.batch(0, written, producer=(9, 0, 0), transactional=True))
+    records = [Record(key=b"k", value=b"3", timestamp_ms=1)]
+    log.append_as_leader(bed.batch(0, records, producer=(9, 0, 0), transactional=True))
     log.roll()
     assert cleaned(bed, log).end == 2
     assert left(log) == [(1, b"k", b"2"), (2, b"k", b"3")]
@@ -261,8 +261,8 @@ def test_tombstones_of_older_formats_are_dropped_by_the_time_of_their_segment(
 def test_the_last_record_of_a_round_stays_where_batches_cannot_be_empty(bed: LogBed) -> None:
     """The formats V0 and V1 have no empty batches. Kafka stops cleaning such a log; stratalog keeps its last record."""
     bed.topic = cleaning_logs.topic(record_version=1)
-    written = [Record(key=b"k", value=b"1", timestamp_ms=1), Record(value=b"keyless", timestamp_ms=1)]
-    bed.write_segment(0, [bed.batch(number, [record], magic=1) for number, record in enumerate(written)])
+    records = [Record(key=b"k", value=b"1", timestamp_ms=1), Record(value=b"keyless", timestamp_ms=1)]
+    bed.write_segment(0, [bed.batch(number, [record], magic=1) for number, record in enumerate(records)])
     log = bed.open(clean=False)
     log.roll()
     assert cleaned(bed, log).end == 2
@@ -633,8 +633,8 @@ def test_a_round_is_held_to_its_bytes_a_second(bed: LogBed) -> None:
     plan = local_plan(log, policies, bed.clock.now_ms())
     result = compact(plan, policies, LIMITS, Throttle(bed.clock, 1000), lambda: None, bed.clock.now_ms())
     stats = result.stats
-    moved = stats.bytes_observed + stats.bytes_read + stats.bytes_written
-    assert result.elapsed_ms >= moved - 300
+    total_bytes = stats.bytes_observed + stats.bytes_read + stats.bytes_written
+    assert result.elapsed_ms >= total_bytes - 300
 
 
 def test_a_second_round_over_the_same_records_changes_nothing(bed: LogBed) -> None:

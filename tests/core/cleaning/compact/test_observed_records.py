@@ -45,9 +45,9 @@ class ObservingPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         del job
-        found = Noting(self.offsets)
-        found.observes = self.observes  # type: ignore[misc,assignment]  # each test has its own
-        return found
+        noting = Noting(self.offsets)
+        noting.observes = self.observes  # type: ignore[misc,assignment]  # each test has its own
+        return noting
 
 
 class Noting(RecordFilter):
@@ -123,7 +123,7 @@ def test_the_whole_log_is_both_parts_without_aborted_records(tmp_path: Path, tie
         engine.apply_retention()
         append(log, b"v")
         assert log.offsets().local_log_start == 4
-        (result,) = [found for found in engine.run_cleaner() if found.part == "tier"]
+        (result,) = [result for result in engine.run_cleaner() if result.part == "tier"]
         assert result.error is None
         assert policy.offsets == [0, 1, 4]
 
@@ -159,16 +159,16 @@ def summary(*, tier_dirty_start: int = 0, dirty_start: int | None = None, last_s
 
 
 def test_each_part_has_a_rewrite_of_its_closed_segments() -> None:
-    found = summary().rewrites(TopicConfig(min_cleanable_dirty_ratio=0.5))
-    assert [(type(action), action.start, action.end) for action in found] == [(Rewrite, 0, 20), (Rewrite, 20, 40)]
+    actions = summary().rewrites(TopicConfig(min_cleanable_dirty_ratio=0.5))
+    assert [(type(action), action.start, action.end) for action in actions] == [(Rewrite, 0, 20), (Rewrite, 20, 40)]
 
 
 def test_a_part_that_is_not_dirty_enough_is_kept_with_a_reason() -> None:
-    found = summary(tier_dirty_start=10, dirty_start=40).rewrites(TopicConfig(min_cleanable_dirty_ratio=0.5))
-    assert [type(action) for action in found] == [Keep, Keep]
-    assert found[0].reason == "not dirty enough: dirty ratio 0.50, min.cleanable.dirty.ratio=0.5"
+    actions = summary(tier_dirty_start=10, dirty_start=40).rewrites(TopicConfig(min_cleanable_dirty_ratio=0.5))
+    assert [type(action) for action in actions] == [Keep, Keep]
+    assert actions[0].reason == "not dirty enough: dirty ratio 0.50, min.cleanable.dirty.ratio=0.5"
 
 
 def test_a_rewrite_ends_at_the_last_stable_offset() -> None:
-    found = summary(last_stable=35).rewrites(TopicConfig(min_cleanable_dirty_ratio=0.0))
-    assert [(action.start, action.end) for action in found] == [(0, 20), (20, 30)]
+    actions = summary(last_stable=35).rewrites(TopicConfig(min_cleanable_dirty_ratio=0.0))
+    assert [(action.start, action.end) for action in actions] == [(0, 20), (20, 30)]

@@ -156,9 +156,9 @@ def test_a_dry_run_also_skips_segments_and_changes_no_file(bed: LogBed) -> None:
     plan = local_plan(log, policies, now_ms)
     assert plan.rewrite is not None
     before = bed.contents()
-    told = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
-    assert told is not None
-    assert [made.start for made in told.segments] == [2]
+    outcome = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
+    assert outcome is not None
+    assert [segment.start for segment in outcome.segments] == [2]
     assert bed.contents() == before
 
 
@@ -166,14 +166,14 @@ def test_a_dry_run_also_skips_segments_and_changes_no_file(bed: LogBed) -> None:
 
 
 def transaction(bed: LogBed, log: Log) -> None:
-    written = [Record(key=b"old-0", value=VALUE, timestamp_ms=bed.clock.now_ms())]
-    log.append_as_leader(bed.batch(0, written, producer=(9, 0, 0), transactional=True))
+    records = [Record(key=b"old-0", value=VALUE, timestamp_ms=bed.clock.now_ms())]
+    log.append_as_leader(bed.batch(0, records, producer=(9, 0, 0), transactional=True))
     log.end_transaction(9, 0, commit=True, coordinator_epoch=0)
 
 
 def last_of_a_producer(bed: LogBed, log: Log) -> None:
-    written = [Record(key=b"k", value=VALUE, timestamp_ms=bed.clock.now_ms())]
-    log.append_as_leader(bed.batch(0, written, producer=(7, 0, 0)))
+    records = [Record(key=b"k", value=VALUE, timestamp_ms=bed.clock.now_ms())]
+    log.append_as_leader(bed.batch(0, records, producer=(7, 0, 0)))
     log.roll()
     add(log, b"k", VALUE)
 
@@ -249,16 +249,18 @@ def test_damage_anywhere_in_a_digest_costs_only_a_read_of_the_segment(bed: LogBe
     log = clean_log(bed)
     add(log, b"old-1", None)
     target = bed.path(0, DIGEST_SUFFIX)
-    good = target.read_bytes()
+    digest = target.read_bytes()
     policies, now_ms = {"compact": bed.host.policy("compact")}, bed.clock.now_ms()
     plan = local_plan(log, policies, now_ms)
     assert plan.rewrite is not None
-    wanted = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
-    damaged = [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(len(good))]
-    damaged += [good[:end] for end in range(0, len(good), 7)] + [good + b"x", bytes(len(good))]
+    expected = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
+    damaged = [
+        digest[:position] + bytes([digest[position] ^ 0x41]) + digest[position + 1 :] for position in range(len(digest))
+    ]
+    damaged += [digest[:end] for end in range(0, len(digest), 7)] + [digest + b"x", bytes(len(digest))]
     for data in damaged:
         target.write_bytes(data)
-        assert preview(plan, policies, cleaning_logs.LIMITS, now_ms) == wanted
+        assert preview(plan, policies, cleaning_logs.LIMITS, now_ms) == expected
 
 
 @pytest.mark.parametrize("directory", [b"", b"\x01\0\0\0\0\0\0\0\x01\xff"], ids=["too short", "no ASCII"])
@@ -280,18 +282,18 @@ def test_a_segment_that_is_not_the_one_of_its_digest_is_read(bed: LogBed) -> Non
     log = clean_log(bed)
     bed.close()
     path = bed.path(1)
-    one, other = b"old-1", b"old-9"
-    batch = bed.batch(1, [Record(key=other, value=VALUE, timestamp_ms=bed.clock.now_ms())])
+    old_key, new_key = b"old-1", b"old-9"
+    batch = bed.batch(1, [Record(key=new_key, value=VALUE, timestamp_ms=bed.clock.now_ms())])
     assert len(batch) == path.stat().st_size
     path.write_bytes(batch)
     log = bed.open()
     log.maintenance.resume_cleaning(OLD)
-    add(log, other, VALUE)
+    add(log, new_key, VALUE)
     result = cleaned(bed, log)
     assert result.stats.segments_spared == OLD - 1
     keys = [record.key for record in log.records()]
-    assert keys.count(other) == 1
-    assert one not in keys
+    assert keys.count(new_key) == 1
+    assert old_key not in keys
 
 
 def test_a_full_disk_loses_only_the_digest(bed: LogBed) -> None:
@@ -318,19 +320,19 @@ def test_a_digest_that_is_deleted_during_its_check_does_not_stop_the_cleaning(be
     bed.files_port = faulty
     log = clean_log(bed)
     add(log, b"new", VALUE)
-    opened = list[str]()
+    opened_paths = list[str]()
 
     def gone(operation: str, path: str) -> None:
         if operation == "open" and DIGEST_SUFFIX in path:
-            opened.append(path)
-            if what == "the listing" or opened.count(path) > 1:
+            opened_paths.append(path)
+            if what == "the listing" or opened_paths.count(path) > 1:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     faulty.rule = gone
     result = cleaning_logs.clean(bed, log)
     assert result is not None
     assert result.error is None
-    assert opened
+    assert opened_paths
     faulty.rule = None
     assert not log.maintenance.cleaning.local.uncleanable
     if result.stopped:
@@ -354,8 +356,8 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
     bed.path(2, DIGEST_SUFFIX + ".new").write_bytes(b"half")
     add(log, b"new", VALUE)
     cleaned(bed, log)
-    there = {path.name.partition(".")[0] for path in bed.folder.glob(f"*{DIGEST_SUFFIX}*")}
-    assert there <= {path.stem for path in bed.folder.glob(f"*{LOG_SUFFIX}")}
+    digest_stems = {path.name.partition(".")[0] for path in bed.folder.glob(f"*{DIGEST_SUFFIX}*")}
+    assert digest_stems <= {path.stem for path in bed.folder.glob(f"*{LOG_SUFFIX}")}
 
 
 class VfsWithoutSyncs(PosixVfs):
@@ -403,20 +405,21 @@ def test_rounds_leave_the_same_files_with_and_without_digests(
             path.unlink()
         bed.topic = config
         ends = []
-        for one in (bed, without):
-            log = one.open()
+        for log_bed in (bed, without):
+            log = log_bed.open()
             log.maintenance.resume_cleaning(dirty_start)
-            result = cleaned(one, log)
-            spared += result.stats.segments_spared if one is bed else 0
+            result = cleaned(log_bed, log)
+            spared += result.stats.segments_spared if log_bed is bed else 0
             ends.append(result.end)
             log.maintenance.delete_expired()
-            one.close()
+            log_bed.close()
         assert ends[0] == ends[1]
         dirty_start = ends[0]
-        both = [
-            {name: data for name, data in one.contents().items() if DIGEST_SUFFIX not in name} for one in (bed, without)
+        contents = [
+            {name: data for name, data in log_bed.contents().items() if DIGEST_SUFFIX not in name}
+            for log_bed in (bed, without)
         ]
-        assert both[0] == both[1]
+        assert contents[0] == contents[1]
         bed.clock.advance_ms(chance.choice([0, 6_000, 20_000]))
     assert spared
 
@@ -454,8 +457,8 @@ class Search:
         cleaned(self.bed, log)
         self.bed.close()
 
-    def look(self, what: str) -> None:
-        del what
+    def look(self, moment: str) -> None:
+        del moment
         for image in self.files.images(self.chance, 1) if self.chance.random() < 0.25 else ():
             state = hash(frozenset(image.items()))
             if state not in self.seen:
@@ -472,10 +475,10 @@ class Search:
             log = bed.open(clean=False)
             log.maintenance.resume_cleaning(self.dirty_start)
             self.spared += cleaned(bed, log).stats.segments_spared
-            found: dict[bytes | None, list[bytes | None]] = {}
+            values: dict[bytes | None, list[bytes | None]] = {}
             for record in log.records():
-                found.setdefault(record.key, []).append(record.value)
-            assert found == {key: [value] for key, value in self.newest.items() if key is not None}
+                values.setdefault(record.key, []).append(record.value)
+            assert values == {key: [value] for key, value in self.newest.items() if key is not None}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -487,8 +490,8 @@ def test_a_loss_of_power_leaves_no_wrong_digest(
 
     This holds even if restored files have the modification time of the deleted files.
     """
-    found = Identity.of
-    monkeypatch.setattr(Identity, "of", lambda segment: replace(found(segment), modified_ms=0))
+    identity_of = Identity.of
+    monkeypatch.setattr(Identity, "of", lambda segment: replace(identity_of(segment), modified_ms=0))
     search = Search(tmp_path, installed, seed)
     search.run()
     assert search.checked > 10

@@ -29,9 +29,9 @@ KEY = base64.b64encode(bytes(32)).decode()
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[TieredLogs]:
-    found = TieredLogs(tmp_path, settings={"tier.history.ms": 10 * GRACE_MS})
-    yield found
-    found.close()
+    tiered_logs = TieredLogs(tmp_path, settings={"tier.history.ms": 10 * GRACE_MS})
+    yield tiered_logs
+    tiered_logs.close()
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def erased(engine: Engine, key: bytes = b"a") -> EraseResult:
 
 def bytes_with(logs: TieredLogs, text: bytes) -> list[str]:
     """Return the keys of objects and the paths of local files that contain these bytes."""
-    found = [key for key, (data, _) in logs.sim.bucket.objects.items() if text in data]
-    return found + [str(path) for path in logs.folder.rglob("*") if path.is_file() and text in path.read_bytes()]
+    keys = [key for key, (data, _) in logs.sim.bucket.objects.items() if text in data]
+    return keys + [str(path) for path in logs.folder.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
 def append_secrets(log: Log) -> None:
@@ -68,21 +68,21 @@ def test_the_key_is_gone_from_both_tiers_and_the_rest_is_as_it_was(logs: TieredL
     old = [segment.label for segment in remote_of(log).segments]
     result = erased(engine)
     assert (result.error, result.is_complete, result.end) == (None, True, 11)
-    assert [(one.part, one.base_offset, one.records) for one in result.segments] == [
+    assert [(proof.part, proof.base_offset, proof.records) for proof in result.segments] == [
         ("local", 8, 1),
         ("local", 10, 1),
         ("tier", 0, 1),
         ("tier", 6, 1),
     ]
     assert [(record.offset, record.key, record.value) for record in log.records()] == [
-        found for found in before if found[1] != b"a"
+        row for row in before if row[1] != b"a"
     ]
     assert committed(log) == [(0, 3), (3, 6), (6, 8)]
     now = [segment.label for segment in remote_of(log).segments]
     assert (now[1], now[0] != old[0], now[2] != old[2]) == (old[1], True, True)
-    tiered = [one for one in result.segments if one.part == "tier"]
-    assert [one.objects_before for one in tiered] == [(old[0],), (old[2],)]
-    assert [one.objects_after for one in tiered] == [(now[0],), (now[2],)]
+    tiered = [proof for proof in result.segments if proof.part == "tier"]
+    assert [proof.objects_before for proof in tiered] == [(old[0],), (old[2],)]
+    assert [proof.objects_after for proof in tiered] == [(now[0],), (now[2],)]
     assert log.append([Record(key=b"a", value=b"new")]).base_offset == 11
     assert letters(log).endswith(" 11a")
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
@@ -110,11 +110,9 @@ def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_pat
     proof = json.loads(json.dumps(engine.proof_of(result, b"SECRET")))
     assert "SECRET" not in json.dumps(proof)
     check = engine.check_erasure(proof, b"SECRET")
-    assert {found.kind for found in check.remnants} == {"object", "deleted file"}
+    assert {remnant.kind for remnant in check.remnants} == {"object", "deleted file"}
     assert check.holding == ()
-    assert not [
-        found for found in (tmp_path / "cache").rglob("*") if found.is_file() and b"SECRET" in found.read_bytes()
-    ]
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and b"SECRET" in path.read_bytes()]
     logs.clock.advance_ms(GRACE_MS + 1)
     engine.collect()
     log.maintenance.delete_expired()
@@ -148,7 +146,7 @@ def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs:
     logs.clock.advance_ms(GRACE_MS + 1)
     report = engine.collect()
     assert (report.roots, report.objects) == (version, 1)
-    assert not {found.where for found in result.remnants if found.kind == "object"} & set(logs.sim.bucket.objects)
+    assert not {remnant.where for remnant in result.remnants if remnant.kind == "object"} & set(logs.sim.bucket.objects)
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env, as_of=now) as reader:
         assert letters(reader.log("t", 0)) == "1b 2c"
 
@@ -171,11 +169,11 @@ def test_objects_that_compaction_left_in_the_history_are_reported_and_deleted(lo
     assert letters(log) == "4c 6d"
     result = erased(engine)
     assert result.segments == ()
-    objects = {found.where for found in result.remnants if found.kind == "object"}
+    objects = {remnant.where for remnant in result.remnants if remnant.kind == "object"}
     assert len(objects) >= 5
-    again = erased(engine)
+    second = erased(engine)
     assert remote_of(log).version == remote_of(log).version
-    assert {found.where for found in again.remnants} == objects
+    assert {remnant.where for remnant in second.remnants} == objects
     logs.clock.advance_ms(GRACE_MS + 1)
     engine.collect()
     assert not objects & set(logs.sim.bucket.objects)
@@ -198,9 +196,9 @@ def test_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
         following = reader.log("t", 0)
         under_way = following.records()
-        seen = [next(under_way).offset]
+        offsets = [next(under_way).offset]
         erased(engine)
-        assert [*seen, *(record.offset for record in under_way)] == [0, 1, 2, 3]
+        assert [*offsets, *(record.offset for record in under_way)] == [0, 1, 2, 3]
         reader.refresh()
         assert letters(following) == "1b 3b"
 
@@ -265,14 +263,14 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
 
         logs.sim.store.faults = faults
         first = erased(engine)
-        asked = sum(logs.sim.store.counts.values()) - base
+        requests = sum(logs.sim.store.counts.values()) - base
         logs.sim.store.faults = lambda _: ObjectFault.NONE
         assert first.error is None or isinstance(first.error, StoreTimeoutError)
         assert letters(log).replace("0a ", "").replace("3a ", "") == "1b 2c 4b 5b"
         assert erased(engine).is_complete
         assert letters(log) == "1b 2c 4b 5b"
         logs.close()
-        if number // 2 >= asked:
+        if number // 2 >= requests:
             break
         number += 1
     assert number > 6
@@ -317,7 +315,7 @@ def test_a_follower_refers_to_its_leader(engine: Engine) -> None:
     engine.offload()
     log.follow(3)
     result = erased(engine)
-    assert ([found.kind for found in result.remnants], result.is_complete) == (["tier", "local copy"], False)
+    assert ([remnant.kind for remnant in result.remnants], result.is_complete) == (["tier", "local copy"], False)
     assert result.gone_ms == -1
 
 
@@ -362,13 +360,13 @@ def test_damage_in_the_tier_is_reported_and_the_others_are_done(logs: TieredLogs
     damaged[80] ^= 1
     logs.sim.bucket.objects[key] = bytes(damaged), modified_ms
     result = erased(engine)
-    assert [one.base_offset for one in result.segments] == [3]
-    assert [found.where for found in result.remnants if found.kind == "damaged segment"] == [key]
+    assert [segment.base_offset for segment in result.segments] == [3]
+    assert [remnant.where for remnant in result.remnants if remnant.kind == "damaged segment"] == [key]
     assert not result.is_complete
     proof = engine.proof_of(result, b"a")
     logs.clock.advance_ms(GRACE_MS + 1)
     engine.collect()
-    assert [found.kind for found in engine.check_erasure(proof, b"a").remnants] == ["damaged segment"]
+    assert [remnant.kind for remnant in engine.check_erasure(proof, b"a").remnants] == ["damaged segment"]
     logs.sim.bucket.objects[key] = data, modified_ms
     assert engine.check_erasure(proof, b"a").holding == (key,)
     assert erased(engine).is_complete

@@ -36,8 +36,8 @@ def filled(bed: LogBed, magic: int = 2, codec: str | None = None, delay_ms: int 
     for segment in range(6):
         for _ in range(4):
             key = KEPT if segment % 3 == 1 else GONE
-            written = [Record(key=name, value=b"v", timestamp_ms=bed.clock.now_ms()) for name in (key, KEPT)]
-            log.append_as_leader(bed.batch(0, written, magic=magic, codec=codec))
+            records = [Record(key=name, value=b"v", timestamp_ms=bed.clock.now_ms()) for name in (key, KEPT)]
+            log.append_as_leader(bed.batch(0, records, magic=magic, codec=codec))
         if segment < 5:
             log.roll()
     return log
@@ -52,7 +52,9 @@ def batches(bed: LogBed, log: Log) -> list[tuple[int, int, int, int]]:
     data = data_of(log)
     tables = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     return [
-        (one.last_offset, one.producer_id, one.producer_epoch, one.base_sequence) for table in tables for one in table
+        (batch.last_offset, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        for table in tables
+        for batch in table
     ]
 
 
@@ -62,28 +64,30 @@ def test_no_record_of_the_key_is_left_and_all_others_are(bed: LogBed, magic: int
     end = log.offsets().log_end
     before = [(record.offset, record.key, record.timestamp_ms) for record in log.records()]
     result = erase(log, GONE)
-    expected = [found for found in before if found[1] != GONE]
+    expected = [row for row in before if row[1] != GONE]
     assert [(record.offset, record.key, record.timestamp_ms) for record in log.records()] == expected
     assert (result.error, result.is_complete, result.end) == (None, True, end)
-    assert [(one.base_offset, one.records) for one in result.segments] == [(base, 4) for base in (0, 16, 24, 40)]
+    assert [(segment.base_offset, segment.records) for segment in result.segments] == [
+        (base, 4) for base in (0, 16, 24, 40)
+    ]
     for proof in result.segments:
-        stored = bed.path(proof.base_offset).read_bytes()
-        assert (len(stored), hashlib.sha256(stored).hexdigest()) == (proof.bytes_after, proof.sha256_after)
+        data = bed.path(proof.base_offset).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (proof.bytes_after, proof.sha256_after)
     bed.close()
-    again = bed.open(clean=False)
-    assert [(record.offset, record.key, record.timestamp_ms) for record in again.records()] == expected
-    assert again.append([Record(value=b"next")]).base_offset == end
+    reopened_log = bed.open(clean=False)
+    assert [(record.offset, record.key, record.timestamp_ms) for record in reopened_log.records()] == expected
+    assert reopened_log.append([Record(value=b"next")]).base_offset == end
 
 
 def test_files_that_are_set_aside_are_reported_until_they_are_deleted(bed: LogBed) -> None:
     log = filled(bed, delay_ms=5000)
-    before = {one.base_offset: bed.path(one.base_offset).read_bytes() for one in log.segments()}
+    before = {segment.base_offset: bed.path(segment.base_offset).read_bytes() for segment in log.segments()}
     first = erase(log, GONE)
-    assert {one.sha256_before for one in first.segments} <= {
+    assert {segment.sha256_before for segment in first.segments} <= {
         hashlib.sha256(data).hexdigest() for data in before.values()
     }
-    assert [found.until_ms for found in first.remnants] == [bed.clock.now_ms() + 5000] * 4
-    assert all(Path(found.where).exists() for found in first.remnants)
+    assert [remnant.until_ms for remnant in first.remnants] == [bed.clock.now_ms() + 5000] * 4
+    assert all(Path(remnant.where).exists() for remnant in first.remnants)
     second = erase(log, GONE)
     assert (second.segments, second.remnants) == ((), first.remnants)
     bed.clock.advance_ms(5000)
@@ -104,31 +108,31 @@ def test_headers_of_batches_and_producers_stay(bed: LogBed) -> None:
         log.end_transaction(producer, 0, commit=commit, coordinator_epoch=0)
     headers = batches(bed, log)
     committed = [record.offset for record in log.records(isolation="read_committed") if record.key != GONE]
-    known = log.producers()
+    producers = log.producers()
     assert erase(log, GONE).is_complete
     assert batches(bed, log) == headers
     assert [record.offset for record in log.records(isolation="read_committed")] == committed
     bed.close()
     for file in [*bed.folder.glob("*.snapshot"), *bed.folder.glob("*index")]:
         file.unlink()
-    again = bed.open(clean=False)
-    assert [(one.producer_id, one.last_sequence, one.last_offset) for one in again.producers()] == [
-        (one.producer_id, one.last_sequence, one.last_offset) for one in known
+    reopened_log = bed.open(clean=False)
+    assert [(state.producer_id, state.last_sequence, state.last_offset) for state in reopened_log.producers()] == [
+        (state.producer_id, state.last_sequence, state.last_offset) for state in producers
     ]
-    assert [record.offset for record in again.records(isolation="read_committed")] == committed
+    assert [record.offset for record in reopened_log.records(isolation="read_committed")] == committed
 
 
 def test_a_dry_run_changes_nothing(bed: LogBed) -> None:
     log = filled(bed)
     contents = bed.contents()
-    told = erase(log, GONE, dry_run=True)
+    planned = erase(log, GONE, dry_run=True)
     assert bed.contents() == contents
-    proof = proof_of(told, log, GONE)
-    assert (told.is_complete, proof["complete"], proof["gone_ms"]) == (True, False, -1)
-    done = erase(log, GONE)
-    assert proof_of(done, log, GONE)["complete"]
-    assert [(one.base_offset, one.records, one.sha256_before) for one in told.segments] == [
-        (one.base_offset, one.records, one.sha256_before) for one in done.segments
+    proof = proof_of(planned, log, GONE)
+    assert (planned.is_complete, proof["complete"], proof["gone_ms"]) == (True, False, -1)
+    actual = erase(log, GONE)
+    assert proof_of(actual, log, GONE)["complete"]
+    assert [(segment.base_offset, segment.records, segment.sha256_before) for segment in planned.segments] == [
+        (segment.base_offset, segment.records, segment.sha256_before) for segment in actual.segments
     ]
 
 
@@ -140,8 +144,8 @@ def test_a_damaged_segment_is_reported_and_the_others_are_done(bed: LogBed) -> N
     bed.path(16).write_bytes(damaged)
     log = bed.open()
     result = erase(log, GONE)
-    assert [one.base_offset for one in result.segments] == [0, 24, 40]
-    (remnant,) = [found for found in result.remnants if found.kind == "damaged segment"]
+    assert [segment.base_offset for segment in result.segments] == [0, 24, 40]
+    (remnant,) = [remnant for remnant in result.remnants if remnant.kind == "damaged segment"]
     assert (str(bed.path(16)), result.is_complete) == (remnant.where, False)
 
 
@@ -172,10 +176,10 @@ def test_a_second_call_completes_an_erasure_that_failed_at_any_operation(bed: Lo
     for nth in range(0, 400, 3):
         bed.close()
         bed.write(contents)
-        log, left = bed.open(clean=False), iter(range(nth))
+        log, countdown = bed.open(clean=False), iter(range(nth))
 
-        def rule(operation: str, path: str, left: Iterator[int] = left) -> None:
-            if operation in {"create", "write", "sync", "rename", "sync_folder"} and next(left, None) is None:
+        def rule(operation: str, path: str, countdown: Iterator[int] = countdown) -> None:
+            if operation in {"create", "write", "sync", "rename", "sync_folder"} and next(countdown, None) is None:
                 raise OSError(5, "told to fail", path)
 
         files.rule = rule
@@ -211,23 +215,27 @@ def test_the_command_prints_the_proof_and_checks_it(tmp_path: Path, capsys: pyte
     erasing = ["erase", "t", "--key", GONE.hex(), "--hex", *place]
     assert run([*erasing, "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert [(one["part"], one["base_offset"]) for one in planned["segments"]] == [
+    assert [(item["part"], item["base_offset"]) for item in planned["segments"]] == [
         ("local", 4),
         ("tier", 0),
         ("tier", 2),
     ]
     assert run([*erasing, "--json"]) == 0
-    told = capsys.readouterr().out
-    proof = json.loads(told)
+    output = capsys.readouterr().out
+    proof = json.loads(output)
     assert proof["complete"]
-    assert GONE.hex() not in told
-    assert [(one["part"], one["base_offset"]) for one in proof["segments"]] == [("local", 4), ("tier", 0), ("tier", 2)]
-    assert sorted(one["kind"] for one in proof["remnants"]).count("object") == 2
+    assert GONE.hex() not in output
+    assert [(item["part"], item["base_offset"]) for item in proof["segments"]] == [
+        ("local", 4),
+        ("tier", 0),
+        ("tier", 2),
+    ]
+    assert sorted(item["kind"] for item in proof["remnants"]).count("object") == 2
     file = tmp_path / "proof.json"
-    file.write_text(told, encoding="utf-8")
+    file.write_text(output, encoding="utf-8")
     assert run([*erasing, "--check", str(file), "--json"]) == 1
-    left = printed_items(capsys)
-    assert [one["kind"] for one in left] == ["object", "object"]
+    remnants = printed_items(capsys)
+    assert [item["kind"] for item in remnants] == ["object", "object"]
     assert run(["erase", "t", "--key", "other", *place, "--check", str(file)]) == 2
     assert "another key" in capsys.readouterr().err
     assert run(["erase", "other", "--key", "other", *place, "--check", str(file)]) == 2

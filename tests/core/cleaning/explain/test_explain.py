@@ -24,7 +24,7 @@ def clock() -> ManualClock:
 
 
 def sizes(engine: Engine) -> dict[int, int]:
-    return {one.base_offset: one.size_bytes for one in engine.log("t", 0).segments()}
+    return {segment.base_offset: segment.size_bytes for segment in engine.log("t", 0).segments()}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -45,22 +45,24 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
             log.roll()
             before = sizes(engine)
             keys = {record.offset: record.key for record in log.records()}
-            told = engine.why_kept("t", 0)
-            each = {offset: engine.why_kept("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
+            explanation = engine.why_kept("t", 0)
+            fates = {offset: engine.why_kept("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
             assert sizes(engine) == before
-            assert sum(one.size_bytes for one in told.ranges) == sum(before.values())
+            assert sum(span.size_bytes for span in explanation.ranges) == sum(before.values())
             (deleted,) = engine.apply_retention()
-            assert deleted.deleted_bytes == sum(one.freed_bytes for one in told.ranges if one.fate is Fate.DELETE)
+            assert deleted.deleted_bytes == sum(
+                span.freed_bytes for span in explanation.ranges if span.fate is Fate.DELETE
+            )
             if deleted.deleted_segments:
                 continue  # the deletion changed the start of the round; the preview did not include that
             size = sum(sizes(engine).values())
             for result in engine.run_cleaner():
                 assert result.error is None
-            freed = sum(one.freed_bytes for one in told.ranges if one.fate is Fate.COMPACT)
+            freed = sum(span.freed_bytes for span in explanation.ranges if span.fate is Fate.COMPACT)
             assert size - sum(sizes(engine).values()) == freed
-            left = {record.offset for record in log.records()}
-            for offset, record in each.items():
-                assert (record.fate is not Fate.COMPACT) == (offset in left)
+            offsets = {record.offset for record in log.records()}
+            for offset, record in fates.items():
+                assert (record.fate is not Fate.COMPACT) == (offset in offsets)
 
 
 def test_the_preview_has_the_time_at_which_a_range_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
@@ -72,16 +74,16 @@ def test_the_preview_has_the_time_at_which_a_range_is_deleted(tmp_path: Path, cl
         for at_ms in stamps:
             log.append([Record(value=b"v", timestamp_ms=began_ms + at_ms)])
             log.roll()
-        told = engine.why_kept("t", 0)
-        assert [one.when_ms for one in told.ranges] == [began_ms + 5001, began_ms + 7001, began_ms + 7001]
-        assert all(one.fate is Fate.KEEP and one.reason for one in told.ranges)
-        for one, left in ((told.ranges[0], [1, 2]), (told.ranges[1], [])):
-            assert one.when_ms is not None
-            clock.advance_ms(one.when_ms - 1 - clock.now_ms())
+        explanation = engine.why_kept("t", 0)
+        assert [span.when_ms for span in explanation.ranges] == [began_ms + 5001, began_ms + 7001, began_ms + 7001]
+        assert all(span.fate is Fate.KEEP and span.reason for span in explanation.ranges)
+        for span, expected in ((explanation.ranges[0], [1, 2]), (explanation.ranges[1], [])):
+            assert span.when_ms is not None
+            clock.advance_ms(span.when_ms - 1 - clock.now_ms())
             assert engine.apply_retention()[0].deleted_segments == 0
             clock.advance_ms(1)
             engine.apply_retention()
-            assert [record.offset for record in log.records()] == left
+            assert [record.offset for record in log.records()] == expected
         engine.alter_topic("t", {"retention.ms": -1})
         log.append([Record(value=b"v", timestamp_ms=1)])
         assert engine.why_kept("t", 0).ranges[-1].when_ms is None
@@ -98,7 +100,7 @@ def test_the_command_answers_for_a_key(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["why-kept", "t", "0", "--key", "a", *place, "--json"]) == 0
     items = printed_items(capsys)
     records = [item["record"] for item in items if "record" in item]
-    assert [(one["offset"], one["fate"], one["newer_offset"]) for one in records] == [
+    assert [(record["offset"], record["fate"], record["newer_offset"]) for record in records] == [
         (0, "compact", 2),
         (2, "keep", -1),
     ]
@@ -122,14 +124,14 @@ def test_both_tiers_are_reported(tmp_path: Path, clock: ManualClock) -> None:
             log.append([Record(value=bytes(40), timestamp_ms=clock.now_ms())])
             log.roll()
             engine.offload()
-        told = engine.why_kept("t", 0)
-        (done,) = engine.apply_retention()
-        fates = [(one.fate, one.where) for one in told.ranges]
+        explanation = engine.why_kept("t", 0)
+        (result,) = engine.apply_retention()
+        fates = [(span.fate, span.where) for span in explanation.ranges]
         assert fates[0] == (Fate.DELETE, "local, tier")
         assert {fate for fate, _ in fates} == {Fate.DELETE, Fate.EVICT, Fate.KEEP}
-        for fate, freed in ((Fate.DELETE, done.deleted_bytes), (Fate.EVICT, done.evicted_bytes)):
-            assert sum(one.freed_bytes for one in told.ranges if one.fate is fate) == freed > 0
-        assert {one.where for one in engine.why_kept("t", 0).ranges} == {"tier", "local, tier"}
+        for fate, freed in ((Fate.DELETE, result.deleted_bytes), (Fate.EVICT, result.evicted_bytes)):
+            assert sum(span.freed_bytes for span in explanation.ranges if span.fate is fate) == freed > 0
+        assert {span.where for span in engine.why_kept("t", 0).ranges} == {"tier", "local, tier"}
 
 
 def test_the_cleaners_dry_run_knows_the_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +142,7 @@ def test_the_cleaners_dry_run_knows_the_bytes(tmp_path: Path, capsys: pytest.Cap
         before = sum(sizes(engine).values())
     place = ["--dir", str(tmp_path / "data"), "--json"]
     assert run(["cleaner", "--dry-run", *place]) == 0
-    (told,) = printed_items(capsys)
+    (planned,) = printed_items(capsys)
     assert run(["cleaner", *place]) == 0
     with open_engine(tmp_path / "data") as engine:
-        assert before - sum(sizes(engine).values()) == told["bytes_freed"] > 0
+        assert before - sum(sizes(engine).values()) == planned["bytes_freed"] > 0

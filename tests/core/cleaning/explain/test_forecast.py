@@ -37,17 +37,18 @@ def test_removals_are_those_of_the_engine(tmp_path: Path, case: str) -> None:
         engine.offload()
         engine.alter_topic("t", settings)
         clock.advance_ms(250_000)
-        expected = [one for one in engine.why_kept("t", 0).ranges if one.where != "active"]
+        expected = [kept_range for kept_range in engine.why_kept("t", 0).ranges if kept_range.where != "active"]
         with open_reader(data, tier=uri) as reader:
-            (seen,) = collect(reader, clock).logs
-        spans = [span for span in seen.spans if span.start < expected[-1].end]
+            (forecast,) = collect(reader, clock).logs
+        spans = [span for span in forecast.spans if span.start < expected[-1].end]
         assert [(span.start, span.end, span.fate, span.when_ms, span.reason) for span in spans] == [
-            (one.start, one.end, one.fate, one.when_ms, one.reason) for one in expected
+            (kept_range.start, kept_range.end, kept_range.fate, kept_range.when_ms, kept_range.reason)
+            for kept_range in expected
         ]
-        assert {one.fate for one in expected} == fates
-        (done,) = engine.apply_retention()
-    assert done.deleted_segments == sum(span.fate is Fate.DELETE for span in seen.spans)
-    assert done.evicted_segments == sum(span.fate is Fate.EVICT for span in seen.spans)
+        assert {kept_range.fate for kept_range in expected} == fates
+        (result,) = engine.apply_retention()
+    assert result.deleted_segments == sum(span.fate is Fate.DELETE for span in forecast.spans)
+    assert result.evicted_segments == sum(span.fate is Fate.EVICT for span in forecast.spans)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -61,10 +62,10 @@ def test_the_segments_that_a_round_reads_are_announced(tmp_path: Path, *, compac
             log.append([Record(key=b"k%d" % (number % 2), value=b"v" * 600, timestamp_ms=T0_MS + number)])
         if compacted:
             assert engine.run_cleaner()[0].error is None
-        due = {one.start for one in engine.why_kept("t", 0).ranges if one.fate is Fate.COMPACT}
+        due = {kept_range.start for kept_range in engine.why_kept("t", 0).ranges if kept_range.fate is Fate.COMPACT}
     with open_reader(tmp_path) as reader:
-        (seen,) = collect(reader, clock).logs
-    announced = {span.start for span in seen.spans if span.fate is Fate.COMPACT}
+        (forecast,) = collect(reader, clock).logs
+    announced = {span.start for span in forecast.spans if span.fate is Fate.COMPACT}
     assert due <= announced
     assert bool(announced) is bool(due) is not compacted
 
@@ -84,13 +85,13 @@ def test_a_round_reads_the_segments_that_were_announced_and_changes_no_others(tm
         if in_tier:
             engine.offload()
         with open_reader(data, tier=uri) as reader:
-            (seen,) = collect(reader, clock).logs
-        announced = [span for span in seen.spans if span.fate is Fate.COMPACT]
-        kept = {record.offset for record in log.records()}
-        (done,) = engine.run_cleaner()
-        dropped = kept - {record.offset for record in log.records()}
-    assert done.error is None
-    assert (announced[0].start, announced[-1].end) == (done.start, done.end)
-    assert done.part == ("tier" if in_tier else "local")
+            (forecast,) = collect(reader, clock).logs
+        announced = [span for span in forecast.spans if span.fate is Fate.COMPACT]
+        offsets = {record.offset for record in log.records()}
+        (result,) = engine.run_cleaner()
+        dropped = offsets - {record.offset for record in log.records()}
+    assert result.error is None
+    assert (announced[0].start, announced[-1].end) == (result.start, result.end)
+    assert result.part == ("tier" if in_tier else "local")
     assert len(dropped) == 8
     assert all(any(span.start <= offset < span.end for span in announced) for offset in dropped)

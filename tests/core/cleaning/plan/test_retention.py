@@ -49,8 +49,8 @@ def filled(bed: LogBed, **settings: object) -> Log:
 
 
 def run(log: Log, bed: LogBed, *policies: CleanupPolicy, dry_run: bool = False) -> RetentionResult:
-    named = {str(number): policy for number, policy in enumerate(policies)}
-    return apply_retention(log, named, None, now_ms=bed.clock.now_ms(), dry_run=dry_run)
+    policy_of = {str(number): policy for number, policy in enumerate(policies)}
+    return apply_retention(log, policy_of, None, now_ms=bed.clock.now_ms(), dry_run=dry_run)
 
 
 def offsets_left(log: Log) -> list[int]:
@@ -86,8 +86,8 @@ def test_a_dry_run_reports_the_plan_and_changes_nothing(bed: LogBed) -> None:
 def test_a_second_pass_finds_nothing(bed: LogBed) -> None:
     log = filled(bed, **{"retention.ms": 0})
     assert run(log, bed, DeletePolicy()).deleted_segments == 4
-    again = run(log, bed, DeletePolicy())
-    assert (again.deleted_segments, again.deleted_bytes, again.reasons) == (0, 0, ())
+    second = run(log, bed, DeletePolicy())
+    assert (second.deleted_segments, second.deleted_bytes, second.reasons) == (0, 0, ())
 
 
 def test_segments_below_the_log_start_are_deleted(bed: LogBed) -> None:
