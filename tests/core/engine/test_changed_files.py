@@ -43,12 +43,12 @@ def bounded() -> Iterator[None]:
 
     Unlike a time limit, this limit does not depend on the machine.
     """
-    left = STEPS
+    remaining = STEPS
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal left
-        left -= event.endswith("call") and frame.f_globals.get("__name__", "").startswith("stratalog")
-        if left < 0:
+        nonlocal remaining
+        remaining -= event.endswith("call") and frame.f_globals.get("__name__", "").startswith("stratalog")
+        if remaining < 0:
             raise EndlessError
 
     before = sys.getprofile()
@@ -92,27 +92,29 @@ class Place:
     def reader(self) -> Reader:
         return open_reader(self.data, tier=self.tier, config=self.config)
 
-    def file(self, what: str) -> Path:
+    def file(self, name: str) -> Path:
         """Return the file to change.
 
         The file is of a closed segment that has all index files, of the active segment, or of the tier.
         """
-        if what == "active .log":
+        if name == "active .log":
             return max(self.folder.glob("*.log"))
-        if what.startswith("."):
+        if name.startswith("."):
             kinds = (*INDEXES, ".snapshot")
             closed = sorted(self.folder.glob("*.log"))[:-1]
             return next(
-                path.with_suffix(what)
+                path.with_suffix(name)
                 for path in reversed(closed)
                 if all(_size(path.with_suffix(kind)) for kind in kinds)
             )
-        if what == "object":
+        if name == "object":
             return sorted((self.root / "tier").rglob("*.seg"))[1]
-        if what == "root":
+        if name == "root":
             return max((self.root / "tier").rglob("*/manifest/*"))
-        found = [path for path in (self.root / "cache").rglob("*") if path.is_file() and path.stat().st_size > 1000]
-        return max(found, key=lambda path: path.stat().st_size)
+        cache_files = [
+            path for path in (self.root / "cache").rglob("*") if path.is_file() and path.stat().st_size > 1000
+        ]
+        return max(cache_files, key=lambda path: path.stat().st_size)
 
 
 def _size(path: Path) -> int:
@@ -175,9 +177,9 @@ def empty(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    other = path.with_suffix(".other")
-    other.write_bytes(bytes(range(256)) * (path.stat().st_size // 256 + 1))
-    other.replace(path)
+    replacement = path.with_suffix(".other")
+    replacement.write_bytes(bytes(range(256)) * (path.stat().st_size // 256 + 1))
+    replacement.replace(path)
 
 
 def delete(path: Path) -> None:
@@ -188,18 +190,18 @@ def delete(path: Path) -> None:
 
 
 def read_records(log: LogReader) -> Iterator[None]:
-    found = log.records(isolation="read_committed")
-    next(found)
+    records = log.records(isolation="read_committed")
+    next(records)
     yield
-    for _ in found:
+    for _ in records:
         pass
 
 
 def read_columns(log: LogReader) -> Iterator[None]:
-    found = log.columns()
-    next(found)
+    columns = log.columns()
+    next(columns)
     yield
-    for _ in found:
+    for _ in columns:
         pass
 
 
@@ -220,15 +222,15 @@ def read_batches(log: LogReader) -> Iterator[None]:
 
 def send_batches(log: LogReader) -> Iterator[None]:
     offset, end = log.offsets().log_start, log.offsets().high_watermark
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    near_end, far_end = socket.socketpair()
+    with near_end, far_end:
         while offset < end:
             with log.transfer(offset, 2000) as sending:
                 yield
                 assert sending.next_offset > offset
                 offset = sending.next_offset
-                sending.send(ours)
-                assert len(theirs.recv(1 << 20)) == sending.size_bytes
+                sending.send(near_end)
+                assert len(far_end.recv(1 << 20)) == sending.size_bytes
 
 
 def find_times(log: LogReader) -> Iterator[None]:
@@ -238,10 +240,10 @@ def find_times(log: LogReader) -> Iterator[None]:
 
 
 def find_keys(log: LogReader) -> Iterator[None]:
-    found = log.records_with_key(b"k3")
-    next(found)
+    records = log.records_with_key(b"k3")
+    next(records)
     yield
-    for _ in found:
+    for _ in records:
         pass
 
 
@@ -250,11 +252,11 @@ READERS: Final = (read_records, read_columns, read_arrow, read_batches, send_bat
 
 def read_all(log: LogReader, harm: Harm) -> None:
     """Start all readers of a log, change a file, then run each reader to its end."""
-    begun = [read(log) for read in READERS]
-    for reader in begun:
+    readers = [read(log) for read in READERS]
+    for reader in readers:
         next(reader)
     harm()
-    for reader in begun:
+    for reader in readers:
         with bounded(), contextlib.suppress(StorageError):
             for _ in reader:
                 pass
@@ -369,10 +371,10 @@ def test_a_reader_ends_or_raises_whatever_becomes_of_the_files(
     job: Callable[[Place, Harm], None], harm: Callable[[Path], None], original: Place, tmp_path: Path
 ) -> None:
     """A reader of a truncated file once read the same empty range for ever."""
-    for number, what in enumerate(JOBS[job]):
+    for number, file_name in enumerate(JOBS[job]):
         place = Place(Path(shutil.copytree(original.root, tmp_path / str(number))))
-        once = ChangeOnce(harm, place.file(what))
+        once = ChangeOnce(harm, place.file(file_name))
         with bounded(), contextlib.suppress(StorageError):
             job(place, once)
-        assert once.is_done, f"{what} was not harmed"
+        assert once.is_done, f"{file_name} was not harmed"
         shutil.rmtree(place.root)

@@ -38,8 +38,8 @@ def reader(place: Place) -> Reader:
 
 def listed(place: Place) -> dict[TopicPartition, tuple[int, int]]:
     """Return every log that a reader of the tier alone lists, with its bounds."""
-    with reader(place) as found:
-        bounds = {name: found.log(*name).offsets() for name in found.partitions()}
+    with reader(place) as tier_reader:
+        bounds = {name: tier_reader.log(*name).offsets() for name in tier_reader.partitions()}
     return {name: (offsets.log_start, offsets.log_end) for name, offsets in bounds.items()}
 
 
@@ -78,9 +78,9 @@ def test_a_log_that_is_opened_with_a_tier_for_the_first_time_is_in_it_before_its
 
 def test_a_log_costs_two_requests_once(place: Place) -> None:
     def asked() -> Counter[str]:
-        found = Counter(request.kind for request in place.asked)
+        requests = Counter(request.kind for request in place.asked)
         place.asked.clear()
-        return found
+        return requests
 
     # otherwise the engine reads back its first uploads to a store of another distribution
     place.settings["tier.verify"] = "never"
@@ -222,9 +222,9 @@ def test_an_engine_that_finds_its_log_taken_over_while_it_creates_it_takes_no_ap
                 place.fault_of = None
                 assert engine.tier is not None
                 topic_id = engine.tier.open_logs()[0].topic_id
-                with place.rival().engine("rival") as other:
-                    assert other.tier is not None
-                    other.tier.log(T0, topic_id).create(leader_epoch=3, log_start=0, high_watermark=0)
+                with place.rival().engine("rival") as rival:
+                    assert rival.tier is not None
+                    rival.tier.log(T0, topic_id).create(leader_epoch=3, log_start=0, high_watermark=0)
             return ObjectFault.NONE
 
         place.fault_of = rival_first

@@ -60,7 +60,7 @@ def values(log: stratalog.LogReader) -> list[tuple[int, bytes | None, bytes | No
 
 def test_appended_records_come_back_in_every_field(tmp_path: Path) -> None:
     headers = (("h", b"x"), ("h", None), ("", b""))
-    given = [
+    records = [
         Record(timestamp_ms=5, key=b"k", value=b"v", headers=headers),
         Record(timestamp_ms=6, key=None, value=None),
         Record(timestamp_ms=7, key=b"", value=b""),
@@ -68,13 +68,13 @@ def test_appended_records_come_back_in_every_field(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
         log = engine.log("orders", 0)
-        result = log.append(given)
+        result = log.append(records)
         assert (result.base_offset, result.last_offset) == (0, 2)
-        found = list(log.records())
-    assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in found] == [
-        (r.timestamp_ms, r.key, r.value, r.headers) for r in given
+        actual = list(log.records())
+    assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in actual] == [
+        (r.timestamp_ms, r.key, r.value, r.headers) for r in records
     ]
-    assert [(r.offset, r.partition, r.leader_epoch, str(r.timestamp_type)) for r in found] == [
+    assert [(r.offset, r.partition, r.leader_epoch, str(r.timestamp_type)) for r in actual] == [
         (offset, 0, 0, "CreateTime") for offset in range(3)
     ]
 
@@ -84,8 +84,8 @@ def test_a_record_without_timestamp_gets_the_clocks(tmp_path: Path) -> None:
     with open_engine(tmp_path, env=env) as engine:
         engine.create_topic("orders")
         engine.log("orders", 0).append([Record(value=b"v")])
-        (found,) = engine.log("orders", 0).records()
-    assert found.timestamp_ms == 123_456
+        (record,) = engine.log("orders", 0).records()
+    assert record.timestamp_ms == 123_456
 
 
 def test_everything_is_there_after_opening_again(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_everything_is_there_after_opening_again(tmp_path: Path) -> None:
         assert engine.topics()["orders"].topic_id == info.topic_id
         assert engine.topics()["orders"].config == info.config
         assert {name: values(engine.log(*name)) for name in engine.partitions()} == before
-        for name, found in offsets.items():
+        for name, expected in offsets.items():
             now = engine.log(*name).offsets()
             assert (now.log_start, now.high_watermark, now.log_end) == (
-                found.log_start,
-                found.high_watermark,
-                found.log_end,
+                expected.log_start,
+                expected.high_watermark,
+                expected.log_end,
             )
         fill(engine.log("orders", 0), 7)
         assert engine.log("orders", 0).offsets().log_end == 107
@@ -226,10 +226,10 @@ def test_offloaded_and_evicted_records_read_as_before(tmp_path: Path, tier: str)
         assert log.offset_for_timestamp(stamp) == 77
         (result,) = engine.offload()
         assert result.segments == len(log.segments()) - 1
-        (kept,) = engine.apply_retention()
-        assert kept.evicted_segments == result.segments
-        assert kept.deleted_segments == 0
-        assert kept.rolled, "local.retention.bytes wants the active segment gone too"
+        (retention,) = engine.apply_retention()
+        assert retention.evicted_segments == result.segments
+        assert retention.deleted_segments == 0
+        assert retention.rolled, "local.retention.bytes wants the active segment gone too"
         assert [segment.is_local for segment in log.segments()] == [False] * result.segments + [True, True]
         assert len(list((tmp_path / "data" / "orders-0").glob("*.log"))) == 2
         assert log.offsets().log_start == 0
@@ -249,8 +249,8 @@ def test_offloaded_and_evicted_records_read_as_before(tmp_path: Path, tier: str)
 
 
 def values_between(log: stratalog.LogReader, start: int, end: int) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    found = log.records(start, end)
-    return [(record.offset, record.key, record.value, record.timestamp_ms) for record in found]
+    records = log.records(start, end)
+    return [(record.offset, record.key, record.value, record.timestamp_ms) for record in records]
 
 
 def test_a_bucket_is_read_alone(tmp_path: Path, tier: str) -> None:
@@ -295,11 +295,11 @@ def test_an_iterator_continues_in_the_tier_when_its_segment_is_evicted(tmp_path:
         fill(log, 300)
         before = values(log)
         reading = log.records()
-        seen = [next(reading) for _ in range(5)]
+        records = [next(reading) for _ in range(5)]
         engine.offload()
         engine.apply_retention()
-        seen.extend(reading)
-        assert [(r.offset, r.key, r.value, r.timestamp_ms) for r in seen] == before
+        records.extend(reading)
+        assert [(r.offset, r.key, r.value, r.timestamp_ms) for r in records] == before
 
 
 def test_an_older_copy_of_a_directory_is_refused(tmp_path: Path, tier: str) -> None:

@@ -41,8 +41,8 @@ class Bed:
             self.asked.append(request)
 
     def engine(self, *, plugins: Sequence[object] | None = None, tier: str | None = URI) -> Engine:
-        chosen = [self.plugin, self.sim] if plugins is None else plugins
-        return open_engine(self.folder, tier=tier, plugins=chosen, env=Env(clock=self.clock))
+        engine_plugins = [self.plugin, self.sim] if plugins is None else plugins
+        return open_engine(self.folder, tier=tier, plugins=engine_plugins, env=Env(clock=self.clock))
 
     @property
     def names(self) -> list[str]:
@@ -75,8 +75,8 @@ def known(log: LogReader) -> Iterator[str | None]:
 
 def stored(log: LogReader) -> list[StoredSegment]:
     """Return the manifest's entries of the segments in the tier."""
-    found = list(remote_of(log).segments)
-    return [segment.stored for segment in found if isinstance(segment, RemoteSegment)]
+    segments = list(remote_of(log).segments)
+    return [segment.stored for segment in segments if isinstance(segment, RemoteSegment)]
 
 
 def offsets_of(log: LogReader, key: str) -> list[int]:
@@ -131,10 +131,10 @@ def test_compaction_rewrites_segments_and_their_indexes(place: Bed) -> None:
         for key, expected in {"a": [0], "b": [2], "c": [4], "d": [5]}.items():
             assert offsets_of(log, key) == expected
         engine.make_extra_indexes()
-        found = list(known(log))
-        assert None not in found[:-1]
-        assert "".join(keys or "" for keys in found) == "abcd"
-        assert len(place.names) == len(found) - 1
+        indexed_keys = list(known(log))
+        assert None not in indexed_keys[:-1]
+        assert "".join(keys or "" for keys in indexed_keys) == "abcd"
+        assert len(place.names) == len(indexed_keys) - 1
 
 
 def test_extra_indexes_go_to_the_tier_and_skip_segments_there(place: Bed) -> None:
@@ -147,16 +147,16 @@ def test_extra_indexes_go_to_the_tier_and_skip_segments_there(place: Bed) -> Non
         assert place.plugin.calls.builders == before
         slices = [entry.slices for entry in stored(log)]
     with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
-        found = reader.log("t", 0)
+        reader_log = reader.log("t", 0)
         place.asked.clear()
-        assert list(known(found)) == ["ab", "cd", "ce", "fg"]
+        assert list(known(reader_log)) == ["ab", "cd", "ce", "fg"]
         assert [(request.kind, request.key) for request in place.asked] == [
-            ("read", found[FileKind.EXTRA].key) for found in slices
+            ("read", files[FileKind.EXTRA].key) for files in slices
         ]
         place.asked.clear()
-        assert offsets_of(found, "x") == []
+        assert offsets_of(reader_log, "x") == []
         assert place.asked == []
-        assert offsets_of(found, "e") == [5]
+        assert offsets_of(reader_log, "e") == [5]
         assert {request.key for request in place.asked} == {slices[2][FileKind.LOG].key}
 
 
@@ -186,10 +186,10 @@ def test_a_name_that_two_plugins_use_is_refused(place: Bed) -> None:
         engine.make_extra_indexes()
         assert offsets_of(log, "c") == [2]
     with open_reader(place.folder, plugins=[place.plugin, ExtraPlugin()]) as reader:
-        found = reader.log("t", 0)
-        assert (offsets_of(found, "c"), offsets_of(found, "x")) == ([2], [])
+        reader_log = reader.log("t", 0)
+        assert (offsets_of(reader_log, "c"), offsets_of(reader_log, "x")) == ([2], [])
         with pytest.raises(UnknownComponentError, match="only: bloom"):
-            list(found.extra_index("keyset"))
+            list(reader_log.extra_index("keyset"))
 
 
 def test_a_builder_that_fails_keeps_nothing_from_the_tier(place: Bed, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,14 +118,14 @@ def test_only_the_first_close_raises_the_error_of_the_disk(tmp_path: Path) -> No
 
 def nth(number: int, rule: Rule) -> Rule:
     """Return a rule that lets only one operation fail: the ``number``-th of those that ``rule`` refuses, from 1."""
-    left = [number]
+    remaining = [number]
 
     def asked(operation: str, path: str) -> None:
         try:
             rule(operation, path)
         except OSError:
-            left[0] -= 1
-            if left[0] == 0:
+            remaining[0] -= 1
+            if remaining[0] == 0:
                 raise
 
     return asked
@@ -225,19 +225,19 @@ def test_an_interrupted_topic_is_removed_too(tmp_path: Path) -> None:
 
 def test_a_topic_is_seen_when_all_of_it_is_there(tmp_path: Path) -> None:
     """Other threads must never see some of its partitions only."""
-    seen: list[dict[str, TopicInfo]] = []
+    listings: list[dict[str, TopicInfo]] = []
 
     def look(_: str, path: str) -> None:
         if "new-" in path:
-            seen.append(engine.topics())
+            listings.append(engine.topics())
 
     files = FaultyVfs()
     with open_engine(tmp_path, env=Env(files=files)) as engine:
         files.rule = look
         engine.create_topic("new", partitions=3)
         files.rule = None
-    assert len(seen) > 3
-    assert not any(seen)
+    assert len(listings) > 3
+    assert not any(listings)
 
 
 def test_a_topic_that_cannot_be_made_keeps_the_settings_that_were_there(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_topic_that_cannot_be_made_keeps_the_settings_that_were_there(tmp_path
         with pytest.raises(DiskFullError):
             engine.create_topic("orders")
     with open_engine([tmp_path / "first", tmp_path / "other"]) as engine:
-        found = engine.topics()["orders"]
-    assert (found.partitions, found.topic_id, found.config) == ((1,), before.topic_id, before.config)
+        topic = engine.topics()["orders"]
+    assert (topic.partitions, topic.topic_id, topic.config) == ((1,), before.topic_id, before.config)
 
 
 def test_threads_that_make_one_topic_make_it_once(tmp_path: Path) -> None:
@@ -263,9 +263,9 @@ def test_threads_that_make_one_topic_make_it_once(tmp_path: Path) -> None:
             return "exists"
 
     with open_engine(tmp_path) as engine, ThreadPoolExecutor(8) as threads:
-        made = sorted(threads.map(make, range(8)))
-        assert made[1:] == ["exists"] * 7 or made[:-1] == ["exists"] * 7
-        assert {made[0], made[-1]} == {"exists", str(engine.topics()["orders"].topic_id)}
+        outcomes = sorted(threads.map(make, range(8)))
+        assert outcomes[1:] == ["exists"] * 7 or outcomes[:-1] == ["exists"] * 7
+        assert {outcomes[0], outcomes[-1]} == {"exists", str(engine.topics()["orders"].topic_id)}
 
 
 def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
@@ -280,10 +280,10 @@ def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
 
     monkeypatch.setattr(LogDir, "create", copied)
     with open_engine(tmp_path / "data") as engine:
-        made = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
+        created = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
     with open_engine(copies[1]) as engine:
-        found = engine.topics()["orders"]
-    assert (found.partitions, found.topic_id, found.config) == ((0,), made.topic_id, made.config)
+        topic = engine.topics()["orders"]
+    assert (topic.partitions, topic.topic_id, topic.config) == ((0,), created.topic_id, created.config)
 
 
 @pytest.mark.parametrize("there", ["orders-1", "orders-1/mine"])
@@ -299,12 +299,12 @@ def test_a_file_in_the_place_of_a_new_partition_is_left_alone(tmp_path: Path, th
 
 def test_a_topic_keeps_its_id_without_partition_metadata(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
-        made = engine.create_topic("orders")
+        created = engine.create_topic("orders")
     (tmp_path / "orders-0" / "partition.metadata").unlink()
     with open_reader(tmp_path) as reader:
-        assert reader.topics()["orders"].topic_id == made.topic_id
+        assert reader.topics()["orders"].topic_id == created.topic_id
     with open_engine(tmp_path) as engine:
-        assert engine.topics()["orders"].topic_id == made.topic_id
+        assert engine.topics()["orders"].topic_id == created.topic_id
 
 
 # --- duties ------------------------------------------------------------------------------------------------------
@@ -340,10 +340,10 @@ def test_a_log_that_fails_does_not_keep_others_from_their_turn(tmp_path: Path, m
 
 
 def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    logs: list[object] = []
 
     def refused(log: object, *_: object) -> None:
-        asked.append(log)
+        logs.append(log)
         raise StorePermissionError("no", "key")
 
     (tmp_path / "bucket").mkdir()
@@ -353,7 +353,7 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr("stratalog.engine.tiering.tier_duties.offload_log", refused)
         with pytest.raises(StorePermissionError):
             engine.offload()
-    assert len(asked) == 1
+    assert len(logs) == 1
 
 
 def test_the_error_that_ended_a_duty_is_raised_not_an_earlier_one(
@@ -376,10 +376,10 @@ def test_the_error_that_ended_a_duty_is_raised_not_an_earlier_one(
 
 
 def test_of_several_failures_of_the_store_the_first_is_raised(tmp_path: Path) -> None:
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def fail(log: Log) -> None:
-        both.wait(timeout=10)
+        barrier.wait(timeout=10)
         raise StorePermissionError(f"{log.name} is not readable", "key")
 
     with open_engine(tmp_path) as engine:
@@ -427,7 +427,7 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
     files = FaultyVfs()
     with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
         engine.create_topic("orders", partitions=2)
-        for failing_one, other in (("a", "b"), ("b", "a")):
+        for failing_one, healthy_one in (("a", "b"), ("b", "a")):
             for partition in range(2):  # so that each directory has something new to store
                 engine.log("orders", partition).append([Record(value=b"x")])
             for folder in (tmp_path / "a", tmp_path / "b"):
@@ -435,7 +435,7 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
             files.rule = failing("write", errno.ENOSPC, path=f"/{failing_one}/recovery-point-offset-checkpoint.tmp")
             with pytest.raises(DiskFullError):
                 engine.flush()
-            assert (tmp_path / other / "recovery-point-offset-checkpoint").exists()
+            assert (tmp_path / healthy_one / "recovery-point-offset-checkpoint").exists()
 
 
 def test_a_log_whose_close_failed_is_recovered_at_the_next_start(tmp_path: Path) -> None:
@@ -459,11 +459,11 @@ def test_a_log_whose_close_failed_is_recovered_at_the_next_start(tmp_path: Path)
 def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, go_on = threading.Event(), threading.Event()
+    has_entries, go_on = threading.Event(), threading.Event()
 
     def formatted(entries: Mapping[TopicPartition, int]) -> bytes:
-        if not known.is_set():
-            known.set()
+        if not has_entries.is_set():
+            has_entries.set()
             go_on.wait()
         return format_offsets(entries)
 
@@ -473,7 +473,7 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         log.append([Record(value=b"x")] * 3)
         monkeypatch.setattr("stratalog.engine.open.log_dir.format_offsets", formatted)
         first = threads.submit(engine.flush)
-        known.wait()
+        has_entries.wait()
         log.append([Record(value=b"x")])
         second = threads.submit(engine.flush)
         wait_for([second], timeout=0.1)  # the second flush must wait; give a wrong one time to finish first
@@ -484,10 +484,10 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
 
 
 def test_a_missing_object_is_an_error_of_its_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    logs: list[object] = []
 
     def refused(log: object, *_: object) -> None:
-        asked.append(log)
+        logs.append(log)
         raise ObjectNotFoundError("gone", "key")
 
     (tmp_path / "bucket").mkdir()
@@ -496,7 +496,7 @@ def test_a_missing_object_is_an_error_of_its_log_only(tmp_path: Path, monkeypatc
         monkeypatch.setattr("stratalog.engine.tiering.tier_duties.offload_log", refused)
         with pytest.raises(ObjectNotFoundError) as caught:
             engine.offload()
-    assert len(asked) == 12
+    assert len(logs) == 12
     assert len(caught.value.__notes__) == 11
     assert caught.value.__notes__[-1] == "0 of 12 logs are done, 12 failed"
 

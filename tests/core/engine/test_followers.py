@@ -59,23 +59,23 @@ def test_a_follower_leaves_the_tier_to_its_leader(tmp_path: Path) -> None:
         log.set_high_watermark(60)
         log.follow(2)
         assert engine.offload() == ()
-        assert [found.deleted_segments for found in engine.apply_retention()] == [0]
+        assert [result.deleted_segments for result in engine.apply_retention()] == [0]
         log.lead(3)
-        (moved,) = engine.offload()
-        assert moved.segments > 3
+        (offloaded,) = engine.offload()
+        assert offloaded.segments > 3
         with pytest.raises(OffsetInTierError, match="committed"):
-            log.truncate_to(moved.tier_end - 1)
+            log.truncate_to(offloaded.tier_end - 1)
         with pytest.raises(OffsetInTierError):
             log.truncate_fully_and_start_at(1)
-        assert log.truncate_to(moved.tier_end) == (moved.tier_end < 60)
+        assert log.truncate_to(offloaded.tier_end) == (offloaded.tier_end < 60)
         assert engine.apply_retention()[0].evicted_segments > 0
         before = held(log)
-        assert log.end_offset_for_epoch(1) == (1, moved.tier_end)
+        assert log.end_offset_for_epoch(1) == (1, offloaded.tier_end)
         assert log.end_offset_for_epoch(3) == (-1, -1), "it began at what was cut"
         log.follow(4)
-        log.truncate_fully_and_start_at(moved.tier_end, log_start=log.offsets().log_start)
-        assert held(log) == [found for found in before if found[0] < moved.tier_end]
-        assert log.end_offset_for_epoch(1) == (1, moved.tier_end)
+        log.truncate_fully_and_start_at(offloaded.tier_end, log_start=log.offsets().log_start)
+        assert held(log) == [row for row in before if row[0] < offloaded.tier_end]
+        assert log.end_offset_for_epoch(1) == (1, offloaded.tier_end)
 
 
 def test_a_restart_after_records_of_the_tier_fails_if_their_epochs_cannot_be_stored(tmp_path: Path) -> None:
@@ -94,16 +94,16 @@ def test_a_restart_after_records_of_the_tier_fails_if_their_epochs_cannot_be_sto
             log.lead(epoch)
             written(log, 30)
         log.set_high_watermark(60)
-        (moved,) = engine.offload()
+        (offloaded,) = engine.offload()
         log.follow(3)
         log.truncate_fully_and_start_at(0)
         files.rule = failing("create", errno.ENOSPC, path="leader-epoch-checkpoint.tmp")
         with pytest.raises(DiskFullError):
-            log.truncate_fully_and_start_at(moved.tier_end, log_start=0)
+            log.truncate_fully_and_start_at(offloaded.tier_end, log_start=0)
     with opened() as engine:
         log = engine.log("orders", 0)
         log.follow(3)
-        log.truncate_fully_and_start_at(moved.tier_end, log_start=0)
+        log.truncate_fully_and_start_at(offloaded.tier_end, log_start=0)
     with opened() as engine:
         assert engine.log("orders", 0).view().epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 30))
 

@@ -33,23 +33,23 @@ def tier(tmp_path: Path) -> str:
 def engine(tmp_path: Path, tier: str) -> Iterator[Engine]:
     """Yield an engine with records in both tiers and with all kinds of threads."""
     config = {"replica.high.watermark.checkpoint.interval.ms": 600_000}  # the parent changes no file during a test
-    with stratalog.open_engine(tmp_path / "data", tier=tier, config=config) as opened:
-        opened.create_topic("t", config={"remote.storage.enable": "true", "local.retention.bytes": 0})
-        log = opened.log("t", 0)
+    with stratalog.open_engine(tmp_path / "data", tier=tier, config=config) as new_engine:
+        new_engine.create_topic("t", config={"remote.storage.enable": "true", "local.retention.bytes": 0})
+        log = new_engine.log("t", 0)
         for _ in range(3):
             log.append(RECORDS)
             log.roll()
-        opened.offload()
-        opened.apply_retention()
+        new_engine.offload()
+        new_engine.apply_retention()
         log.append(RECORDS, wait=False).result()
-        opened.start()
-        yield opened
+        new_engine.start()
+        yield new_engine
 
 
-def calls(owned: object) -> list[str]:
+def calls(obj: object) -> list[str]:
     """Return the names of all public members of an object except ``close``."""
-    found = [name for name, _ in inspect.getmembers_static(type(owned)) if not name.startswith("_")]
-    return [name for name in found if name != "close"]
+    names = [name for name, _ in inspect.getmembers_static(type(obj)) if not name.startswith("_")]
+    return [name for name in names if name != "close"]
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -74,18 +74,16 @@ def test_every_call_of_every_inherited_object_is_refused_and_nothing_is_written(
         stratalog.open_reader(tier) as of_tier,
         stratalog.open_reader(tmp_path / "data", tier=tier) as of_directory,
     ):
-        opened = [
+        inherited = [
             *(engine, log, remote, remote.log(log.name, log.topic_id), producer, transactional, consumer),
             *(of_tier, of_tier.log("t", 0), of_directory, of_directory.log("t", 0)),
         ]
         engine.flush()
         before = contents(tmp_path)
-        uses = [(found, name) for found in opened for name in calls(found)]
-        outcomes = in_child(*(lambda found=found, name=name: getattr(found, name) for found, name in uses))
+        uses = [(obj, name) for obj in inherited for name in calls(obj)]
+        outcomes = in_child(*(lambda obj=obj, name=name: getattr(obj, name) for obj, name in uses))
         assert len(outcomes) == len(uses) > 150
-        allowed = {
-            (found, name) for (found, name), outcome in zip(uses, outcomes, strict=True) if not is_refusal(outcome)
-        }
+        allowed = {(obj, name) for (obj, name), outcome in zip(uses, outcomes, strict=True) if not is_refusal(outcome)}
         assert not allowed
         assert contents(tmp_path) == before
 
@@ -117,9 +115,9 @@ def test_an_iteration_that_the_parent_began_ends_in_the_child_with_an_error(
     with stratalog.open_reader(location, tier=None if where == "tier" else tier) as reader:
         records, fresh = reader.log("t", 0).records(), reader.log("t", 0).records()
         first = next(records)
-        begun, unbegun = in_child(lambda: list(records), lambda: list(fresh))
-        assert is_refusal(begun) or not begun, "what was in memory at the time of the fork may be shown"
-        assert is_refusal(unbegun)
+        begun_outcome, fresh_outcome = in_child(lambda: list(records), lambda: list(fresh))
+        assert is_refusal(begun_outcome) or not begun_outcome, "what was in memory at the time of the fork may be shown"
+        assert is_refusal(fresh_outcome)
         assert [first, *records] == list(reader.log("t", 0).records())
 
 
@@ -134,10 +132,10 @@ def test_a_child_opens_a_reader_and_an_engine_of_its_own(engine: Engine, tier: s
     def write() -> None:
         with pytest.raises(LogDirLockedError):
             stratalog.open_engine(tmp_path / "data", tier=tier)
-        with stratalog.open_engine(tmp_path / "other") as own:
-            own.create_topic("u")
-            own.start()
-            assert own.log("u", 0).append(RECORDS, "durable", wait=False).result().base_offset == 0
+        with stratalog.open_engine(tmp_path / "other") as child_engine:
+            child_engine.create_topic("u")
+            child_engine.start()
+            assert child_engine.log("u", 0).append(RECORDS, "durable", wait=False).result().base_offset == 0
 
     assert in_child(read, write) == ["", ""]
 
@@ -146,19 +144,19 @@ def test_a_child_that_lives_on_does_not_keep_the_directory_locked(tmp_path: Path
     """The file lock belongs to the open file description, which a child inherits."""
     engine = stratalog.open_engine(tmp_path)
     reading, writing = os.pipe()
-    begun, begins = os.pipe()
+    started_reader, started_writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writing)
-        os.write(begins, b"x")
+        os.write(started_writer, b"x")
         os.read(reading, 1)
         os._exit(0)
-    os.read(begun, 1)  # the child releases the lock before its first instruction
+    os.read(started_reader, 1)  # the child releases the lock before its first instruction
     engine.close()
     try:
         stratalog.open_engine(tmp_path).close()
     finally:
-        for descriptor in (writing, reading, begun, begins):
+        for descriptor in (writing, reading, started_reader, started_writer):
             os.close(descriptor)
         os.waitpid(child, 0)
 

@@ -52,7 +52,7 @@ def reopened(killed: Path, disk: SmallDisk, bucket: str) -> Engine:
 
 
 def offsets(engine: Engine, topic: str) -> list[int]:
-    return [found.offset for found in engine.log(topic, 0).records()]
+    return [row.offset for row in engine.log(topic, 0).records()]
 
 
 def test_existing_records_are_read_from_a_full_disk(killed: Path, disk: SmallDisk, bucket: str) -> None:
@@ -92,7 +92,7 @@ def test_files_that_a_full_disk_refused_are_written_later(killed: Path, disk: Sm
     disk.room_bytes *= 2
     with reopened(killed, disk, bucket) as engine, engine.producer() as producer:
         end = producer.send("plain", value=b"once").result().offset + 1
-        known = engine.log("plain", 0).producers()
+        producers = engine.log("plain", 0).producers()
     for lost in [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"]:
         (killed / lost).unlink()
     for pattern in ("snapshot", "index", "timeindex"):
@@ -101,7 +101,7 @@ def test_files_that_a_full_disk_refused_are_written_later(killed: Path, disk: Sm
     room, disk.room_bytes = disk.room_bytes, 0
     engine = reopened(killed, disk, bucket)
     assert offsets(engine, "plain") == list(range(end))
-    assert list(engine.log("plain", 0).producers()) == list(known)
+    assert list(engine.log("plain", 0).producers()) == list(producers)
     assert list(killed.glob("plain-0/*index")) == list(killed.glob("plain-0/*.snapshot")) == []
     disk.room_bytes = room
     engine.close()

@@ -82,7 +82,7 @@ class Life:
 
     def run(self, steps: int) -> None:
         """Run this number of random operations; check the log after some of them, and at the end."""
-        done: list[tuple[Callable[[], object], int]] = [
+        weighted_actions: list[tuple[Callable[[], object], int]] = [
             (self.append, 40),
             (self.transact, 8),
             (self.roll, 8),
@@ -98,10 +98,12 @@ class Life:
             (self.wait, 8),
         ]
         if not self.compacted:
-            done = [(what, weight) for what, weight in done if what != self.compact]
+            weighted_actions = [(action, weight) for action, weight in weighted_actions if action != self.compact]
         for _ in range(steps):
-            (what,) = self.chance.choices([what for what, _ in done], [weight for _, weight in done])
-            what()
+            (action,) = self.chance.choices(
+                [action for action, _ in weighted_actions], [weight for _, weight in weighted_actions]
+            )
+            action()
             if self.chance.random() < 0.4:
                 self.look()
         self.look()
@@ -110,15 +112,15 @@ class Life:
 
     def append(self) -> None:
         now_ms, count = self.clock.now_ms(), self.chance.randint(1, 8)
-        given = [
+        records = [
             Record(key=self.key(), value=self.value(), timestamp_ms=now_ms + self.chance.randint(-3, 3))
             for _ in range(count)
         ]
-        if sum(60 + len(record.value or b"") for record in given) > int(str(self.topic["segment.bytes"])):
-            given = given[:1]
-        base = self.log.append(given).base_offset
+        if sum(60 + len(record.value or b"") for record in records) > int(str(self.topic["segment.bytes"])):
+            records = records[:1]
+        base = self.log.append(records).base_offset
         self.rows += [
-            Row((base + place, record.key, record.value, record.timestamp_ms)) for place, record in enumerate(given)
+            Row((base + place, record.key, record.value, record.timestamp_ms)) for place, record in enumerate(records)
         ]
 
     def transact(self) -> None:
@@ -205,59 +207,61 @@ class Life:
         """Compare reads through the engine with the expected records: each isolation level, by time, raw batches."""
         bounds, log = self.log.offsets(), self.log
         for isolation in ("log_end", "read_committed"):
-            found = [read(record) for record in log.records(isolation=isolation)]
+            actual = [read(record) for record in log.records(isolation=isolation)]
             expected = [row.read for row in self.rows if row.read[0] >= bounds.log_start]
             if isolation == "read_committed":
-                hidden = {row.read[0] for row in self.rows if row.aborted}
-                expected = [row for row in expected if row[0] not in hidden and row[0] < bounds.last_stable]
+                aborted_offsets = {row.read[0] for row in self.rows if row.aborted}
+                expected = [row for row in expected if row[0] not in aborted_offsets and row[0] < bounds.last_stable]
             if self.compacted:
-                self.compare_newest(found, expected, committed=isolation == "read_committed")
+                self.compare_newest(actual, expected, committed=isolation == "read_committed")
             else:
-                assert found == expected, isolation
+                assert actual == expected, isolation
         if self.rows and not self.compacted:
             self.look_for_time(self.chance.choice(self.rows).read[3] + self.chance.randint(-2, 2))
         offset = self.chance.randint(bounds.log_start, bounds.log_end)
         with log.fetch(offset, self.chance.choice([1, 500, 100_000])) as fetched:
             assert (fetched.next_offset > offset) == (offset < bounds.high_watermark) == bool(fetched.size_bytes)
 
-    def compare_newest(self, found: list[Read], expected: list[Read], *, committed: bool) -> None:
+    def compare_newest(self, actual: list[Read], expected: list[Read], *, committed: bool) -> None:
         """Check reads of a compacted log.
 
         No record is invented, and the newest record of each key is there unless it is a tombstone.
         """
-        assert set(found) <= set(expected)
-        assert [row[0] for row in found] == sorted({row[0] for row in found})
+        assert set(actual) <= set(expected)
+        assert [row[0] for row in actual] == sorted({row[0] for row in actual})
         if committed:
-            there = {row[1]: row for row in found}
+            newest_actual = {row[1]: row for row in actual}
             for key, newest in {row[1]: row for row in expected}.items():
-                assert there.get(key, newest if newest[2] is None else None) == newest
+                assert newest_actual.get(key, newest if newest[2] is None else None) == newest
 
     def look_for_time(self, timestamp_ms: int) -> None:
         bounds = self.log.offsets()
         visible = (row.read for row in self.rows if bounds.log_start <= row.read[0] < bounds.high_watermark)
         expected = next((row[0] for row in visible if row[3] >= timestamp_ms), None)
-        found = self.log.offset_for_timestamp(timestamp_ms)
-        if found != expected:  # the search may also find the end marker of a transaction
-            assert found is not None
-            assert expected is None or found < expected
-            assert found in {row.marker for row in self.rows}
+        actual = self.log.offset_for_timestamp(timestamp_ms)
+        if actual != expected:  # the search may also find the end marker of a transaction
+            assert actual is not None
+            assert expected is None or actual < expected
+            assert actual in {row.marker for row in self.rows}
 
     def look_from_outside(self) -> None:
         """Check readers without an engine: of the directory with its tier, and of the tier alone."""
         bounds, env = self.log.offsets(), Env(clock=self.clock)
-        here = [record.offset for record in self.log.records(isolation="log_end")]
+        engine_offsets = [record.offset for record in self.log.records(isolation="log_end")]
         with open_reader(self.disk, tier=self.tier, env=env, config=self.config) as reader:
-            there = [record.offset for record in reader.log("t", 0).records(isolation="log_end")]
-            assert [offset for offset in there if offset >= bounds.log_start] == here
+            reader_offsets = [record.offset for record in reader.log("t", 0).records(isolation="log_end")]
+            assert [offset for offset in reader_offsets if offset >= bounds.log_start] == engine_offsets
         with open_reader(self.tier, env=env, config=self.config) as reader:
             try:
                 log = reader.log("t", 0)
             except UnknownTopicError:  # nothing was offloaded yet
                 return
             end = log.offsets().log_end
-            there = [record.offset for record in log.records(isolation="log_end")]
+            reader_offsets = [record.offset for record in log.records(isolation="log_end")]
             if not self.compacted:  # otherwise the two tiers are compacted at different times
-                assert [offset for offset in there if offset >= bounds.log_start] == [n for n in here if n < end]
+                assert [offset for offset in reader_offsets if offset >= bounds.log_start] == [
+                    n for n in engine_offsets if n < end
+                ]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -278,8 +282,8 @@ class Life:
         return open_engine(self.disk, tier=self.tier, env=env, config=self.config, attach=attach)
 
     def key(self) -> bytes | None:
-        named = b"k%d" % self.chance.randrange(KEYS)
-        return named if self.compacted else self.chance.choice([None, b"", named])
+        key = b"k%d" % self.chance.randrange(KEYS)
+        return key if self.compacted else self.chance.choice([None, b"", key])
 
     def value(self) -> bytes | None:
         return self.chance.choice([None, b"", self.chance.randbytes(self.chance.randint(1, 40))])

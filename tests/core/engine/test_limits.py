@@ -37,13 +37,13 @@ BILLION: Final = 1_000_000_000
 @pytest.fixture
 def bucket(tmp_path: Path) -> Path:
     """Return a bucket with the topic ``t``: one partition, and two segments in the tier."""
-    found = tmp_path / "bucket"
-    found.mkdir()
-    with open_engine(tmp_path / "source", tier=found.as_uri()) as engine:
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    with open_engine(tmp_path / "source", tier=folder.as_uri()) as engine:
         engine.create_topic("t")
         fill(engine, 2)
         engine.offload()
-    return found
+    return folder
 
 
 def fill(engine: Engine, segments: int) -> None:
@@ -95,7 +95,7 @@ def test_a_check_reports_a_root_with_a_huge_index_and_takes_little_memory(bucket
             (name,) = tier.logs()
             check = TierLogCheck(tier.log(*name), host.components(TopicConfig()), contents=True)
             assert list(check.roots()) == []
-            first = next(found for found in check.segments() if isinstance(found, StoredSegment))
+            first = next(entry for entry in check.segments() if isinstance(entry, StoredSegment))
             texts = [(finding.kind, finding.text) for finding in check.contents(first)]
             assert [kind for kind, _ in texts] == [FindingKind.FILE] * 2, "the copy of the entry differs from it, too"
             assert "limits.index.bytes" in texts[0][1]

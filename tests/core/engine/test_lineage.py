@@ -72,12 +72,12 @@ def log_of(engine: Engine) -> Log:
     return engine.log("t", 0)
 
 
-def write(engine: Engine, count: int, by: str) -> None:
-    """Append batches of two records each. The values contain the name ``by``."""
+def write(engine: Engine, count: int, writer: str) -> None:
+    """Append batches of two records each. The values contain the name ``writer``."""
     log = log_of(engine)
     for _ in range(count):
         start = log.offsets().log_end
-        log.append([Record(value=f"{by} {start + index}".encode().ljust(100, b".")) for index in range(2)])
+        log.append([Record(value=f"{writer} {start + index}".encode().ljust(100, b".")) for index in range(2)])
 
 
 def catch_up(leader: Engine, follower: Engine) -> None:
@@ -114,20 +114,20 @@ def test_a_new_leader_continues_where_the_tier_ends_whatever_its_segments_border
     write(a, 9, "a")
     catch_up(a, b)
     borders = [{segment.base_offset for segment in engine.log("t", 0).segments()} for engine in pair]
-    (moved,) = a.offload()
-    assert moved.tier_end not in borders[1], "else there is nothing to see here"
+    (offloaded,) = a.offload()
+    assert offloaded.tier_end not in borders[1], "else there is nothing to see here"
     log_of(a).follow(2)
     log_of(b).lead(2)
     write(b, 6, "b")
     commit_all(b)
-    written = held(log_of(b))
-    (moved,) = b.offload()
-    assert moved.segments > 1
+    rows = held(log_of(b))
+    (offloaded,) = b.offload()
+    assert offloaded.segments > 1
     assert b.apply_retention()[0].evicted_segments > 2
-    assert held(log_of(b)) == written
-    assert replicas.in_the_bucket() == written[: moved.tier_end]
+    assert held(log_of(b)) == rows
+    assert replicas.in_the_bucket() == rows[: offloaded.tier_end]
     catch_up(b, a)
-    assert held(log_of(a)) == written
+    assert held(log_of(a)) == rows
 
 
 def test_the_part_of_a_segment_that_the_tier_lacks_has_its_own_largest_timestamp(
@@ -143,17 +143,17 @@ def test_the_part_of_a_segment_that_the_tier_lacks_has_its_own_largest_timestamp
     other_borders(b)
     put(a, 1, 2, 3, 4, 5, 6, 7, 8, 900, 10)
     catch_up(a, b)
-    (moved,) = a.offload()
+    (offloaded,) = a.offload()
     assert 9 in {segment.base_offset for segment in log_of(b).segments()}
-    assert moved.tier_end == 10, "the tier has the first record of the segment at offset 9"
+    assert offloaded.tier_end == 10, "the tier has the first record of the segment at offset 9"
     log_of(a).follow(2)
     log_of(b).lead(2)
     put(b, *range(11, 16))
     commit_all(b)
     b.offload()
     with open_reader(replicas.uri) as reader:
-        found = {segment.base_offset: segment.age_from_ms - START_MS for segment in reader.log("t", 0).segments()}
-    assert (found[8], found[10]) == (900, 10)
+        ages_ms = {segment.base_offset: segment.age_from_ms - START_MS for segment in reader.log("t", 0).segments()}
+    assert (ages_ms[8], ages_ms[10]) == (900, 10)
 
 
 def diverged(a: Engine, b: Engine) -> int:
@@ -178,11 +178,11 @@ def test_records_of_an_elected_leader_stay_local_though_the_tier_has_their_offse
 ) -> None:
     a, b = pair
     parted = diverged(a, b)
-    written = held(log_of(b))
+    rows = held(log_of(b))
     evicted = b.apply_retention()[0].evicted_segments
     assert evicted, "what both have may go"
     assert log_of(b).offsets().local_log_start <= parted
-    assert held(log_of(b)) == written
+    assert held(log_of(b)) == rows
     assert log_of(b).end_offset_for_epoch(1) == (1, parted)
 
 
@@ -210,13 +210,13 @@ def test_an_elected_leader_cuts_the_tier_back_where_that_is_wanted(
     parted = diverged(a, b)
     lost = {value for offset, _, value in held(log_of(a)) if offset >= parted}
     b.alter_topic("t", {"unclean.leader.election.enable": True})
-    written = held(log_of(b))
-    (moved,) = b.offload()
-    assert moved.tier_end > parted
-    assert replicas.in_the_bucket() == written[: moved.tier_end]
+    rows = held(log_of(b))
+    (offloaded,) = b.offload()
+    assert offloaded.tier_end > parted
+    assert replicas.in_the_bucket() == rows[: offloaded.tier_end]
     b.apply_retention()
     assert log_of(b).offsets().local_log_start > parted, "what it wrote went to the tier, and is read from there"
-    assert held(log_of(b)) == written
+    assert held(log_of(b)) == rows
     assert lost.isdisjoint(value for _, _, value in held(log_of(b)))
     replicas.clock.advance_ms(GRACE_MS)
     write(b, 1, "b")  # a commit after the truncation
@@ -278,18 +278,18 @@ def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
             borders.append(log_of(a).producers())
     commit_all(a)
     log_of(a).delete_records(before=1)
-    (moved,) = a.offload()
+    (offloaded,) = a.offload()
     log_of(b).follow(3)
     b.offload()
-    log_of(b).truncate_fully_and_start_at(moved.tier_end, log_start=1)
+    log_of(b).truncate_fully_and_start_at(offloaded.tier_end, log_start=1)
     assert log_of(b).offsets().log_start == 1
     shutil.copytree(replicas.folder / "b", replicas.folder / "killed")
-    with replicas.opened("killed") as again:
-        log = log_of(again)
+    with replicas.opened("killed") as restarted:
+        log = log_of(restarted)
         assert (log.offsets().log_start, log.offsets().local_log_start, log.offsets().log_end) == (
             1,
             28,
-            moved.tier_end,
+            offloaded.tier_end,
         )
         assert log.producers() == log_of(a).producers() == borders[-1]
         assert log.view().epochs.entries == log_of(a).view().epochs.entries
@@ -323,14 +323,14 @@ def test_aborted_records_stay_hidden_after_part_of_their_segment_is_deleted(
     write(b, 1, "b")
     commit_all(b)
     committed = [record.offset for record in log_of(b).records(isolation="read_committed")]
-    (moved,) = b.offload()
-    assert (moved.segments, moved.tier_end) == (1, 21), "one segment, of which the tier had the first part"
+    (offloaded,) = b.offload()
+    assert (offloaded.segments, offloaded.tier_end) == (1, 21), "one segment, of which the tier had the first part"
     b.apply_retention()
     assert log_of(b).offsets().local_log_start == 21
     assert [record.offset for record in log_of(b).records(isolation="read_committed")] == committed
     with open_reader(replicas.uri) as reader:
-        found = [record.offset for record in reader.log("t", 0).records(isolation="read_committed")]
-        assert found == [offset for offset in committed if offset < 21]
+        tier_offsets = [record.offset for record in reader.log("t", 0).records(isolation="read_committed")]
+        assert tier_offsets == [offset for offset in committed if offset < 21]
 
 
 def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tuple[Engine, Engine]) -> None:
@@ -347,12 +347,12 @@ def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tu
     b.apply_retention()
     write(a, 1, "a")
     catch_up(a, b)
-    log, whole = log_of(b), sum(segment.size_bytes for segment in log_of(a).segments())
-    listed, start = log.segments(), log.offsets().local_log_start
-    cut = [segment for segment in listed if not segment.is_local and segment.end_offset > start]
-    assert cut, "one begins only in the tier, and ends on local disk as well"
-    for summary in (listed, summarise(log, has_tier=True).segments):
-        assert abs(sum(segment.size_bytes for segment in summary) - whole) <= len(cut)
+    log, total_bytes = log_of(b), sum(segment.size_bytes for segment in log_of(a).segments())
+    segments, start = log.segments(), log.offsets().local_log_start
+    cut_segments = [segment for segment in segments if not segment.is_local and segment.end_offset > start]
+    assert cut_segments, "one begins only in the tier, and ends on local disk as well"
+    for summary in (segments, summarise(log, has_tier=True).segments):
+        assert abs(sum(segment.size_bytes for segment in summary) - total_bytes) <= len(cut_segments)
     first = log_of(a).view().segments[0]
     middle = (first.base_offset + first.end_offset) // 2
     half = lag_bytes([first], middle)
@@ -371,22 +371,22 @@ def test_an_erasure_reaches_a_local_segment_of_which_the_tier_has_the_first_part
     for _ in range(9):
         log_of(a).append([Record(key=key), Record(value=b"a".ljust(100, b"."))])
     catch_up(a, b)
-    (moved,) = a.offload()
+    (offloaded,) = a.offload()
     b.offload()  # a follower reads the head of the tier
     log_of(a).follow(2)
     log_of(b).lead(2)
     write(b, 6, "b")
     commit_all(b)
-    assert any(one.base_offset < moved.tier_end < one.end_offset for one in log_of(b).view().segments)
+    assert any(segment.base_offset < offloaded.tier_end < segment.end_offset for segment in log_of(b).view().segments)
     (result,) = b.erase("t", key)
     assert (result.error, result.is_complete) == (None, True)
     assert b.check_erasure(b.proof_of(result, key), key).holding == ()
-    left = held(log_of(b))
-    assert len(left) == 23
+    rows = held(log_of(b))
+    assert len(rows) == 23
     assert b.offload()[0].segments > 1
-    assert held(log_of(b)) == left
+    assert held(log_of(b)) == rows
     in_tier = replicas.in_the_bucket()
-    assert in_tier == left[: len(in_tier)]
+    assert in_tier == rows[: len(in_tier)]
 
 
 def test_a_follower_that_is_behind_the_tier_opens_and_follows(replicas: Replicas) -> None:

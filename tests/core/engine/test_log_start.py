@@ -20,8 +20,8 @@ STARTS = "log-start-offset-checkpoint"
 
 def offsets_after_a_crash(folder: Path) -> tuple[int, list[int]]:
     """Return the log start and the offsets of all records after a kill now."""
-    left = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock"))
-    with open_engine(left) as engine:
+    crash_dir = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock"))
+    with open_engine(crash_dir) as engine:
         log = engine.log("t", 0)
         return log.offsets().log_start, [record.offset for record in log.records()]
 
@@ -69,7 +69,7 @@ def test_deleted_records_stay_deleted_if_the_removal_of_their_segment_fails(tmp_
 
 def test_deleted_records_stay_deleted_if_the_power_fails_while_their_segment_is_removed(tmp_path: Path) -> None:
     """A checkpoint of another log may then be durable, and the removal is not."""
-    files, left = PowerLossVfs(tmp_path), tmp_path / "left"
+    files, crash_dir = PowerLossVfs(tmp_path), tmp_path / "left"
     with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
         engine.create_topic("t")
         engine.create_topic("other")
@@ -84,11 +84,11 @@ def test_deleted_records_stay_deleted_if_the_power_fails_while_their_segment_is_
                 files.before = None
                 with ThreadPoolExecutor(1) as another:  # this thread holds the lock of the first log
                     another.submit(engine.log("other", 0).delete_records, 1).result()
-                files.leave(left, None)
+                files.leave(crash_dir, None)
 
         files.before = before
         engine.apply_retention()
-    with open_engine(left / "data") as engine:
+    with open_engine(crash_dir / "data") as engine:
         assert engine.log("t", 0).offsets().log_start == 5
 
 
@@ -126,7 +126,7 @@ def test_records_deleted_up_to_the_first_local_segment_stay_deleted_in_the_tier_
 
 def test_a_log_whose_deleted_records_are_lost_is_offloaded_in_its_leader_epoch(tmp_path: Path) -> None:
     """The log then ends below its start, and begins again there: its epoch must not be below that of the tier."""
-    left, files = tmp_path / "left", PowerLossVfs(tmp_path)
+    crash_dir, files = tmp_path / "left", PowerLossVfs(tmp_path)
     (tmp_path / "tier").mkdir()
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path}/tier", env=Env(files=files)) as engine:
         engine.create_topic("t")
@@ -137,8 +137,8 @@ def test_a_log_whose_deleted_records_are_lost_is_offloaded_in_its_leader_epoch(t
         engine.offload()
         log.append([Record(value=b"lost")])
         log.delete_records(2)
-        files.leave(left, None)
-    with open_engine(left / "data", tier=f"file://{left}/tier") as engine:
+        files.leave(crash_dir, None)
+    with open_engine(crash_dir / "data", tier=f"file://{crash_dir}/tier") as engine:
         log = engine.log("t", 0)
         assert (log.leader_epoch, log.offsets().log_start, log.offsets().log_end) == (3, 2, 2)
         log.append([Record(value=b"next")])
@@ -193,11 +193,11 @@ def test_records_deleted_up_to_the_log_start_that_a_log_had_before_a_truncation_
 
 
 def test_a_move_keeps_the_log_start_in_remote_storage_of_a_broker(tmp_path: Path) -> None:
-    folder, other = tiered_by_a_broker(tmp_path / "data"), tmp_path / "other"
-    with open_engine([folder, other]) as engine:
-        assert engine.move_partition("t", 0, other).offsets().log_start == 10
-        assert (other / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
-    assert (other / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
+    folder, other_folder = tiered_by_a_broker(tmp_path / "data"), tmp_path / "other"
+    with open_engine([folder, other_folder]) as engine:
+        assert engine.move_partition("t", 0, other_folder).offsets().log_start == 10
+        assert (other_folder / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
+    assert (other_folder / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
 
 
 def test_records_deleted_in_a_tier_stay_deleted_after_an_opening_without_the_tier(tmp_path: Path) -> None:

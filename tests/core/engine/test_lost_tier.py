@@ -17,18 +17,18 @@ from stratalog.tier.tier import Tier
 @pytest.fixture
 def place(tmp_path: Path, clock: ManualClock) -> Place:
     """Return a place whose tier had the offsets 0 to 3, and then 0 to 8. The local disk begins at 8."""
-    made = Place(tmp_path, clock)
-    tiered(made)
-    before = dict(made.bucket.objects)
-    with made.engine() as engine:
+    new_place = Place(tmp_path, clock)
+    tiered(new_place)
+    before = dict(new_place.bucket.objects)
+    with new_place.engine() as engine:
         log = engine.log("t", 0)
         log.roll()
         fill(log, 4)
         engine.offload()
         engine.apply_retention()
         assert (log.offsets().local_log_start, log.offsets().log_end) == (9, 10)
-    made.bucket = SimBucket(clock, before)
-    return made
+    new_place.bucket = SimBucket(clock, before)
+    return new_place
 
 
 def test_records_that_a_tier_lost_raise_an_error_when_they_are_read(place: Place) -> None:
@@ -53,14 +53,16 @@ def test_a_lost_tier_is_reported_when_the_log_is_opened(
         place.bucket = SimBucket(place.clock)
     with caplog.at_level(logging.ERROR), place.engine():
         pass
-    (told,) = [found.getMessage() for found in caplog.records if "the tier lost records" in found.getMessage()]
-    assert f"offsets=[{0 if emptied else 5}, 9)" in told
+    (message,) = [
+        log_record.getMessage() for log_record in caplog.records if "the tier lost records" in log_record.getMessage()
+    ]
+    assert f"offsets=[{0 if emptied else 5}, 9)" in message
 
 
 def test_a_lost_manifest_is_not_replaced_by_one_without_the_older_segments(place: Place) -> None:
     """Otherwise the log would no longer need a rebuild, and the collector would delete the older segments."""
     place.bucket = SimBucket(
-        place.clock, {key: found for key, found in place.bucket.objects.items() if "/manifest/" not in key}
+        place.clock, {key: obj for key, obj in place.bucket.objects.items() if "/manifest/" not in key}
     )
     before = set(place.bucket.objects)
     with place.engine() as engine:
@@ -88,7 +90,7 @@ def test_an_engine_continues_a_rebuilt_log_with_the_records_that_only_its_disk_h
         fill(log, 2)
         before = numbers(log)
     place.bucket = SimBucket(
-        place.clock, {key: found for key, found in place.bucket.objects.items() if "/manifest/" not in key}
+        place.clock, {key: obj for key, obj in place.bucket.objects.items() if "/manifest/" not in key}
     )
     with place.engine() as engine:
         assert isinstance(engine.tier, Tier)

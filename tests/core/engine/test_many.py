@@ -13,11 +13,11 @@ CONFIG = {"limits.open.files": OPEN_FILES}
 
 
 def test_logs_share_few_descriptors(tmp_path: Path) -> None:
-    files, most = FaultyVfs(), [0]
+    files, most_open = FaultyVfs(), [0]
 
     def rule(operation: str, path: str) -> None:
         del operation, path
-        most[0] = max(most[0], len(files.open_paths))
+        most_open[0] = max(most_open[0], len(files.open_paths))
 
     for start in range(2):  # the first engine creates the logs, the second one opens them
         with open_engine(tmp_path, config=CONFIG, env=Env(files=files)) as engine:
@@ -28,7 +28,7 @@ def test_logs_share_few_descriptors(tmp_path: Path) -> None:
                 engine.log("t", partition).append([Record(value=b"%d" % partition)])
             engine.flush()
             for partition in range(LOGS):
-                found = [record.value for record in engine.log("t", partition).records()]
-                assert found == [b"%d" % partition] * (start + 1)
-    assert most[0] <= OPEN_FILES + 4, "the lock, and what is open for a moment outside the pool"
+                values = [record.value for record in engine.log("t", partition).records()]
+                assert values == [b"%d" % partition] * (start + 1)
+    assert most_open[0] <= OPEN_FILES + 4, "the lock, and what is open for a moment outside the pool"
     assert files.open_paths == []

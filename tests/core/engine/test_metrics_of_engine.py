@@ -27,11 +27,11 @@ NAMES = re.compile(r"stratalog_[a-z_]+\Z")
 
 def metrics_of(engine: Engine) -> dict[str, dict[tuple[str, ...], float]]:
     """Return all values by the name of the metric and the labels."""
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    metric_values: dict[str, dict[tuple[str, ...], float]] = {}
     for metric, labels, value in engine.metrics():
-        assert labels not in found.setdefault(metric.name, {})
-        found[metric.name][labels] = value
-    return found
+        assert labels not in metric_values.setdefault(metric.name, {})
+        metric_values[metric.name][labels] = value
+    return metric_values
 
 
 def append(engine: Engine, *values: bytes) -> None:
@@ -67,14 +67,16 @@ def test_latencies_are_measured_when_they_are_wanted(tmp_path: Path) -> None:
         with pytest.raises(StorageError):
             log.append_as_leader(b"no batch")
         engine.offload()
-        counts = {(found.metric.name, found.labels): found.buckets[-1][1] for found in engine.latencies()}
-        used = engine.tier.metrics().store - before
+        counts = {
+            (histogram.metric.name, histogram.labels): histogram.buckets[-1][1] for histogram in engine.latencies()
+        }
+        store_metrics = engine.tier.metrics().store - before
         assert counts[("stratalog_append_seconds", ())] == 3
         assert counts[("stratalog_fetch_seconds", ())] == 1
         assert counts[("stratalog_offload_seconds", ())] == 1
         for kind in REQUEST_KINDS:
-            assert counts[("stratalog_tier_request_seconds", (kind,))] == getattr(used, kind).requests
-        assert used.puts.requests == 3
+            assert counts[("stratalog_tier_request_seconds", (kind,))] == getattr(store_metrics, kind).requests
+        assert store_metrics.puts.requests == 3
         assert {name for name, _ in counts} == LATENCIES
 
 
@@ -82,35 +84,35 @@ def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: Fau
     with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(clock=clock, files=files)) as engine:
         engine.create_topic("orders", partitions=2)
         append(engine, b"one", b"two")
-        log, found = engine.log("orders", 0), metrics_of(engine)
+        log, metric_values = engine.log("orders", 0), metrics_of(engine)
         label, offsets = ("orders", "0"), log.offsets()
-        assert found["stratalog_logs"] == {(): 2}
-        assert found["stratalog_log_end_offset"] == {label: 2, ("orders", "1"): 0}
-        assert found["stratalog_log_start_offset"][label] == offsets.log_start
-        assert found["stratalog_log_recovery_point_offset"][label] == offsets.recovery_point
-        assert found["stratalog_log_local_segments"][label] == 3
-        assert found["stratalog_log_local_bytes"][label] == sum(
+        assert metric_values["stratalog_logs"] == {(): 2}
+        assert metric_values["stratalog_log_end_offset"] == {label: 2, ("orders", "1"): 0}
+        assert metric_values["stratalog_log_start_offset"][label] == offsets.log_start
+        assert metric_values["stratalog_log_recovery_point_offset"][label] == offsets.recovery_point
+        assert metric_values["stratalog_log_local_segments"][label] == 3
+        assert metric_values["stratalog_log_local_bytes"][label] == sum(
             path.stat().st_size for path in tmp_path.glob("*/orders-0/*.log")
         )
-        assert found["stratalog_log_leading"][label] == 1
-        assert found["stratalog_log_dir_offline"] == {(str(tmp_path / "a"),): 0, (str(tmp_path / "b"),): 0}
-        assert not [name for name in found if "tier" in name]
+        assert metric_values["stratalog_log_leading"][label] == 1
+        assert metric_values["stratalog_log_dir_offline"] == {(str(tmp_path / "a"),): 0, (str(tmp_path / "b"),): 0}
+        assert not [name for name in metric_values if "tier" in name]
         log.follow(log.leader_epoch + 1)
         clock.advance_ms(2000)
         engine.run_duties()
-        found = metrics_of(engine)
-        assert found["stratalog_log_leading"][label] == 0
-        assert found["stratalog_log_leader_epoch"][label] == log.leader_epoch
+        metric_values = metrics_of(engine)
+        assert metric_values["stratalog_log_leading"][label] == 0
+        assert metric_values["stratalog_log_leader_epoch"][label] == log.leader_epoch
         runs = {status.name: status.runs for status in engine.duties()}
-        assert found["stratalog_duty_runs_total"] == {(name,): count for name, count in runs.items()}
+        assert metric_values["stratalog_duty_runs_total"] == {(name,): count for name, count in runs.items()}
         assert runs["sync"] >= 1
         files.rule = failing("sync", errno.EIO)
         with pytest.raises(StorageError):
             engine.log("orders", 1).append([Record(value=b"x")], durability="durable")
         files.rule = None
-        found = metrics_of(engine)
-        assert sum(found["stratalog_log_dir_offline"].values()) == 1
-        assert found["stratalog_log_failed"][("orders", "1")] == 1
+        metric_values = metrics_of(engine)
+        assert sum(metric_values["stratalog_log_dir_offline"].values()) == 1
+        assert metric_values["stratalog_log_failed"][("orders", "1")] == 1
 
 
 def test_an_engine_with_a_tier(tmp_path: Path) -> None:

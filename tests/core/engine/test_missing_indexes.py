@@ -94,9 +94,9 @@ def test_a_log_is_read_without_its_index_formats_and_not_written_to(
         log = engine.log("t", 0)
         assert (values(log), values(log, "read_uncommitted"), log.offset_for_timestamp(1030)) == expected
         for topic in ("t", "empty"):
-            refused = engine.log(topic, 0)
+            read_only_log = engine.log(topic, 0)
             with pytest.raises(UnknownComponentError, match=rf"{topic}-0 is read-only .* '{missing}' is installed"):
-                refused.append([Record(value=b"v")])
+                read_only_log.append([Record(value=b"v")])
         engine.alter_topic("t", {"max.message.bytes": 2000})
         assert values(engine.log("t", 0)) == expected[0]
         engine.create_topic("other")

@@ -52,11 +52,11 @@ engine.close()
 """
 
 
-def few_descriptors(files: FaultyVfs, most: int) -> Callable[[str, str], None]:
+def few_descriptors(files: FaultyVfs, max_open: int) -> Callable[[str, str], None]:
     """Return a rule that allows this number of open descriptors, like the limit of a process."""
 
     def rule(operation: str, path: str) -> None:
-        if operation in NEEDS_DESCRIPTOR and len(files.open_paths) >= most:
+        if operation in NEEDS_DESCRIPTOR and len(files.open_paths) >= max_open:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     return rule
@@ -132,17 +132,17 @@ def test_the_log_has_all_or_nothing_of_an_append_if_any_system_call_is_refused(
     """Appends that roll; the n-th open, map or folder sync is refused, even after idle descriptors were closed."""
     with opened(tmp_path / "a", files) as engine:
         engine.create_topic("t0", config={"segment.bytes": 400})
-        log, left = engine.log("t0", 0), [number]
+        log, remaining = engine.log("t0", 0), [number]
         acknowledged = list[bytes | None]()
 
-        def rule(what: str, path: str) -> None:
-            if what == operation and "t0-0" in path:
-                left[0] -= 1
-                if left[0] <= 0:
+        def rule(system_call: str, path: str) -> None:
+            if system_call == operation and "t0-0" in path:
+                remaining[0] -= 1
+                if remaining[0] <= 0:
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
         files.rule = rule
-        refused = list[bytes]()
+        refused_values = list[bytes]()
         for index in range(12):
             value = b"%02d" % index + b"v" * 90
             try:
@@ -153,7 +153,7 @@ def test_the_log_has_all_or_nothing_of_an_append_if_any_system_call_is_refused(
                 if [record.value for record in log.records()] == acknowledged:
                     log.append([Record(value=value)], "durable")  # a caller retries after a retriable error
                 else:
-                    refused.append(value)  # the records are written, but not synced
+                    refused_values.append(value)  # the records are written, but not synced
                 acknowledged.append(value)
         files.rule = None
         assert [record.value for record in log.records()] == acknowledged

@@ -134,7 +134,7 @@ def test_the_test_above_detects_a_log_that_writes_no_note(tmp_path: Path, monkey
     """
     monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
     monkeypatch.setattr(LogDir, "_needs_log_start", lambda *_: False)
-    wrong = 0
+    wrong_starts = 0
     for seed in range(SEEDS):
         story = Story(tmp_path / str(seed), seed)
         story.folder.mkdir()
@@ -142,8 +142,8 @@ def test_the_test_above_detects_a_log_that_writes_no_note(tmp_path: Path, monkey
         for state in story.states:
             place = Place(story.folder, story.place.clock, ObjectFault.NOT_APPLIED)
             with place.engine(state.folder.name) as engine:
-                wrong += engine.log("t", 0).offsets().log_start != 0
-    assert wrong
+                wrong_starts += engine.log("t", 0).offsets().log_start != 0
+    assert wrong_starts
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -154,13 +154,13 @@ def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) ->
     place = Place(tmp_path, ManualClock())
     tiered(place, chance.randrange(2, 6))
     place.fault = ObjectFault.NOT_APPLIED
-    other = Place(tmp_path, place.clock)
-    other.bucket = place.bucket
-    with place.engine() as ours, other.engine("other", attach=True) as theirs:
-        told: dict[str, list[tuple[int, int]]] = {"ours": [], "theirs": []}
+    other_place = Place(tmp_path, place.clock)
+    other_place.bucket = place.bucket
+    with place.engine() as our_engine, other_place.engine("other", attach=True) as their_engine:
+        commits: dict[str, list[tuple[int, int]]] = {"ours": [], "theirs": []}
         for _ in range(30):
-            who = chance.choice(("ours", "theirs"))
-            engine = ours if who == "ours" else theirs
+            side = chance.choice(("ours", "theirs"))
+            engine = our_engine if side == "ours" else their_engine
             log = engine.log("t", 0)
             if chance.random() < 0.15:
                 place.fault = chance.choice((ObjectFault.NONE, ObjectFault.NOT_APPLIED))
@@ -169,15 +169,15 @@ def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) ->
                 fill(log, 1)
             before = _tier_end(log)
             with contextlib.suppress(StorageError):
-                told[who] += [(before, result.tier_end) for result in engine.offload() if result.segments]
-        assert told["ours"] == []
+                commits[side] += [(before, result.tier_end) for result in engine.offload() if result.segments]
+        assert commits["ours"] == []
         place.fault = ObjectFault.NONE
         place.wait()
         with contextlib.suppress(FencedEpochError):
-            ours.offload()
+            our_engine.offload()
         with pytest.raises(FencedEpochError):
-            ours.log("t", 0).append([Record(value=b"x")])
-        assert numbers(theirs.log("t", 0)) == list(range(theirs.log("t", 0).offsets().log_end))
+            our_engine.log("t", 0).append([Record(value=b"x")])
+        assert numbers(their_engine.log("t", 0)) == list(range(their_engine.log("t", 0).offsets().log_end))
 
 
 def _tier_end(log: Log) -> int:

@@ -30,8 +30,8 @@ BASES = [0, SPAN + 100, 3 * SPAN, END]
 
 def records_at(start: int, count: int = 3) -> list[Record]:
     return [
-        Record(key=b"k%d" % (at % 4), value=b"%d" % at, timestamp_ms=1_000 + at % 500)
-        for at in range(start, start + count)
+        Record(key=b"k%d" % (offset % 4), value=b"%d" % offset, timestamp_ms=1_000 + offset % 500)
+        for offset in range(start, start + count)
     ]
 
 
@@ -83,8 +83,10 @@ def test_splits_of_a_plan_are_read_from_the_one_file(directory: Path, split_byte
     source = ReadSource(str(directory))
     with source.open(peek=True) as reader:
         splits = plan_splits(reader, [OffsetRange(LOG, 0, 1 << 62)], split_bytes=split_bytes)
-    found = [at for split in splits for part in scan(source, split) for at in part.batch.column("offset").to_pylist()]
-    assert found == OFFSETS
+    read_offsets = [
+        offset for split in splits for part in scan(source, split) for offset in part.batch.column("offset").to_pylist()
+    ]
+    assert read_offsets == OFFSETS
     assert contents(directory) == before
 
 
@@ -96,16 +98,18 @@ def test_a_plan_made_before_the_split_is_read_after_it(directory: Path) -> None:
     assert len(splits) > 2
     with open_engine(directory, topic_defaults={"file.delete.delay.ms": 0}) as engine:
         engine.run_duties()
-    found = [at for split in splits for part in scan(source, split) for at in part.batch.column("offset").to_pylist()]
-    assert found == OFFSETS
+    read_offsets = [
+        offset for split in splits for part in scan(source, split) for offset in part.batch.column("offset").to_pylist()
+    ]
+    assert read_offsets == OFFSETS
 
 
 def test_a_tier_gets_the_pieces(directory: Path) -> None:
     uri = f"memory://{directory.parent.name}"
     with open_engine(directory, tier=uri) as engine:
         engine.offload()
-        segments = [found for found in engine.log("t", 0).segments() if found.is_remote]
-        assert [found.base_offset for found in segments] == BASES[:3]
+        segments = [segment for segment in engine.log("t", 0).segments() if segment.is_remote]
+        assert [segment.base_offset for segment in segments] == BASES[:3]
     with open_reader(uri) as reader:
         assert offsets(list(reader.log("t", 0).records())) == OFFSETS[:-3]
 
@@ -121,7 +125,7 @@ def test_an_archive_gets_the_pieces_and_leaves_the_directory_alone(
     assert contents(directory) == before
     with open_reader(uri) as reader:
         log = reader.log("t", 0)
-        assert [found.base_offset for found in log.segments()] == BASES[:3]
+        assert [segment.base_offset for segment in log.segments()] == BASES[:3]
         assert offsets(list(log.records())) == OFFSETS[:-3]
 
 
@@ -132,16 +136,16 @@ def test_compaction_finds_the_pieces(directory: Path) -> None:
         engine.alter_topic("t", config)
         (result,) = engine.run_cleaner()
         assert result.error is None
-        left = list(engine.log("t", 0).records())
-    latest = {record.key: at for at in OFFSETS[:-3] for record in records_at(at, 1)}
-    assert offsets(left) == sorted({*latest.values(), *OFFSETS[-3:]})
+        records = list(engine.log("t", 0).records())
+    latest = {record.key: offset for offset in OFFSETS[:-3] for record in records_at(offset, 1)}
+    assert offsets(records) == sorted({*latest.values(), *OFFSETS[-3:]})
     assert bases(directory) == BASES
 
 
 def verify(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, object]]]:
     code = run(["verify", *map(str, arguments), "--json"])
-    out = capsys.readouterr().out
-    return code, [item for line in out.splitlines() if "problem" in (item := json.loads(line))]
+    output = capsys.readouterr().out
+    return code, [item for line in output.splitlines() if "problem" in (item := json.loads(line))]
 
 
 @pytest.mark.parametrize("deep", [[], ["--deep"]])
@@ -151,7 +155,7 @@ def test_verify_reports_an_overflowed_segment_and_repairs_it(
     path, before = bed.path(0), contents(directory)
     code, problems = verify(capsys, directory, *deep)
     assert code == 1
-    (problem,) = [found for found in problems if found["file"] == str(path)]
+    (problem,) = [item for item in problems if item["file"] == str(path)]
     position = 2 * len(bed.batch(0, records_at(0)))
     assert (problem["problem"], problem["position"]) == ("overflow", position)
     assert contents(directory) == before
@@ -169,6 +173,6 @@ def test_verify_names_the_place_of_damage_in_the_file(
     bed.path(0).write_bytes(data)
     _, problems = verify(capsys, directory)
     position = sum(len(bed.batch(start, records_at(start))) for start in STARTS[:-1])
-    assert [(found["file"], found["position"]) for found in problems if found["problem"] == "damage"] == [
+    assert [(item["file"], item["position"]) for item in problems if item["problem"] == "damage"] == [
         (str(bed.path(0)), position)
     ]

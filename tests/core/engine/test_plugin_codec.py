@@ -28,8 +28,8 @@ class Deflate(Codec):
     id = 7
     levels = range(1, 10)
 
-    def __init__(self, used: list[int | None]) -> None:
-        self.used = used
+    def __init__(self, used_levels: list[int | None]) -> None:
+        self.used = used_levels
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
         del magic

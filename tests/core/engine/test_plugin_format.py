@@ -44,11 +44,11 @@ class Magic5Format(RecordFormat):
 
     def _plain(self, data: Buffer, start: int = 0) -> bytearray:
         """Return the bytes with magic 2 in each whole batch."""
-        plain, at = bytearray(data), start
-        while at + MAGIC_AT < len(plain) and plain[at + MAGIC_AT] == self.magic:
-            plain[at + MAGIC_AT] = 2
-            at += 12 + max(int.from_bytes(plain[at + 8 : at + 12], "big"), 1)
-        return plain
+        rewritten, position = bytearray(data), start
+        while position + MAGIC_AT < len(rewritten) and rewritten[position + MAGIC_AT] == self.magic:
+            rewritten[position + MAGIC_AT] = 2
+            position += 12 + max(int.from_bytes(rewritten[position + 8 : position + 12], "big"), 1)
+        return rewritten
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         if end - start > MAGIC_AT and memoryview(data)[start + MAGIC_AT] != self.magic:
@@ -58,8 +58,8 @@ class Magic5Format(RecordFormat):
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        plain = self._plain(data, batches.position[0] if len(batches) else 0)
-        return self._inner.decode(plain, with_magic(batches, 2), fields=fields, limit_bytes=limit_bytes)
+        rewritten = self._plain(data, batches.position[0] if len(batches) else 0)
+        return self._inner.decode(rewritten, with_magic(batches, 2), fields=fields, limit_bytes=limit_bytes)
 
     def encode(
         self,
@@ -101,8 +101,8 @@ def fill(folder: Path, **config: Any) -> None:
 
 
 def magic_at(log: Log, offset: int) -> int:
-    with log.fetch(offset, 1_000) as found:
-        return found.read()[MAGIC_AT]
+    with log.fetch(offset, 1_000) as fetched:
+        return fetched.read()[MAGIC_AT]
 
 
 def test_a_topic_names_a_format_of_a_plugin(tmp_path: Path) -> None:

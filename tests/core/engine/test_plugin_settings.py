@@ -46,8 +46,8 @@ class Newest(CleanupPolicy):
         del now_ms
         section = config.sections["newest"]
         assert isinstance(section, Settings)
-        first, kept = log.segments[0].base_offset, log.segments[-section.keep :]
-        return [DeletePrefix(first, kept[0].base_offset, "too many")] if first < kept[0].base_offset else []
+        first, newest = log.segments[0].base_offset, log.segments[-section.keep :]
+        return [DeletePrefix(first, newest[0].base_offset, "too many")] if first < newest[0].base_offset else []
 
 
 def open_newest(context: OpenContext) -> CleanupPolicy:
@@ -56,14 +56,14 @@ def open_newest(context: OpenContext) -> CleanupPolicy:
 
 
 def plugin(name: str = "newest_plugin", section: type[Section] = Settings) -> types.ModuleType:
-    made = types.ModuleType(name)
+    plugin_module = types.ModuleType(name)
 
     @hookimpl
     def stratalog_cleanup_policies() -> tuple[Provider[CleanupPolicy], ...]:
         return (Provider(name="newest", open=open_newest, topic_section=section),)
 
-    made.stratalog_cleanup_policies = stratalog_cleanup_policies  # type: ignore[attr-defined] # a module made by hand
-    return made
+    plugin_module.stratalog_cleanup_policies = stratalog_cleanup_policies  # type: ignore[attr-defined] # a module made by hand
+    return plugin_module
 
 
 def test_a_policy_sees_the_settings_of_each_topic(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_the_command_line_uses_the_plugin_modules_of_the_settings(
 ) -> None:
     monkeypatch.setenv("STRATALOG_PLUGINS_MODULES", module)
     assert run(["plugins", "--json"]) == 0
-    found = printed_items(capsys)
-    assert [item["status"] for item in found if item["plugin"] == module] == ["ok"]
+    items = printed_items(capsys)
+    assert [item["status"] for item in items if item["plugin"] == module] == ["ok"]
 
 
 def test_a_missing_module_is_reported(tmp_path: Path) -> None:

@@ -77,10 +77,10 @@ def test_durable_records_survive_and_others_are_lost_from_the_end(tmp_path: Path
     for state, durable, sent in script.states:
         with open_engine(state) as engine:
             log = engine.log("orders", 0)
-            found = [(record.offset, record.value) for record in log.records()]
+            rows = [(record.offset, record.value) for record in log.records()]
             bounds = log.offsets()
             expected = list(enumerate(script.sent))[bounds.log_start : bounds.log_end]
-            assert found == expected, (seed, state.name)
+            assert rows == expected, (seed, state.name)
             assert durable <= bounds.log_end <= sent, (seed, state.name)
             log.append([Record(value=b"more")], "durable")
         with open_engine(state) as engine:

@@ -41,13 +41,13 @@ with open_engine(sys.argv[1]) as engine:
 @pytest.mark.long
 def test_written_records_survive_every_kill(tmp_path: Path, seed: int) -> None:
     command = [sys.executable, str(KILL_LOOP), str(tmp_path), str(CYCLES), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no RLIMIT_FSIZE")
 @pytest.mark.long
 def test_a_file_that_may_not_grow_refuses_appends_until_it_may(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    assert process.returncode == 0, process.stderr

@@ -25,24 +25,24 @@ class Recorder:
     def check(self) -> int:
         """Check that the numbers never decrease and end at the total. Return the total."""
         assert self.told == sorted(self.told)
-        assert all(done <= total for done, total in self.told)
-        done, total = self.told[-1]
-        assert done == total
-        return total
+        assert all(done_bytes <= total_bytes for done_bytes, total_bytes in self.told)
+        done_bytes, total_bytes = self.told[-1]
+        assert done_bytes == total_bytes
+        return total_bytes
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Yield an engine with two partitions of three closed segments of 256 KiB each."""
     (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as opened:
-        opened.create_topic("t", partitions=2, config=CONFIG)
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as new_engine:
+        new_engine.create_topic("t", partitions=2, config=CONFIG)
         for partition in range(2):
             for number in range(3):
                 record = Record(key=b"k%d" % number, value=bytes(1 << 16))
-                opened.log("t", partition).append([record] * 4)
-                opened.log("t", partition).roll()
-        yield opened
+                new_engine.log("t", partition).append([record] * 4)
+                new_engine.log("t", partition).roll()
+        yield new_engine
 
 
 def closed_bytes(engine: Engine) -> int:
@@ -113,6 +113,6 @@ def test_an_exception_of_the_callback_ends_the_work_which_can_be_repeated(
         assert [result.tier_end for result in engine.offload()] == [12, 12]
     if work != "cleaner":
         for number in (0, 1):
-            found = [record for record in engine.log("t", number).records() if record.key != b"k1"]
-            assert found == records[number]
+            remaining = [record for record in engine.log("t", number).records() if record.key != b"k1"]
+            assert remaining == records[number]
     assert all(result.ok for result in engine.verify(deep=True))

@@ -45,11 +45,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
 
     The files of the first log are open, or not, depending on the parameter. The tests close the engine.
     """
-    made = open_engine(tmp_path / "a", config={"limits.open.files": request.param})
+    new_engine = open_engine(tmp_path / "a", config={"limits.open.files": request.param})
     for topic in ("t", *(f"other{number}" for number in range(10)), "good"):
-        made.create_topic(topic)
-        made.log(topic, 0).append([Record(value=b"1")], "durable")
-    return made
+        new_engine.create_topic(topic)
+        new_engine.log(topic, 0).append([Record(value=b"1")], "durable")
+    return new_engine
 
 
 def close(engine: Engine) -> None:
@@ -107,8 +107,8 @@ def test_removed_indexes_are_rebuilt_at_the_next_opening(tmp_path: Path, engine:
     with contextlib.suppress(FileReplacedError):  # the roll notices a missing index only if the index is not open
         log.roll()
     close(engine)
-    with open_engine(tmp_path / "a") as again:
-        log = again.log("t", 0)
+    with open_engine(tmp_path / "a") as reopened:
+        log = reopened.log("t", 0)
         assert [record.value for record in log.records()] == [b"1", b"2"]
         log.append([Record(value=b"3")], "durable")
 

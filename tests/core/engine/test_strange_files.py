@@ -22,8 +22,8 @@ def bound_socket(path: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(path.parent)  # the path of a socket must be short
     try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as unix_socket:
+            unix_socket.bind(path.name)
     finally:
         os.chdir(before)
     yield
@@ -84,10 +84,10 @@ def test_only_the_log_that_has_it_is_refused(tmp_path: Path, kind: str, name: st
         with pytest.raises(NotAFileError, match=name) as caught:
             engine.log("bad", 0)
         assert caught.value.path.endswith(f"bad-0/{name}")
-        good = engine.log("good", 0)
-        good.append([Record(value=b"4")], "durable")
+        good_log = engine.log("good", 0)
+        good_log.append([Record(value=b"4")], "durable")
         engine.flush()
-        assert [record.value for record in good.records()] == [b"1", b"2", b"3", b"4"]
+        assert [record.value for record in good_log.records()] == [b"1", b"2", b"3", b"4"]
         engine.create_topic("more")
     with open_reader(path) as reader:
         assert len(list(reader.log("good", 0).records())) == 4
@@ -165,13 +165,13 @@ def test_a_file_that_is_no_settings_file_is_refused(tmp_path: Path, kind: str) -
 def test_a_file_with_the_name_of_a_future_segment_takes_one_log_out_of_service(tmp_path: Path, kind: str) -> None:
     path = filled(tmp_path / "a")
     with open_engine(path) as engine:
-        bad, good = engine.log("bad", 0), engine.log("good", 0)
-        bad.append([Record(value=b"4")])
+        bad_log, good_log = engine.log("bad", 0), engine.log("good", 0)
+        bad_log.append([Record(value=b"4")])
         put_in_place(kind, path / "bad-0" / "00000000000000000004.log")
         if kind == "folder":
             with pytest.raises(NotAFileError):
-                bad.roll()
+                bad_log.roll()
         else:
-            bad.roll()  # the roll removes other kinds of entries, as it removes files that a crash left
-        good.append([Record(value=b"4")], "durable")
-        assert [record.value for record in bad.records()] == [b"1", b"2", b"3", b"4"]
+            bad_log.roll()  # the roll removes other kinds of entries, as it removes files that a crash left
+        good_log.append([Record(value=b"4")], "durable")
+        assert [record.value for record in bad_log.records()] == [b"1", b"2", b"3", b"4"]

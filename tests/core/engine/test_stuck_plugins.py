@@ -53,9 +53,9 @@ class Stuck(Service):
 
 @pytest.fixture
 def stuck() -> Iterator[Stuck]:
-    made = Stuck()
-    yield made
-    made.gate.set()
+    plugin = Stuck()
+    yield plugin
+    plugin.gate.set()
 
 
 SHORT = {"plugin.deadline.ms": 500}
@@ -124,13 +124,13 @@ def test_a_codec_that_does_not_open_is_named_at_its_first_use_and_the_next_use_d
 
 
 def test_components_of_other_kinds_open_while_one_does_not(tmp_path: Path, stuck: Stuck) -> None:
-    refused: list[PluginError] = []
+    errors: list[PluginError] = []
 
     def append() -> None:
         try:
             engine.log("t", 0).append([Record(value=b"v")])
         except PluginError as error:
-            refused.append(error)
+            errors.append(error)
 
     with open_engine(tmp_path, plugins=[stuck], config={"plugin.deadline.ms": 60_000}) as engine:
         engine.create_topic("t", config={"compression.type": "stuck"})
@@ -142,7 +142,7 @@ def test_components_of_other_kinds_open_while_one_does_not(tmp_path: Path, stuck
         assert thread.is_alive()
         stuck.gate.set()
         thread.join()
-    assert "raised ZeroDivisionError" in str(refused)
+    assert "raised ZeroDivisionError" in str(errors)
 
 
 @pytest.mark.parametrize("opened", [open_engine, open_reader])

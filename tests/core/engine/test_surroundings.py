@@ -62,9 +62,9 @@ def test_files_of_an_engine_are_readable_by_its_user_only(tmp_path: Path) -> Non
         path = filled(tmp_path / "above" / "logs")
     finally:
         os.umask(before)
-    modes = {found.stat().st_mode & 0o777 for found in path.rglob("*") if found.is_file()}
+    modes = {entry.stat().st_mode & 0o777 for entry in path.rglob("*") if entry.is_file()}
     assert modes == {0o600}
-    assert {found.stat().st_mode & 0o777 for found in (path.parent, path, path / "t-0")} == {0o700}
+    assert {entry.stat().st_mode & 0o777 for entry in (path.parent, path, path / "t-0")} == {0o700}
 
 
 def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:

@@ -40,14 +40,14 @@ LAYOUTS: Final = (
 
 @pytest.fixture(params=LAYOUTS)
 def logs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TieredLogs]:
-    layout, _, over = request.param.partition(" ")
+    layout, _, inner_layout = request.param.partition(" ")
     (tmp_path / "keys.toml").write_text(f'active = "a"\n[keys]\na = "{b64encode(bytes(32)).decode()}"\n', "utf-8")
     (tmp_path / "keys.toml").chmod(0o600)
-    encrypted = {"keys.file": str(tmp_path / "keys.toml"), "over": over or "single", "chunk.bytes": 1024}
+    encrypted = {"keys.file": str(tmp_path / "keys.toml"), "over": inner_layout or "single", "chunk.bytes": 1024}
     plugins = {"encrypted": encrypted, "chunked": {"chunk.bytes": 4096}}
-    made = TieredLogs(tmp_path, settings={"plugins": plugins, "retain": layout})
-    yield made
-    made.close()
+    tiered_logs = TieredLogs(tmp_path, settings={"plugins": plugins, "retain": layout})
+    yield tiered_logs
+    tiered_logs.close()
 
 
 def stored(logs: TieredLogs) -> None:
@@ -85,8 +85,8 @@ def searched(offset: int) -> Read:
 
 def fetched(offset: int, max_bytes: int) -> Read:
     def read(log: LogReader) -> object:
-        with log.fetch(offset, max_bytes, "read_committed") as found:
-            return found.read(), found.next_offset, found.aborted_transactions
+        with log.fetch(offset, max_bytes, "read_committed") as batches:
+            return batches.read(), batches.next_offset, batches.aborted_transactions
 
     return read
 
@@ -108,23 +108,27 @@ def heads(log: LogReader, data: bytes) -> dict[int, int]:
     The result is empty if the object contains no uncompressed log.
     """
     (segment,) = remote_of(log).segments
-    whole = bytes(segment.read(0, segment.size_bytes))
-    at = data.find(whole)
-    table = log.components.formats.of(2, "", 0).scan(whole, 0, len(whole), check_crc=True)
-    return {at + start + byte: byte for start in table.position for byte in range(HEAD_BYTES)} if at >= 0 else {}
+    log_bytes = bytes(segment.read(0, segment.size_bytes))
+    log_position = data.find(log_bytes)
+    table = log.components.formats.of(2, "", 0).scan(log_bytes, 0, len(log_bytes), check_crc=True)
+    return (
+        {log_position + start + byte: byte for start in table.position for byte in range(HEAD_BYTES)}
+        if log_position >= 0
+        else {}
+    )
 
 
-def is_right(found: object, expected: object) -> bool:
+def is_right(actual: object, expected: object) -> bool:
     """Return True if a read returned all records, or, for a fetch, the batches before the damage."""
-    if isinstance(found, tuple) and isinstance(expected, tuple):
-        return expected[0].startswith(found[0]) and bool(found[0])
-    return found == expected
+    if isinstance(actual, tuple) and isinstance(expected, tuple):
+        return expected[0].startswith(actual[0]) and bool(actual[0])
+    return actual == expected
 
 
 @pytest.mark.long
 def test_a_flipped_bit_anywhere_is_harmless_or_reported(logs: TieredLogs) -> None:
     stored(logs)
-    bucket, chance, told = logs.sim.bucket, random.Random(6), 0  # noqa: S311 - a seed repeats it
+    bucket, chance, reports = logs.sim.bucket, random.Random(6), 0  # noqa: S311 - a seed repeats it
     names = [*READS, *["all"] * len(READS)]  # half of the bytes are checked by a read of all records
     with open_reader(
         URI, config={**UNCACHED, **logs.settings, "store.retries": 0}, plugins=[logs.sim], env=logs.env
@@ -132,21 +136,21 @@ def test_a_flipped_bit_anywhere_is_harmless_or_reported(logs: TieredLogs) -> Non
         log = reader.log("t", 0)
         expected = {name: read(log) for name, read in READS.items()}
         for key, (data, modified_ms) in [item for item in bucket.objects.items() if "/segments/" in item[0]]:
-            known = heads(log, data)
-            for position in range(0, len(data), 1 if known else 2):
-                damaged, byte = bytearray(data), known.get(position)
+            head_bytes = heads(log, data)
+            for position in range(0, len(data), 1 if head_bytes else 2):
+                damaged, byte = bytearray(data), head_bytes.get(position)
                 damaged[position] ^= 1 << chance.randrange(8)
                 bucket.objects[key] = bytes(damaged), modified_ms
                 for name in READS if byte is not None else (names[position % len(names)],):
                     try:
                         is_fine = is_right(READS[name](log), expected[name])
                     except CorruptionError as error:
-                        is_fine, told = key in str(error) and "position=" in str(error), told + 1
+                        is_fine, reports = key in str(error) and "position=" in str(error), reports + 1
                     may_differ = byte in EPOCH_BYTES and name not in WHOLE
                     assert is_fine or may_differ, f"{name} after a flip at {position} of {key}, byte {byte} of a head"
             bucket.objects[key] = data, modified_ms
         assert {name: read(log) for name, read in READS.items()} == expected, "the damage is mended"
-    assert told > SOME
+    assert reports > SOME
 
 
 @pytest.mark.parametrize("logs", ["single"], indirect=True)

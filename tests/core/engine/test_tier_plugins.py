@@ -49,13 +49,13 @@ class WrongLayout(PairLayout):
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         if self.lie == "raises":
             raise ZeroDivisionError("division by zero")
-        stored = super().write(source, sink, section)
+        entry = super().write(source, sink, section)
         if self.lie == "claims zeros":
-            return dataclasses.replace(stored, sha256="0" * 64)
+            return dataclasses.replace(entry, sha256="0" * 64)
         if self.lie == "stores three bytes":
             key = sink.put(BytesSource(b"abc")).key
-            return dataclasses.replace(stored, slices={**stored.slices, FileKind.LOG: ObjectSlice(key, 0, 3)})
-        return stored
+            return dataclasses.replace(entry, slices={**entry.slices, FileKind.LOG: ObjectSlice(key, 0, 3)})
+        return entry
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         for piece in super().read(segment, start, end, fetch):
@@ -135,7 +135,7 @@ def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_lo
     clock, layout = ManualClock(), WrongLayout("raises")
     with opened(tmp_path, layout, clock) as engine:
         engine.create_topic("other", config={"remote.storage.enable": True})
-        other, tries = engine.log("other", 0), list[int]()
+        other_log, tries = engine.log("other", 0), list[int]()
         write = layout.write
 
         def counted(source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
@@ -146,8 +146,8 @@ def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_lo
             patch.setattr(layout, "write", counted)
             for _ in range(50):
                 clock.sleep_ms(30_000)
-                other.append([Record(value=b"v")])
-                other.roll()
+                other_log.append([Record(value=b"v")])
+                other_log.roll()
                 engine.run_duties()
                 assert engine.tier_lag([TopicPartition("other", 0)])[0].segments == 0
         pauses = [after - before for before, after in itertools.pairwise(tries)]
@@ -212,8 +212,8 @@ def test_a_policy_that_hangs_does_not_hold_up_the_end_of_the_engine(tmp_path: Pa
         engine.close()
     finally:
         policy.gate.set()
-    with open_engine(tmp_path, plugins=[policy]) as again:
-        assert values_of(again) == [b"v"]
+    with open_engine(tmp_path, plugins=[policy]) as reopened:
+        assert values_of(reopened) == [b"v"]
 
 
 def values_of(engine: Engine) -> list[bytes]:
@@ -229,7 +229,7 @@ def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) 
         (name,) = engine.tier.logs()
         check = TierLogCheck(engine.tier.log(*name), engine.log(*name.log).components, contents=True)
         assert list(check.roots()) == []
-        (first, *_) = [found for found in check.segments() if isinstance(found, StoredSegment)]
+        (first, *_) = [entry for entry in check.segments() if isinstance(entry, StoredSegment)]
         assert list(check.check(first)) == []
         layout.lie = "changes an epoch"
         assert [finding.kind for finding in check.check(first)] == [FindingKind.LOG]

@@ -119,25 +119,25 @@ class Twins:
         self.open.discard(producer)
 
 
-def assert_same(plain: LogReader, tiered: LogReader, seed: int) -> None:
+def assert_same(local_log: LogReader, tiered: LogReader, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
-    end = plain.offsets().log_end
+    end = local_log.offsets().log_end
     assert tiered.offsets().log_end == end
     for isolation in ISOLATIONS:
-        assert list(tiered.records(isolation=isolation)) == list(plain.records(isolation=isolation))
+        assert list(tiered.records(isolation=isolation)) == list(local_log.records(isolation=isolation))
         for _ in range(15):
             first = chance.randrange(1, end)
             bounds = (first, chance.choice((None, chance.randrange(first, end + 1))))
-            assert list(tiered.records(*bounds, isolation)) == list(plain.records(*bounds, isolation)), bounds
-            asked = (chance.randrange(end), chance.choice((1, 500, 5_000, 1 << 20)), isolation)
-            with plain.fetch(*asked) as expected, tiered.fetch(*asked) as found:
-                assert found.read() == expected.read(), asked
-                assert found.next_offset == expected.next_offset
-                assert found.aborted_transactions == expected.aborted_transactions
+            assert list(tiered.records(*bounds, isolation)) == list(local_log.records(*bounds, isolation)), bounds
+            request = (chance.randrange(end), chance.choice((1, 500, 5_000, 1 << 20)), isolation)
+            with local_log.fetch(*request) as expected, tiered.fetch(*request) as fetched:
+                assert fetched.read() == expected.read(), request
+                assert fetched.next_offset == expected.next_offset
+                assert fetched.aborted_transactions == expected.aborted_transactions
             moment = START_MS + chance.randrange(-10, 10_010)
-            assert tiered.offset_for_timestamp(moment, isolation) == plain.offset_for_timestamp(moment, isolation)
+            assert tiered.offset_for_timestamp(moment, isolation) == local_log.offset_for_timestamp(moment, isolation)
     for epoch in range(100):
-        assert tiered.end_offset_for_epoch(epoch) == plain.end_offset_for_epoch(epoch)
+        assert tiered.end_offset_for_epoch(epoch) == local_log.end_offset_for_epoch(epoch)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: di
     with opened(tmp_path, **settings) as engine:
         twins = Twins(engine, layout)
         twins.fill(engine, 80)
-        plain, tiered = twins.logs
+        local_log, tiered = twins.logs
         local_start = tiered.offsets().local_log_start
         assert 0 < local_start <= tiered.offsets().log_end
         assert len(list(tiered.records(isolation="read_committed"))) < len(list(tiered.records()))
-        assert_same(plain, tiered, 1)
+        assert_same(local_log, tiered, 1)
         twins.fill(engine, 30)
         for log in twins.logs:
             log.append([Record(timestamp_ms=START_MS + 20_000, value=b"local")])
         assert tiered.offsets().local_log_start > local_start
-        assert_same(plain, tiered, 2)
+        assert_same(local_log, tiered, 2)
 
 
 @pytest.mark.long
@@ -179,7 +179,7 @@ def test_a_cached_chunk_may_be_larger_than_its_contents(tmp_path: Path) -> None:
 
 def test_sequential_fetches_in_the_tier_need_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of the index would be one more request for each segment, after all prefetched requests."""
-    asked = list[IndexRole]()
+    roles = list[IndexRole]()
     with opened(tmp_path) as engine:
         engine.create_topic("tiered", config={"remote.storage.enable": True, "local.retention.bytes": 1})
         log = engine.log("tiered", 0)
@@ -194,20 +194,20 @@ def test_sequential_fetches_in_the_tier_need_no_index(tmp_path: Path, monkeypatc
         entries_of = RemoteSegment.index_entries
 
         def index_entries(segment: RemoteSegment, role: IndexRole) -> Buffer:
-            asked.append(role)
+            roles.append(role)
             return entries_of(segment, role)
 
         monkeypatch.setattr(RemoteSegment, "index_entries", index_entries)
-        offset, fetches, found = 0, 0, b""
+        offset, fetches, data = 0, 0, b""
         while offset < 200:
             with log.fetch(offset, max_bytes=40_000) as fetched:
                 assert fetched.next_offset > offset
-                offset, fetches, found = fetched.next_offset, fetches + 1, found + fetched.read()
+                offset, fetches, data = fetched.next_offset, fetches + 1, data + fetched.read()
         assert fetches >= 4
-        assert not asked
+        assert not roles
         with log.fetch(150, max_bytes=40_000) as fetched:
-            assert found.endswith(fetched.read())
-        assert asked == [IndexRole.OFFSET], "who goes elsewhere does"
+            assert data.endswith(fetched.read())
+        assert roles == [IndexRole.OFFSET], "who goes elsewhere does"
 
 
 @pytest.mark.long
@@ -271,12 +271,12 @@ def test_bits_that_flip_in_records_on_a_cache_disk_are_found_by_the_batch(tmp_pa
             assert [record.value for record in log.records()] == expected
         damaged = 0
         for path in (folder / "chunks").iterdir():
-            data, found = bytearray(path.read_bytes()), path.stat()
-            at = data.find(value)
-            if at >= 0:
-                data[at + 7] ^= 1
+            data, status = bytearray(path.read_bytes()), path.stat()
+            position = data.find(value)
+            if position >= 0:
+                data[position + 7] ^= 1
                 path.write_bytes(data)
-                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
                 damaged += 1
         assert damaged > 10
         assert [record.value for record in log.records()] == expected
@@ -291,32 +291,32 @@ def test_a_warm_cache_on_disk_requests_no_segment_from_the_store(tmp_path: Path)
         twins.fill(engine, 60)
         assert_same(twins.logs[0], twins.logs[1], 1)
     with opened(tmp_path, tier_cache_dir=folder) as engine:
-        plain, tiered = engine.log("plain", 0), engine.log("tiered", 0)
+        local_log, tiered = engine.log("plain", 0), engine.log("tiered", 0)
         assert engine.tier is not None
         before = engine.tier.metrics().store
-        assert_same(plain, tiered, 1)
+        assert_same(local_log, tiered, 1)
         assert (engine.tier.metrics().store - before).requests == 0
 
 
 def test_readers_in_threads_see_the_same_and_leave_no_thread(tmp_path: Path) -> None:
-    wrong: list[object] = []
+    failures: list[object] = []
     with opened(tmp_path, limits_chunk_cache_bytes=16 << 10, limits_prefetch_bytes=16 << 10) as engine:
         twins = Twins(engine)
         twins.fill(engine, 80)
-        plain, tiered = twins.logs
-        expected = [(record.offset, record.value) for record in plain.records()]
+        local_log, tiered = twins.logs
+        expected = [(record.offset, record.value) for record in local_log.records()]
 
         def work(start: int) -> None:
             try:
                 for first in (start, 0, len(expected) // 2):
-                    found = [(record.offset, record.value) for record in tiered.records(expected[first][0])]
-                    if found != expected[first:]:
-                        wrong.append(first)
+                    rows = [(record.offset, record.value) for record in tiered.records(expected[first][0])]
+                    if rows != expected[first:]:
+                        failures.append(first)
                 for record in tiered.records():  # abandon a read in the middle
                     if record.offset > expected[len(expected) // 3][0]:
                         break
             except Exception as error:  # noqa: BLE001 - the test's own thread tells it
-                wrong.append(error)
+                failures.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1, 5, 9)]
         for thread in threads:
@@ -325,8 +325,8 @@ def test_readers_in_threads_see_the_same_and_leave_no_thread(tmp_path: Path) -> 
             thread.join()
         assert engine.tier is not None
         assert engine.tier.metrics().chunks.size_bytes <= 16 << 10
-    assert wrong == []
-    assert not [found for found in threading.enumerate() if found.name.startswith("stratalog-tier-read")]
+    assert failures == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stratalog-tier-read")]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
@@ -344,12 +344,12 @@ def test_damaged_objects_are_named_and_never_read_wrong(tmp_path: Path, damage: 
     else:
         data[200] ^= 4
         hit.write_bytes(data if damage == "flip" else data[:100])
-    first, beyond = (int(path.name.partition("-")[0]) for path in objects[len(objects) // 2 :][:2])
+    first, next_base = (int(path.name.partition("-")[0]) for path in objects[len(objects) // 2 :][:2])
     with open_reader(f"file://{tmp_path}/bucket") as reader:
-        log, found = reader.log("tiered", 0), list[Record]()
+        log, records = reader.log("tiered", 0), list[Record]()
         with pytest.raises((CorruptBatchError, CorruptObjectError, ObjectNotFoundError), match=re.escape(hit.name)):
-            found += log.records()
-        assert found == expected[: len(found)]
-        assert first - 5 <= found[-1].offset < beyond
-        left = [record for record in expected if beyond <= record.offset < log.offsets().log_end]
-        assert list(log.records(beyond)) == left != []
+            records += log.records()
+        assert records == expected[: len(records)]
+        assert first - 5 <= records[-1].offset < next_base
+        expected_rest = [record for record in expected if next_base <= record.offset < log.offsets().log_end]
+        assert list(log.records(next_base)) == expected_rest != []

@@ -83,7 +83,7 @@ def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: Listening
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": 5_500})
         fill(engine, 4)
-        written = values(engine)
+        expected = values(engine)
         for _ in range(5):
             sim.store.faults = lambda request: ObjectFault.DENIED if request.kind == "create" else ObjectFault.NONE
             with pytest.raises(StoreError):
@@ -91,11 +91,11 @@ def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: Listening
             (result,) = engine.apply_retention()
             assert (result.deleted_segments, result.evicted_segments) == (0, 0)
         sim.store.faults = lambda _: ObjectFault.NONE
-        assert values(engine) == written
+        assert values(engine) == expected
         engine.offload()
         (result,) = engine.apply_retention()
         assert (result.deleted_segments, result.evicted_segments) == (0, 3)
-        assert values(engine) == written
+        assert values(engine) == expected
 
 
 def test_a_repeated_copy_has_another_key(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
@@ -114,12 +114,12 @@ def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: Liste
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": -1})
         fill(engine, 6)
-        written = values(engine)
+        expected = values(engine)
         for count in (5_000, 3_000, 1):
             engine.offload()
             engine.alter_topic("t", {"local.retention.bytes": count})
             engine.apply_retention()
-            assert values(engine) == written
+            assert values(engine) == expected
         bounds = engine.log("t", 0).offsets()
         assert bounds.log_start == 0 < bounds.local_log_start
 
@@ -133,10 +133,10 @@ def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: Listening
         (result,) = engine.apply_retention()
         assert (result.deleted_segments, result.evicted_segments, len(values(engine))) == (0, 2, 5)
         engine.alter_topic("t", {"retention.bytes": 3_500})
-        (told,) = engine.apply_retention(dry_run=True)
+        (planned,) = engine.apply_retention(dry_run=True)
         (result,) = engine.apply_retention()
-        assert told == result
-        size = sum(found.size_bytes for found in engine.log("t", 0).segments())
+        assert planned == result
+        size = sum(segment.size_bytes for segment in engine.log("t", 0).segments())
         assert (result.deleted_segments, result.log_start) == (1, 1)
         assert 3_500 <= size < 3_500 + 1_100
 
@@ -164,8 +164,8 @@ def test_retention_of_a_large_tier_reads_one_page(
         engine.alter_topic("t", {"retention.bytes": 20_500})
         (result,) = engine.apply_retention()
         assert len([key for key in reads if key.endswith(".page")]) <= 4
-        kept = sum(found.size_bytes for found in engine.log("t", 0).segments())
-        assert 20_500 <= kept < 21_600
+        size_bytes = sum(segment.size_bytes for segment in engine.log("t", 0).segments())
+        assert 20_500 <= size_bytes < 21_600
         assert result.deleted_segments == result.log_start == 30 - len(values(engine))
 
 

@@ -47,8 +47,8 @@ def test_a_topic_of_tiny_segments_is_reported_once(
     listener = Listener()
     with opened(tmp_path, listener) as engine:
         engine.create_topic("t", partitions=3, config=config)
-    told = [(event.topic, event.segment_bytes) for event in listener.heard]
-    assert told == ([("t", config["segment.bytes"])] if is_tiny else [])
+    reports = [(event.topic, event.segment_bytes) for event in listener.heard]
+    assert reports == ([("t", config["segment.bytes"])] if is_tiny else [])
 
 
 def test_the_reason_names_the_requests_for_each_gib(tmp_path: Path) -> None:

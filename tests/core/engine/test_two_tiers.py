@@ -140,10 +140,10 @@ class Story:
             self.demand(entry.info.base_offset == position, f"a gap at {position}")
             position = entry.info.end_offset
             place = entry.slices[FileKind.LOG]
-            found = self.bucket.objects.get(place.key)
-            self.demand(found is not None, f"dangling: {place.key}")
-            assert found is not None
-            data = found[0][place.position : place.position + place.size_bytes]
+            obj = self.bucket.objects.get(place.key)
+            self.demand(obj is not None, f"dangling: {place.key}")
+            assert obj is not None
+            data = obj[0][place.position : place.position + place.size_bytes]
             self.demand(data == self.written[entry.info.base_offset], f"phantom: {place.key}")
         return self.demand(position == root.end_offset, "the tier ends too early")
 
@@ -172,10 +172,10 @@ class Story:
                 return tuple(item for item in self._read(ref) if isinstance(item, PageRef))
 
             def _read(self, ref: PageRef) -> tuple[object, ...]:
-                found = story.bucket.objects.get(ref.key(root.prefix))
-                story.demand(found is not None, f"dangling: page at {ref.base_offset}")
-                assert found is not None
-                return parse_page(found[0], LOG, root.topic_id, ref)
+                obj = story.bucket.objects.get(ref.key(root.prefix))
+                story.demand(obj is not None, f"dangling: page at {ref.base_offset}")
+                assert obj is not None
+                return parse_page(obj[0], LOG, root.topic_id, ref)
 
         return entry_tree.walk(root, Objects())  # type: ignore[arg-type] # the pages, round the store
 
@@ -189,10 +189,10 @@ class Story:
             log = engine.log("t", 0)
             for _ in range(2):
                 bounds = log.offsets()
-                found = [(record.offset, record.value) for record in log.records()]
+                rows = [(record.offset, record.value) for record in log.records()]
                 expected = list(enumerate(self.sent))[bounds.log_start : bounds.log_end]
                 acknowledged = min(bounds.log_end, len(self.sent))
-                self.demand(found[: len(expected)] == expected, "records are not those that were sent")
+                self.demand(rows[: len(expected)] == expected, "records are not those that were sent")
                 self.demand(acknowledged == len(self.sent), "acknowledged records are gone")
                 engine.offload()
                 engine.apply_retention()
@@ -219,8 +219,8 @@ def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None
 
 def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: evict local segments before their upload is committed (Redpanda #29674)."""
-    cut = retention.cut_of
-    patch.setattr(retention, "cut_of", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
+    cut_of = retention.cut_of
+    patch.setattr(retention, "cut_of", lambda actions, limit: cut_of(actions, 1 << 40 if limit else limit))
     patch.setattr(delete, "removable_end", lambda state: state.log_end)  # the second check, by the log itself
 
 

@@ -31,13 +31,13 @@ PARTITIONS = 4
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[Path]:
     """Return two directories with two partitions of a topic each, closed cleanly."""
-    made = [tmp_path / "a", tmp_path / "b"]
-    with open_engine(made) as engine:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    with open_engine(directories) as engine:
         engine.create_topic("t", partitions=PARTITIONS, config={"retention.ms": 12345})
         for partition in range(PARTITIONS):
             engine.log("t", partition).append([Record(value=b"%d" % partition)], "durable")
-    assert [len(list(directory.glob("t-*"))) for directory in made] == [2, 2]
-    return made
+    assert [len(list(directory.glob("t-*"))) for directory in directories] == [2, 2]
+    return directories
 
 
 def refuse(directory: Path, code: int) -> FaultyVfs:
@@ -91,10 +91,10 @@ WAYS: dict[str, Callable[[Sequence[Path], int], Engine]] = {
 
 
 def heal(dirs: Sequence[Path], dead: int) -> None:
-    kept = dirs[dead].with_name("kept")
-    if kept.exists():
+    kept_dir = dirs[dead].with_name("kept")
+    if kept_dir.exists():
         dirs[dead].unlink()
-        shutil.move(kept, dirs[dead])
+        shutil.move(kept_dir, dirs[dead])
     (dirs[dead] / "meta.properties").unlink(missing_ok=True)
 
 
@@ -128,8 +128,8 @@ def test_other_directories_serve_and_unavailable_partitions_report_the_reason(
     heal(dirs, dead)
     with open_engine(dirs) as engine:
         for partition in range(PARTITIONS):
-            more = [b"more"] if partition in served else []
-            assert values(engine, partition) == [b"%d" % partition, *more]
+            later_values = [b"more"] if partition in served else []
+            assert values(engine, partition) == [b"%d" % partition, *later_values]
         engine.create_topic("new")
 
 
@@ -210,9 +210,9 @@ def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs
         by_error(errno.EACCES)(dirs, 0)
     with by_error(errno.EACCES)(dirs, 1) as engine:
         assert len(engine.partitions()) == PARTITIONS // 2
-        (gone, *_) = [number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists()]
+        (missing, *_) = [number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists()]
         with pytest.raises(LogDirOfflineError, match="a directory that is unavailable may contain it"):
-            engine.log("t", gone)
+            engine.log("t", missing)
         with pytest.raises(LogDirOfflineError):
             engine.create_topic("new")
 
@@ -236,10 +236,10 @@ def test_a_topic_that_the_inventory_lacks_is_not_opened_under_other_settings(dir
         engine.create_topic("new", partitions=2)
     (dirs[1] / INVENTORY_FILE).write_bytes(before)
     with by_error(errno.EIO)(dirs, 0) as engine:
-        (name,) = [found for found in engine.partitions() if found.topic == "new"]
+        (name,) = [partition for partition in engine.partitions() if partition.topic == "new"]
         with pytest.raises(LogDirOfflineError, match="settings of new"):
             engine.log(*name)
-        assert len([found for found in engine.partitions() if found.topic == "t"]) == PARTITIONS
+        assert len([partition for partition in engine.partitions() if partition.topic == "t"]) == PARTITIONS
 
 
 @pytest.mark.parametrize(
@@ -266,15 +266,15 @@ def test_the_inventory_follows_the_topics(dirs: list[Path]) -> None:
 def test_topics_keep_their_settings_when_another_directory_is_the_first_one(
     dirs: list[Path], names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    others = [dirs[0].with_name(name) for name in names]
+    new_dirs = [dirs[0].with_name(name) for name in names]
     for _ in range(2):
-        with open_engine(others) as engine:
+        with open_engine(new_dirs) as engine:
             assert engine.topics()["t"].config.retention_ms == 12345
         assert "whose settings are read from other files" in caplog.text
-    with open_engine(others) as engine:
+    with open_engine(new_dirs) as engine:
         engine.create_topic("new")
     caplog.clear()
-    with open_engine(others) as engine:
+    with open_engine(new_dirs) as engine:
         assert engine.topics()["t"].config.retention_ms == 12345
     assert not caplog.text, "the creation has stored all topics in the first directory"
 
@@ -284,7 +284,7 @@ def test_topics_keep_settings_that_changed_while_the_engine_had_one_directory(di
         engine.alter_topic("t", {"retention.ms": 777})
         engine.create_topic("u", config={"retention.ms": 888})
     with open_engine([dirs[1].with_name("new"), dirs[1]]) as engine:
-        assert {name: found.config.retention_ms for name, found in engine.topics().items()} == {"t": 777, "u": 888}
+        assert {name: topic.config.retention_ms for name, topic in engine.topics().items()} == {"t": 777, "u": 888}
 
 
 def test_topics_keep_their_settings_when_a_first_directory_is_added(tmp_path: Path) -> None:
@@ -296,13 +296,13 @@ def test_topics_keep_their_settings_when_a_first_directory_is_added(tmp_path: Pa
 
 
 def test_the_inventory_of_another_engine_does_not_replace_the_settings(dirs: list[Path]) -> None:
-    others = [dirs[0].with_name("x"), dirs[0].with_name("y")]
-    with open_engine(others) as engine:
+    other_dirs = [dirs[0].with_name("x"), dirs[0].with_name("y")]
+    with open_engine(other_dirs) as engine:
         for _ in range(3):
             engine.create_topic("t")
             engine.delete_topic("t")
         engine.create_topic("u", config={"retention.ms": 777})
-    with open_engine([dirs[1], others[1]]) as engine:
+    with open_engine([dirs[1], other_dirs[1]]) as engine:
         assert engine.topics()["t"].config.retention_ms == 12345
 
 
@@ -372,9 +372,9 @@ def test_a_copy_that_was_written_to_while_a_newer_one_was_out_of_reach_is_kept(d
 def test_a_partition_is_named_with_what_keeps_its_directory(dirs: list[Path]) -> None:
     os.mkfifo(dirs[1] / "meta.properties")
     with open_engine(dirs) as engine:
-        gone = next(number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists())
-        assert TopicPartition("t", gone) in engine.partitions()
+        missing = next(number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists())
+        assert TopicPartition("t", missing) in engine.partitions()
         with pytest.raises(LogDirOfflineError, match="a FIFO has the name of a file"):
-            engine.log("t", gone)
+            engine.log("t", missing)
     with pytest.raises(NotAFileError):
         open_engine(dirs[1])

@@ -58,8 +58,8 @@ def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list
         kind = typing.get_type_hints(holder, namespace, include_extras=True)["it"]
     except NameError:
         return [object]
-    found = list(typing.get_args(kind)) if typing.get_origin(kind) in {typing.Union, types.UnionType} else [kind]
-    return [typing.get_args(one)[0] if typing.get_origin(one) is Annotated else one for one in found]
+    kinds = list(typing.get_args(kind)) if typing.get_origin(kind) in {typing.Union, types.UnionType} else [kind]
+    return [typing.get_args(allowed)[0] if typing.get_origin(allowed) is Annotated else allowed for allowed in kinds]
 
 
 def is_open(kind: Any) -> bool:
@@ -69,8 +69,8 @@ def is_open(kind: Any) -> bool:
 
 
 def wrong_values(kinds: list[Any]) -> tuple[Any, ...]:
-    plain = [kind for kind in kinds if kind is not types.NoneType]
-    values = WRONG.get(plain[0], OTHERS) if len(plain) == 1 else OTHERS
+    value_kinds = [kind for kind in kinds if kind is not types.NoneType]
+    values = WRONG.get(value_kinds[0], OTHERS) if len(value_kinds) == 1 else OTHERS
     return values if types.NoneType in kinds else (*values, None)
 
 
@@ -83,13 +83,20 @@ def fitting(kinds: list[Any], log: stratalog.Log) -> Any:
     if types.NoneType in kinds:
         return None
     kind = typing.get_origin(kinds[0]) or kinds[0]
-    plain = {int: 0, str: "t", bytes: b"k", bool: False, bytearray: bytearray(), stratalog.TopicId: log.topic_id}
-    if kind in plain:
-        return plain[kind]
+    simple_values = {
+        int: 0,
+        str: "t",
+        bytes: b"k",
+        bool: False,
+        bytearray: bytearray(),
+        stratalog.TopicId: log.topic_id,
+    }
+    if kind in simple_values:
+        return simple_values[kind]
     if kind is tuple and Ellipsis in typing.get_args(kinds[0]):
         return ()
     if kind is tuple:
-        return tuple(fitting([one], log) for one in typing.get_args(kinds[0]))
+        return tuple(fitting([item_kind], log) for item_kind in typing.get_args(kinds[0]))
     if isinstance(kind, type) and issubclass(kind, tuple):
         hints = typing.get_type_hints(kind)
         return kind(*(fitting([hints[name]], log) for name in kind.__annotations__))
@@ -106,9 +113,9 @@ def empty(kinds: list[Any], log: stratalog.Log) -> Any:
         kind = typing.get_origin(kinds[0]) or kinds[0]
         if not isinstance(kind, type) or is_open(kind):
             return None
-        made: Any = type(kind)(kind.__name__, (kind,), {"__slots__": ()})
-        made.__abstractmethods__ = frozenset()
-        return object.__new__(made)
+        subclass: Any = type(kind)(kind.__name__, (kind,), {"__slots__": ()})
+        subclass.__abstractmethods__ = frozenset()
+        return object.__new__(subclass)
 
 
 def methods(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -119,34 +126,38 @@ def methods(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return [found for found in inspect.signature(function).parameters.values() if found.name not in {"self", "cls"}]
+    return [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in {"self", "cls"}
+    ]
 
 
 Others = Callable[[list[Any], stratalog.Log], Any]
 
 
 def call(
-    owner: Any, name: str, function: Callable[..., Any], log: stratalog.Log, which: str, value: Any, others: Others
+    owner: Any, name: str, function: Callable[..., Any], log: stratalog.Log, which: str, value: Any, make_other: Others
 ) -> Any:
     """Call a method with ``value`` for the parameter ``which``.
 
-    The other parameters without a default get the results of ``others``.
+    The other parameters without a default get the results of ``make_other``.
     """
     positional, keywords = list[Any](), dict[str, Any]()
     for parameter in parameters(function):
         if parameter.name == which:
-            given = value
+            argument = value
         elif parameter.default is not parameter.empty or parameter.kind in {
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
         }:
             continue
         else:
-            given = others(kinds_of(function, parameter), log)
+            argument = make_other(kinds_of(function, parameter), log)
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}:
-            positional.append(given)
+            positional.append(argument)
         else:
-            keywords[parameter.name] = given
+            keywords[parameter.name] = argument
     return getattr(owner, name)(*positional, **keywords)
 
 
@@ -185,7 +196,7 @@ def contents(engine: Engine) -> tuple[Any, list[Record]]:
 
 
 def test_an_argument_of_another_type_is_refused_and_nothing_is_done(tmp_path: Path) -> None:
-    refused, unchecked, wrong = 0, set(), list[str]()
+    refusals, unchecked, failures = 0, set(), list[str]()
     with opened(tmp_path) as (engine, objects):
         log, before = engine.log("t", 0), contents(engine)
         for owner in objects:
@@ -200,18 +211,20 @@ def test_an_argument_of_another_type_is_refused_and_nothing_is_done(tmp_path: Pa
                         try:
                             call(owner, name, function, log, parameter.name, value, empty)
                         except ConfigError as error:
-                            told = f"{parameter.name} of {name}()" in str(error) and isinstance(error, WrongTypeError)
-                            if told or hasattr(function, "checks_itself"):
-                                refused += 1
+                            is_named = f"{parameter.name} of {name}()" in str(error) and isinstance(
+                                error, WrongTypeError
+                            )
+                            if is_named or hasattr(function, "checks_itself"):
+                                refusals += 1
                                 continue
-                            wrong.append(f"{place} {value!r}: {error}")
+                            failures.append(f"{place} {value!r}: {error}")
                         except Exception as error:  # noqa: BLE001 - told below
-                            wrong.append(f"{place} {value!r}: {type(error).__name__} {error}")
+                            failures.append(f"{place} {value!r}: {type(error).__name__} {error}")
                         else:
-                            wrong.append(f"{place} {value!r}: taken")
-        assert not wrong, "\n".join(wrong)
+                            failures.append(f"{place} {value!r}: taken")
+        assert not failures, "\n".join(failures)
         assert unchecked <= UNCHECKED, "say of what kind the new parameters are, or why they are not checked"
-        assert refused > 1000
+        assert refusals > 1000
         assert contents(engine) == before
     with opened(tmp_path) as (engine, _):
         assert contents(engine) == before
@@ -226,19 +239,19 @@ def test_an_extreme_is_taken_or_refused_by_a_typed_error_and_the_engine_opens_an
 ) -> None:
     failed, called = list[str](), 0
     with opened(tmp_path) as (engine, objects):
-        owner, log = next(found for found in objects if type(found).__name__ == kind), engine.log("t", 0)
+        owner, log = next(obj for obj in objects if type(obj).__name__ == kind), engine.log("t", 0)
         for name, function in methods(owner):
             for parameter in parameters(function):
                 for value in itertools.chain.from_iterable(
-                    EXTREMES.get(one, ()) for one in kinds_of(function, parameter)
+                    EXTREMES.get(value_kind, ()) for value_kind in kinds_of(function, parameter)
                 ):
                     if (kind, name) in DROPS_RECORDS or ((kind, name) in FOREVER and parameter.name == "timeout_ms"):
                         continue
                     called += 1
                     try:
-                        found = call(owner, name, function, log, parameter.name, value, fitting)
-                        if isinstance(found, Iterator):
-                            list(itertools.islice(found, 5))
+                        result = call(owner, name, function, log, parameter.name, value, fitting)
+                        if isinstance(result, Iterator):
+                            list(itertools.islice(result, 5))
                     except (StorageError, LookupError) as error:
                         called -= type(error) is LookupError
                     except Exception as error:  # noqa: BLE001 - told below
@@ -249,6 +262,6 @@ def test_an_extreme_is_taken_or_refused_by_a_typed_error_and_the_engine_opens_an
         before = contents(engine)
         assert engine.log("t", 0).append(RECORDS).base_offset == before[0].log_end
         with stratalog.open_reader((tmp_path / "tier").as_uri()) as reader:
-            shown = {found.offset: found.value for found in before[1]}
-            for found in reader.log("t", 0).records():
-                assert shown.get(found.offset, found.value) == found.value
+            expected_values = {record.offset: record.value for record in before[1]}
+            for result in reader.log("t", 0).records():
+                assert expected_values.get(result.offset, result.value) == result.value

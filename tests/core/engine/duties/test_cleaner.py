@@ -189,8 +189,8 @@ def listener() -> Listener:
 def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Listener) -> Iterator[Engine]:
     env = Env(clock=clock, files=files)
     plugins = [listener, Broken()]
-    with open_engine(tmp_path / "a", env=env, plugins=plugins) as made:
-        yield made
+    with open_engine(tmp_path / "a", env=env, plugins=plugins) as new_engine:
+        yield new_engine
 
 
 def dirty(engine: Engine, topic: str, keys: int, records: int, **settings: object) -> Log:
@@ -236,10 +236,10 @@ def test_the_checkpoint_is_kafkas_and_survives_reopening(tmp_path: Path, engine:
     engine.run_cleaner()
     assert (tmp_path / "a" / CHECKPOINT).read_text() == "0\n1\nt 0 10\n"
     engine.close()
-    with open_engine(tmp_path / "a") as again:
-        assert again.log("t", 0).maintenance.cleaning.dirty_start == 10
-        assert [plan.rewrite for plan in again.plan_cleaner()] == [None]
-        again.delete_topic("t")
+    with open_engine(tmp_path / "a") as reopened:
+        assert reopened.log("t", 0).maintenance.cleaning.dirty_start == 10
+        assert [plan.rewrite for plan in reopened.plan_cleaner()] == [None]
+        reopened.delete_topic("t")
         assert (tmp_path / "a" / CHECKPOINT).read_text() == "0\n0\n"
 
 
@@ -248,10 +248,10 @@ def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, eng
     dirty(engine, "t", 5, 10)
     engine.close()
     (tmp_path / "a" / CHECKPOINT).write_text("0\n1\nt 0 11\n")
-    with open_engine(tmp_path / "a") as again:
-        log = again.log("t", 0)
+    with open_engine(tmp_path / "a") as reopened:
+        log = reopened.log("t", 0)
         add(log, 5, 10)
-        again.run_cleaner()
+        reopened.run_cleaner()
         assert offsets(log) == [15, 16, 17, 18, 19]
 
 
@@ -293,8 +293,8 @@ def test_a_checkpoint_moves_with_its_log(tmp_path: Path) -> None:
         engine.run_cleaner()
         source = next(name for name in "ab" if (tmp_path / name / "t-0").exists())
         target = tmp_path / ("b" if source == "a" else "a")
-        moved = engine.move_partition("t", 0, target)
-        assert moved.maintenance.cleaning.dirty_start == 10
+        moved_log = engine.move_partition("t", 0, target)
+        assert moved_log.maintenance.cleaning.dirty_start == 10
         del log
     assert checkpoint(target) == {TopicPartition("t", 0): 10}
 
@@ -382,12 +382,12 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
     engine: Engine, listener: Listener, policy: str, reason: str
 ) -> None:
     log = dirty(engine, "good", 5, 10)
-    bad = dirty(engine, "bad", 5, 10, cleanup_policy=f"{policy},compact")
+    bad_log = dirty(engine, "bad", 5, 10, cleanup_policy=f"{policy},compact")
     results = engine.run_cleaner()
     assert {result.log.topic: type(result.error) for result in results} == {"bad": PluginError, "good": type(None)}
     assert len(offsets(log)) == 5
-    assert len(offsets(bad)) == 10
-    assert reason in bad.maintenance.cleaning.local.uncleanable
+    assert len(offsets(bad_log)) == 10
+    assert reason in bad_log.maintenance.cleaning.local.uncleanable
     assert engine.run_cleaner() == ()
     tell_listeners(engine)
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
@@ -397,13 +397,13 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
 def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_uncleanable(
     engine: Engine, listener: Listener, policy: str
 ) -> None:
-    log, good = dirty(engine, "bad", 10, 10, cleanup_policy=policy), dirty(engine, "good", 5, 10)
+    log, good_log = dirty(engine, "bad", 10, 10, cleanup_policy=policy), dirty(engine, "good", 5, 10)
     results = [result for result in engine.run_cleaner() if result.log == log.name]
     assert [(result.end, type(result.error)) for result in results[:-1]] == [(10, type(None))] * 2
     assert isinstance(results[-1].error, PluginError)
     assert f"cleanup.policy={policy} plans Rewrite(" in log.maintenance.cleaning.local.uncleanable
     assert "a round with these bounds changed nothing" in log.maintenance.cleaning.local.uncleanable
-    assert len(offsets(good)) == 5
+    assert len(offsets(good_log)) == 5
     assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
     assert engine.run_cleaner() == ()
     tell_listeners(engine)
@@ -492,26 +492,26 @@ def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their
     clock = ManualClock(Env().clock.now_ms())
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
-        bad = dirty(engine, "bad", 5, 10, max_compaction_lag_ms=1000, local_hard_limit_bytes=0)
+        bad_log = dirty(engine, "bad", 5, 10, max_compaction_lag_ms=1000, local_hard_limit_bytes=0)
         engine.offload()
     objects = {file: file.read_bytes() for file in (tmp_path / "bucket").rglob("bad-*/**/segments/*")}
     for file in objects:
         file.unlink()
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:
-        bad, good = engine.log("bad"), dirty(engine, "good", 5, 10, remote_storage_enable=False)
+        bad_log, good_log = engine.log("bad"), dirty(engine, "good", 5, 10, remote_storage_enable=False)
         results = {result.log.topic: result.error for result in engine.run_cleaner()}
         assert (type(results["bad"]), results["good"]) == (ObjectNotFoundError, None)
-        assert len(offsets(good)) == 5
+        assert len(offsets(good_log)) == 5
         assert {plan.log.name.topic for plan in engine.plan_cleaner() if plan.error is not None} == {"bad"}
-        assert not bad.maintenance.cleaning.local.uncleanable
+        assert not bad_log.maintenance.cleaning.local.uncleanable
         clock.advance_ms(20_000)
         engine.run_duties()
-        (status,) = [found for found in engine.duties() if found.name == "cleaner"]
+        (status,) = [duty for duty in engine.duties() if duty.name == "cleaner"]
         assert (status.failures, status.error.partition(":")[0]) == (1, "ObjectNotFoundError")
         for file, data in objects.items():
             file.write_bytes(data)
         assert [result.error for result in engine.run_cleaner()] == [None]
-        assert len(offsets(bad)) == 5
+        assert len(offsets(bad_log)) == 5
 
 
 def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, files: FaultyVfs) -> None:

@@ -40,9 +40,9 @@ def listener() -> Listener:
 def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Listener) -> Iterator[Engine]:
     """Yield an engine with two directories and a topic with a log in each."""
     env = Env(clock=clock, files=files)
-    with open_engine([tmp_path / "a", tmp_path / "b"], env=env, plugins=[listener]) as made:
-        made.create_topic("orders", partitions=2, config={"segment.ms": 600_000, "retention.ms": 60_000})
-        yield made
+    with open_engine([tmp_path / "a", tmp_path / "b"], env=env, plugins=[listener]) as new_engine:
+        new_engine.create_topic("orders", partitions=2, config={"segment.ms": 600_000, "retention.ms": 60_000})
+        yield new_engine
 
 
 def pass_ms(engine: Engine, clock: ManualClock, duration_ms: int) -> None:
@@ -149,7 +149,9 @@ def test_a_sync_that_fails_takes_its_directory_out_of_service_and_no_other(
     assert sorted(path.name for path in (tmp_path / "b").glob("late-*")) == ["late-0", "late-1"]
     files.done.clear()
     pass_ms(engine, clock, 300_000)
-    assert [path for what, path in files.done if f"{tmp_path}/a/" in path and what not in {"read", "open"}] == []
+    assert [
+        path for operation, path in files.done if f"{tmp_path}/a/" in path and operation not in {"read", "open"}
+    ] == []
     assert [status.failures for status in engine.duties()] == [0] * len(engine.duties())
     engine.close()
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()

@@ -48,28 +48,28 @@ def test_time_that_passed_unnoticed_is_not_made_up_for() -> None:
 
 
 def test_a_duty_that_fails_waits_longer_each_time_and_keeps_no_other_from_running() -> None:
-    clock, bad, good = ManualClock(), Work(failures=3), Work()
-    scheduler = Scheduler(clock, [Duty("bad", 100, bad), Duty("good", 100, good)])
+    clock, bad_work, good_work = ManualClock(), Work(failures=3), Work()
+    scheduler = Scheduler(clock, [Duty("bad", 100, bad_work), Duty("good", 100, good_work)])
     ran_at = []
     for tick in range(1, 90):
         clock.advance_ms(100)
-        before = bad.runs
+        before = bad_work.runs
         scheduler.run_due()
-        if bad.runs > before:
+        if bad_work.runs > before:
             ran_at.append(tick)
-    assert good.runs == 89
+    assert good_work.runs == 89
     assert ran_at[:5] == [1, 11, 31, 71, 72]
     status = scheduler.status()[0]
     assert (status.failures, status.failing, status.error) == (3, 0, "ValueError: run 3")
 
 
 def test_a_pause_has_an_end() -> None:
-    clock, bad = ManualClock(), Work(failures=100)
-    scheduler = Scheduler(clock, [Duty("bad", 1, bad)])
+    clock, bad_work = ManualClock(), Work(failures=100)
+    scheduler = Scheduler(clock, [Duty("bad", 1, bad_work)])
     for _ in range(40):
         clock.advance_ms(300_000)
         scheduler.run_due()
-    assert bad.runs == 40
+    assert bad_work.runs == 40
 
 
 def test_the_thread_runs_what_is_due_and_ends_in_order() -> None:

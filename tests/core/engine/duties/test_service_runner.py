@@ -21,8 +21,8 @@ from stratalog.spi import LogOpened, OpenContext, Provider, Service, hookimpl
 class RecordingService(Service):
     """Service that notes its calls, and the log end at its stop. Its start appends the log's own records again."""
 
-    def __init__(self, name: str, told: list[str], fails: str) -> None:
-        self._name, self._told, self._fails = name, told, fails
+    def __init__(self, name: str, calls: list[str], fails: str) -> None:
+        self._name, self._told, self._fails = name, calls, fails
         self._engine: Engine | None = None
         self.deadline_ns = -1
 
@@ -56,12 +56,12 @@ class RecordingPlugin:
 
     @hookimpl
     def stratalog_services(self) -> Sequence[Provider[Service]]:
-        return [Provider[Service](name=name, open=partial(_given, made)) for name, made in self.made.items()]
+        return [Provider[Service](name=name, open=partial(_given, service)) for name, service in self.made.items()]
 
 
-def _given(made: RecordingService, context: OpenContext) -> RecordingService:
+def _given(service: RecordingService, context: OpenContext) -> RecordingService:
     del context
-    return made
+    return service
 
 
 def opened(folder: Path, stories: RecordingPlugin, *services: str, clock: ManualClock | None = None) -> Engine:
@@ -94,7 +94,7 @@ def test_services_are_stopped_even_if_they_never_started(tmp_path: Path) -> None
 def test_all_services_have_one_deadline_to_stop(tmp_path: Path) -> None:
     stories, clock = RecordingPlugin(first="", second=""), ManualClock()
     opened(tmp_path, stories, "first", "second", clock=clock).close()
-    assert {made.deadline_ns for made in stories.made.values()} == {clock.monotonic_ns() + 7_000_000_000}
+    assert {service.deadline_ns for service in stories.made.values()} == {clock.monotonic_ns() + 7_000_000_000}
 
 
 def test_a_service_that_does_not_start_is_reported(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_service_that_fails_to_stop_does_not_prevent_the_close(
         opened(tmp_path, stories, "good", "bad").close()
     assert stories.told == ["stop bad", "stop good"]
     assert "service bad failed to stop" in caplog.text
-    with open_engine(tmp_path) as again:
-        assert again.log("orders", 0).offsets().log_end == 1
+    with open_engine(tmp_path) as reopened:
+        assert reopened.log("orders", 0).offsets().log_end == 1
 
 
 def test_a_service_that_no_plugin_offers_prevents_opening(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ class OpenedLogListener:
 def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin, other = HangingPlugin(), OpenedLogListener()
-    engine = open_engine(tmp_path, config={"services": ["hanging"], "service.stop.ms": 1}, plugins=[plugin, other])
+    plugin, listener = HangingPlugin(), OpenedLogListener()
+    engine = open_engine(tmp_path, config={"services": ["hanging"], "service.stop.ms": 1}, plugins=[plugin, listener])
     try:
         engine.start()
         engine.create_topic("orders")
-        other.heard.wait()  # the other listener is called although the first plugin does not return
+        listener.heard.wait()  # the other listener is called although the first plugin does not return
         engine.log("orders", 0).append([Record(value=b"v")])
         with caplog.at_level(logging.WARNING):
             engine.close()
@@ -196,8 +196,8 @@ def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
         plugin.service.gate.set()
     assert "failed to stop" in caplog.text
     assert "a listener took too long to stop and was abandoned: plugin=" in caplog.text
-    with open_engine(tmp_path) as again:
-        assert again.log("orders", 0).offsets().log_end == 1
+    with open_engine(tmp_path) as reopened:
+        assert reopened.log("orders", 0).offsets().log_end == 1
 
 
 def test_a_service_that_exits_ends_no_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,16 +21,16 @@ NAME = TopicPartition("orders", 0)
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Yield an engine with three closed segments in both tiers, and an active segment."""
     (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as made:
-        made.create_topic("orders", config={"index.interval.bytes": 0, "retention.ms": -1})
-        log = made.log("orders", 0)
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as new_engine:
+        new_engine.create_topic("orders", config={"index.interval.bytes": 0, "retention.ms": -1})
+        log = new_engine.log("orders", 0)
         for number in range(3):
             log.append([Record(timestamp_ms=1000 + number, value=bytes([number]) * 300)] * 2)
             log.append([Record(timestamp_ms=1000 + number, value=b"second")])
             log.roll()
-        made.offload()
+        new_engine.offload()
         log.append([Record(value=b"active")])
-        yield made
+        yield new_engine
 
 
 def objects(folder: Path) -> list[Path]:
@@ -63,9 +63,9 @@ def test_damaged_objects_are_restored_from_local_disk_only_with_repair(engine: E
     before = first.read_bytes(), second.read_bytes()
     flip(first, 100)
     second.unlink()
-    (found,) = engine.verify(deep=True)
-    assert [repair.finding.kind for repair in found.repairs] == [FindingKind.LOG, FindingKind.MISSING]
-    assert not found.ok
+    (damaged,) = engine.verify(deep=True)
+    assert [repair.finding.kind for repair in damaged.repairs] == [FindingKind.LOG, FindingKind.MISSING]
+    assert not damaged.ok
     (repaired,) = engine.verify([NAME], deep=True, repair=True)
     assert [repair.done for repair in repaired.repairs] == ["put back", "put back"]
     assert repaired.ok

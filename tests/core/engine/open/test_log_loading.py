@@ -70,9 +70,9 @@ def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, bes
     """
     stubs = [Stub(number, clock, clean=clean, alone_ms=alone_ms, beside_ms=beside_ms) for number in range(count)]
     loadings = cast("list[Loading]", stubs)
-    found = list(load_all(loadings, 3, ProgressSum(None), clock))
-    assert [loading for loading, _ in found] == loadings
-    assert all(result is stub.result for stub, (_, result) in zip(stubs, found, strict=True))
+    loaded_logs = list(load_all(loadings, 3, ProgressSum(None), clock))
+    assert [loading for loading, _ in loaded_logs] == loadings
+    assert all(result is stub.result for stub, (_, result) in zip(stubs, loaded_logs, strict=True))
     return [stub.at_a_time for stub in stubs]
 
 
@@ -88,8 +88,8 @@ def test_many_clean_logs_are_loaded_the_way_that_is_faster() -> None:
 
 @pytest.mark.parametrize(("count", "clean"), [(1000, False), (100, True)])
 def test_few_logs_and_those_to_recover_are_loaded_beside_each_other(count: int, *, clean: bool) -> None:
-    found = at_a_time(ManualClock(), count, clean=clean, alone_ms=1, beside_ms=2)
-    assert found[0] > 1
+    counts = at_a_time(ManualClock(), count, clean=clean, alone_ms=1, beside_ms=2)
+    assert counts[0] > 1
 
 
 def settings(threads: int) -> dict[str, object]:
@@ -101,26 +101,26 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_any_number_of_threads_gives_the_same_files(crashed: Path, tmp_path: Path) -> None:
-    found = []
+    folder_contents = []
     for threads in (1, 2, 20):
         folder = shutil.copytree(crashed, tmp_path / str(threads))
         with stratalog.open_engine(folder, config=settings(threads)) as engine:
             ends = [engine.log("t", partition).offsets().log_end for partition in range(LOGS)]
             assert ends == [4 + partition for partition in range(LOGS)]
-        found.append(contents(folder))
-    assert found[0] == found[1] == found[2]
+        folder_contents.append(contents(folder))
+    assert folder_contents[0] == folder_contents[1] == folder_contents[2]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_progress_is_the_sum_over_all_logs(copy: Path, threads: int) -> None:
     sizes = [path.stat().st_size for path in copy.glob("t-*/*.log")]
     heard: list[tuple[int, int]] = []
-    with stratalog.open_engine(copy, config=settings(threads), progress=lambda *told: heard.append(told)):
+    with stratalog.open_engine(copy, config=settings(threads), progress=lambda *step: heard.append(step)):
         pass
     assert heard == sorted(set(heard))
-    done, total = heard[-1]
+    done_bytes, total = heard[-1]
     assert total == sum(sizes)
-    assert 0 < done < total  # the incomplete batches are not counted
+    assert 0 < done_bytes < total  # the incomplete batches are not counted
 
 
 def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
@@ -134,7 +134,7 @@ def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
                     engine.log("t", partition)
             else:
                 assert engine.log("t", partition).offsets().log_end == 4 + partition
-    logged = [found.getMessage() for found in caplog.records if found.levelname == "ERROR"]
+    logged = [log_record.getMessage() for log_record in caplog.records if log_record.levelname == "ERROR"]
     assert len(logged) == 1
     assert "log=t-2" in logged[0]
     assert "leader-epoch-checkpoint" in logged[0]
@@ -177,7 +177,7 @@ def test_producers_are_forgotten_after_the_time_that_is_set(tmp_path: Path, bed:
     with stratalog.open_engine(folder, env=env) as engine:
         engine.create_topic("t")
         engine.log("t", 0).append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0)))
-    for waited_ms, known in ((999, True), (1, False)):
+    for waited_ms, expected in ((999, True), (1, False)):
         clock.advance_ms(waited_ms)
         with stratalog.open_engine(folder, env=env, config={"producer.id.expiration.ms": 1000}) as engine:
-            assert engine.log("t", 0).maintenance.has_producers is known
+            assert engine.log("t", 0).maintenance.has_producers is expected

@@ -78,12 +78,12 @@ def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None
         place.wait()
         with pytest.raises(TierUnavailableError, match="is available again"):
             consumer.poll()
-        found: list[int] = []
-        while len(found) < 6:
-            found += [
+        read_numbers: list[int] = []
+        while len(read_numbers) < 6:
+            read_numbers += [
                 int((record.value or b"").rstrip(b".")) for records in consumer.poll().values() for record in records
             ]
-        assert found == list(range(6))
+        assert read_numbers == list(range(6))
 
 
 def test_an_engine_that_never_knew_the_tier_does_not_open(place: Place) -> None:
@@ -137,13 +137,13 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
             fill(engine.log("t", partition), 3)
         engine.offload()
         engine.apply_retention()
-    seen = 0
+    requests = 0
 
     class OutageWhileOpening(Place):
         def _fault(self, request: SimRequest) -> ObjectFault:
-            nonlocal seen
-            seen += not request.key.startswith("stratalog-probe")
-            return ObjectFault.NOT_APPLIED if seen > 2 and self.fault is not ObjectFault.NONE else ObjectFault.NONE
+            nonlocal requests
+            requests += not request.key.startswith("stratalog-probe")
+            return ObjectFault.NOT_APPLIED if requests > 2 and self.fault is not ObjectFault.NONE else ObjectFault.NONE
 
     going = OutageWhileOpening(place.folder, place.clock, ObjectFault.NOT_APPLIED)
     going.bucket = place.bucket
@@ -151,7 +151,7 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
         logs = [engine.log("t", partition) for partition in range(3)]
         assert [log.offsets().log_start for log in logs] == [0, 0, 0]
         assert numbers(logs[0], 2) == numbers(logs[1], 2) == numbers(logs[2], 2) == [2]
-        assert seen == 3  # after the first failed request, the other logs send no request
+        assert requests == 3  # after the first failed request, the other logs send no request
         fill(logs[0], 1)
         with pytest.raises(TierUnavailableError):
             engine.offload()
@@ -217,7 +217,7 @@ def test_the_duties_wait_for_the_store_and_catch_up_by_themselves(place: Place) 
     place.fault = ObjectFault.NOT_APPLIED
 
     def duty(engine: Engine, name: str) -> DutyStatus:
-        return next(found for found in engine.duties() if found.name == name)
+        return next(status for status in engine.duties() if status.name == name)
 
     with place.engine() as engine:
         log = engine.log("t", 0)
@@ -245,13 +245,13 @@ def test_local_disk_fills_up_to_its_limit(place: Place) -> None:
         log = engine.log("t", 0)
         with pytest.raises(LocalLimitError):
             fill(log, 20)
-        taken = log.offsets().log_end
-        assert 6 < taken < 20
+        log_end = log.offsets().log_end
+        assert 6 < log_end < 20
         place.fault = ObjectFault.NONE
         place.wait()
         engine.offload()
         fill(log, 3)
-        assert numbers(log) == list(range(taken + 3))
+        assert numbers(log) == list(range(log_end + 3))
 
 
 def test_topics_are_made_and_changed_meanwhile(place: Place) -> None:
@@ -324,50 +324,50 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
 
 
 def test_readers_do_not_wait_for_a_request_of_another_reader(place: Place) -> None:
-    met = list[BaseException]()
+    errors = list[BaseException]()
     with offline_engine(place) as (engine, log):
 
         def read_meanwhile() -> None:
             place.during = None
             with pytest.raises(TierUnavailableError) as caught:
                 log.fetch(0)
-            met.append(caught.value)
+            errors.append(caught.value)
 
         place.wait()
         place.during = read_meanwhile
         with pytest.raises(TierUnavailableError):
             engine.offload()
-    assert len(met) == 1
+    assert len(errors) == 1
 
 
 def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place) -> None:
-    with offline_engine(place, 2) as (ours, log), place.rival().engine("other", attach=True) as theirs:
-        taken = theirs.log("t", 0)
-        assert taken.leader_epoch > log.leader_epoch
+    with offline_engine(place, 2) as (loser, log), place.rival().engine("other", attach=True) as winner:
+        winner_log = winner.log("t", 0)
+        assert winner_log.leader_epoch > log.leader_epoch
         before = dict(place.bucket.objects)
         place.fault = ObjectFault.NONE
         place.wait()
         with pytest.raises(FencedEpochError, match="was taken over in leader epoch"):
-            ours.offload()
+            loser.offload()
         assert place.bucket.objects == before
         with pytest.raises(FencedEpochError):
             log.append([Record(value=b"8.")])
-        fill(taken, 3)
-        theirs.offload()
-        assert numbers(taken) == [0, 1, 2, 3, 4, 5, 6, 7]
+        fill(winner_log, 3)
+        winner.offload()
+        assert numbers(winner_log) == [0, 1, 2, 3, 4, 5, 6, 7]
         assert numbers(log) == list(range(8))  # the log still returns the records that it acknowledged
     assert [type(event) for event in place.events] == [TierUnavailable, TierAvailable, EpochFenced]
 
 
 def test_the_error_of_the_loser_names_the_offsets_of_the_winner(place: Place) -> None:
-    with offline_engine(place, 4) as (ours, log):
-        with place.rival().engine("other", attach=True) as theirs:
-            fill(theirs.log("t", 0), 9)
-            theirs.offload()
+    with offline_engine(place, 4) as (loser, log):
+        with place.rival().engine("other", attach=True) as winner:
+            fill(winner.log("t", 0), 9)
+            winner.offload()
         place.fault = ObjectFault.NONE
         place.wait()
         with pytest.raises(FencedEpochError):
-            ours.offload()
+            loser.offload()
         assert numbers(log) == list(range(10))
         assert [entry.epoch for entry in log.view().epochs.entries] == [0]
 

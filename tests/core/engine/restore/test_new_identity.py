@@ -63,9 +63,9 @@ def epochs(directory: Path) -> list[tuple[int, int]]:
     for _ in range(2):
         with open_engine(directory) as engine:
             log = engine.log("t", 0)
-            found = [(entry.epoch, entry.start_offset) for entry in log.view().epochs.entries]
-            assert log.leader_epoch == found[-1][0]
-    return found
+            epoch_starts = [(entry.epoch, entry.start_offset) for entry in log.view().epochs.entries]
+            assert log.leader_epoch == epoch_starts[-1][0]
+    return epoch_starts
 
 
 def batch_epochs(directory: Path) -> set[object]:
@@ -76,8 +76,8 @@ def batch_epochs(directory: Path) -> set[object]:
 def test_records_are_in_the_first_epoch_and_the_next_one_begins_at_the_end(
     uri: str, other: Path, tmp_path: Path
 ) -> None:
-    (found,) = restore(uri, other)
-    assert (found.log_end, batch_epochs(other)) == (6, {0})
+    (restored,) = restore(uri, other)
+    assert (restored.log_end, batch_epochs(other)) == (6, {0})
     assert (other / "t-0" / "leader-epoch-checkpoint").read_text().split() == ["0", "1", "0", "0"]
     with open_reader(uri) as tier, open_reader(other) as reader:
         sent = [(r.offset, r.value, r.timestamp_ms) for r in tier.log("t", 0).records()]
@@ -132,14 +132,14 @@ def test_a_transaction_that_is_open_at_the_end_is_reported_and_any_coordinator_c
             log.end_transaction(9, 0, commit=True, coordinator_epoch=37)
         log.roll()
         engine.offload()
-    for directory, kept in ((other, -1), (tmp_path / "same", 37)):
+    for directory, expected_epoch in ((other, -1), (tmp_path / "same", 37)):
         # offset 3 is the marker of the second transaction
-        (found,) = restore(uri, directory, RestoreRequest(to_offsets={T0: 3}))
-        assert (found.log_end, found.open_transactions) == (3, 1)
+        (restored,) = restore(uri, directory, RestoreRequest(to_offsets={T0: 3}))
+        assert (restored.log_end, restored.open_transactions) == (3, 1)
         with open_engine(directory) as engine:
             log = engine.log("t", 0)
-            (left,) = log.open_transactions()
-            assert (left.coordinator_epoch, log.offsets().last_stable) == (kept, 2)
+            (transaction,) = log.open_transactions()
+            assert (transaction.coordinator_epoch, log.offsets().last_stable) == (expected_epoch, 2)
     with open_engine(other) as engine:
         log = engine.log("t", 0)
         log.end_transaction(9, 0, commit=False, coordinator_epoch=0)
@@ -151,14 +151,14 @@ def test_a_transaction_that_is_open_at_the_end_is_reported_and_any_coordinator_c
 
 def committed(engine: Engine, group: str) -> dict[int, CommittedOffset]:
     with engine.consumer(group=group, topics=["t"]) as consumer:
-        return {name.partition: found for name, found in consumer.committed().items()}
+        return {name.partition: offset for name, offset in consumer.committed().items()}
 
 
 @pytest.mark.long
 def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
-    given = {
+    offsets = {
         0: CommittedOffset(5, 37, "told"),
         1: CommittedOffset(6, -1),
         2: CommittedOffset(7, 0),
@@ -167,32 +167,32 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
         with open_engine(tmp_path / place, tier=uri if place == "lost" else None) as engine:
             engine.create_topic("t", partitions=4)
             with engine.consumer(group="g", topics=["t"]) as consumer:
-                consumer.commit({TopicPartition("t", partition): value for partition, value in given.items()})
+                consumer.commit({TopicPartition("t", partition): value for partition, value in offsets.items()})
                 consumer.commit({TopicPartition("t", 3): CommittedOffset(8, 37)})
                 consumer.commit({TopicPartition("t", 3): CommittedOffset(9, 0)})
             for name in engine.partitions() if place == "lost" else ():
                 engine.log(*name).roll()
             if place == "lost":
                 engine.offload()
-    wanted = RestoreRequest(topics=[OFFSETS_TOPIC], overwrite=[OFFSETS_TOPIC])
-    restore(uri, tmp_path / "other", wanted)
+    request = RestoreRequest(topics=[OFFSETS_TOPIC], overwrite=[OFFSETS_TOPIC])
+    restore(uri, tmp_path / "other", request)
     with open_engine(tmp_path / "other") as engine:
         assert committed(engine, "g") == {
             0: CommittedOffset(5, 0, "told"),
-            1: given[1],
-            2: given[2],
+            1: offsets[1],
+            2: offsets[2],
             3: CommittedOffset(9, 0),
         }
         counts = {name: engine.log(*name).offsets().log_end for name in engine.partitions()}
     with open_engine(tmp_path / "lost") as engine:
         before = {name: engine.log(*name).offsets().log_end for name in engine.partitions()}
-        assert committed(engine, "g")[0] == given[0]
+        assert committed(engine, "g")[0] == offsets[0]
     # a committed offset that needs no change is not written again
     assert sum(counts.values()) == sum(before.values()) + 1
-    restore(uri, tmp_path / "same", wanted)
+    restore(uri, tmp_path / "same", request)
     with open_engine(tmp_path / "same") as engine:
         engine.create_topic("t", partitions=4)
-        assert committed(engine, "g")[0] == given[0]
+        assert committed(engine, "g")[0] == offsets[0]
 
 
 @pytest.mark.parametrize("epoch", [37, 0, -1])
@@ -213,14 +213,14 @@ def test_a_committed_offset_has_no_topic_id_of_the_old_cluster(tmp_path: Path, v
         engine.create_topic(OFFSETS_TOPIC, config={"cleanup.policy": "compact"})
     restore(uri, tmp_path / "other")
     with open_reader(tmp_path / "other") as reader:
-        found = [record.value for record in reader.log(OFFSETS_TOPIC, 0).records()]
-    assert found[0] == value
-    assert len(found) == 1 + (version == 4 or epoch > 0)
-    parsed = parse_offsets_record(key, found[-1])
+        values = [record.value for record in reader.log(OFFSETS_TOPIC, 0).records()]
+    assert values[0] == value
+    assert len(values) == 1 + (version == 4 or epoch > 0)
+    parsed = parse_offsets_record(key, values[-1])
     assert parsed is not None
     assert parsed.value == OffsetCommit(offset=5, leader_epoch=min(epoch, 0), metadata="told", commit_timestamp_ms=0)
-    assert found[-1] is not None
-    assert version == 3 or found[-1].endswith(bytes(9))  # the commit timestamp and an empty list of tagged fields
+    assert values[-1] is not None
+    assert version == 3 or values[-1].endswith(bytes(9))  # the commit timestamp and an empty list of tagged fields
 
 
 def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) ->
         for number in range(10):
             engine.log("t", 0).append([Record(value=b"%d" % number)])
         with engine.consumer(group="g", topics=["t"], auto_offset_reset="earliest") as consumer:
-            assert sum(len(found) for found in consumer.poll().values()) == 10
+            assert sum(len(records) for records in consumer.poll().values()) == 10
             consumer.commit()
         for name in engine.partitions():
             engine.log(*name).roll()
@@ -242,7 +242,7 @@ def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) ->
         for number in range(20, 40):
             engine.log("t", 0).append([Record(value=b"%d" % number)])
         with engine.consumer(group="g", topics=["t"], auto_offset_reset="latest") as consumer:
-            assert [found.offset for read in consumer.poll().values() for found in read] == list(range(4, 24))
+            assert [record.offset for read in consumer.poll().values() for record in read] == list(range(4, 24))
 
 
 # --- interruptions -----------------------------------------------------------------------------------------------
@@ -251,30 +251,30 @@ def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) ->
 @pytest.mark.long
 def test_a_restore_that_ends_anywhere_is_repeated(uri: str, other: Path, tmp_path: Path) -> None:
     """The restore is interrupted before every change of a file; a repeated restore completes it."""
-    wanted, again = RestoreRequest(to_offsets={T0: 5}), RestoreRequest(to_offsets={T0: 5}, overwrite=["t"])
+    request, repeat_request = RestoreRequest(to_offsets={T0: 5}), RestoreRequest(to_offsets={T0: 5}, overwrite=["t"])
     clean = tmp_path / "clean"
     with open_engine(clean) as engine:
         engine.create_topic("t")
-    restore(uri, clean, wanted)
+    restore(uri, clean, request)
     expected = {path.name: path.read_bytes() for path in (clean / "t-0").iterdir() if "metadata" not in path.name}
     assert len(list((clean / "t-0").glob("*.log"))) > 2
     for step in range(0, 1000, 3):
-        files, done = FaultyVfs(), list[str]()
+        files, operations = FaultyVfs(), list[str]()
 
-        def rule(what: str, path: str, step: int = step, done: list[str] = done) -> None:
-            if "t-0" in path and what in {"rename", "remove", "truncate"}:
-                done.append(what)
-                if len(done) > step:
+        def rule(operation: str, path: str, step: int = step, operations: list[str] = operations) -> None:
+            if "t-0" in path and operation in {"rename", "remove", "truncate"}:
+                operations.append(operation)
+                if len(operations) > step:
                     raise KeyboardInterrupt
 
         files.rule = rule
         try:
-            restore(uri, other, again, env=Env(files=files))
+            restore(uri, other, repeat_request, env=Env(files=files))
         except KeyboardInterrupt:
-            restore(uri, other, again)
+            restore(uri, other, repeat_request)
         else:
             assert step > 20
             return
-        there = {path.name: path.read_bytes() for path in (other / "t-0").iterdir() if "metadata" not in path.name}
-        assert there == expected, (step, done[-1])
+        actual = {path.name: path.read_bytes() for path in (other / "t-0").iterdir() if "metadata" not in path.name}
+        assert actual == expected, (step, operations[-1])
     pytest.fail("it never came to its end")

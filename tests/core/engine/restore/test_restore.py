@@ -41,7 +41,7 @@ def record(number: int) -> Record:
 
 def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes | None]:
     with open_reader(directory) as reader:
-        return [found.value for found in reader.log(topic, partition).records()]
+        return [row.value for row in reader.log(topic, partition).records()]
 
 
 def numbers(end: int) -> list[bytes]:
@@ -54,10 +54,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_all_logs_are_restored_and_the_tier_is_not_changed(tmp_path: Path, uri: str) -> None:
     before = contents(tmp_path / "bucket")
-    told = list[tuple[int, int]]()
-    found = restore(uri, tmp_path / "new", progress=lambda *step: told.append(step))
-    assert [(log.log, log.log_end, log.segments, log.copied) for log in found] == [(T0, 12, 4, 4), (T1, 12, 4, 4)]
-    assert told[-1][0] == told[-1][1] == sum(log.size_bytes for log in found)
+    progress_steps = list[tuple[int, int]]()
+    restored = restore(uri, tmp_path / "new", progress=lambda *step: progress_steps.append(step))
+    assert [(log.log, log.log_end, log.segments, log.copied) for log in restored] == [(T0, 12, 4, 4), (T1, 12, 4, 4)]
+    assert progress_steps[-1][0] == progress_steps[-1][1] == sum(log.size_bytes for log in restored)
     assert values(tmp_path / "new") == values(tmp_path / "new", partition=1) == numbers(12)
     assert contents(tmp_path / "bucket") == before
     assert not (tmp_path / "new" / RESTORE_NOTE_FILE).exists()
@@ -70,31 +70,31 @@ def test_all_logs_are_restored_and_the_tier_is_not_changed(tmp_path: Path, uri: 
 @pytest.mark.parametrize("end", [0, 2, 3, 4, 11, 12])
 @pytest.mark.long
 def test_a_restored_log_ends_at_the_last_batch_below_the_requested_end(tmp_path: Path, uri: str, end: int) -> None:
-    found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: end}))
-    whole = end // 3 * 3  # a batch that is only partly below the end is left out
-    assert [(log.log_end, log.segments) for log in found] == [(whole, -(-end // 3)), (12, 4)]
-    assert values(tmp_path / "new") == numbers(whole)
+    restored = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: end}))
+    batch_end = end // 3 * 3  # a batch that is only partly below the end is left out
+    assert [(log.log_end, log.segments) for log in restored] == [(batch_end, -(-end // 3)), (12, 4)]
+    assert values(tmp_path / "new") == numbers(batch_end)
     with open_engine(tmp_path / "new") as engine:
-        assert engine.log("t", 0).append([record(0)]).base_offset == whole
+        assert engine.log("t", 0).append([record(0)]).base_offset == batch_end
 
 
 def test_a_moment_is_an_end_of_every_log(tmp_path: Path, uri: str) -> None:
     moment = datetime(2026, 1, 1, 0, 6)  # noqa: DTZ001 - without a zone it is UTC
-    found = restore(uri, tmp_path / "new", RestoreRequest(to_time=moment))
-    assert [log.log_end for log in found] == [6, 6]
+    restored = restore(uri, tmp_path / "new", RestoreRequest(to_time=moment))
+    assert [log.log_end for log in restored] == [6, 6]
     assert values(tmp_path / "new", partition=1) == numbers(6)
 
 
 def test_a_plan_touches_nothing(tmp_path: Path, uri: str) -> None:
-    found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 4}), dry_run=True)
-    assert [(log.segments, log.copied) for log in found] == [(2, 0), (4, 0)]
-    assert all(log.requests >= log.segments for log in found)
+    planned = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 4}), dry_run=True)
+    assert [(log.segments, log.copied) for log in planned] == [(2, 0), (4, 0)]
+    assert all(log.requests >= log.segments for log in planned)
     assert not (tmp_path / "new").exists()
 
 
 def test_a_topic_gets_another_name_and_id_beside_the_old_one(tmp_path: Path, uri: str) -> None:
-    found = restore(uri, tmp_path / "source", RestoreRequest(rename={"t": "again"}))
-    assert [str(log.log) for log in found] == ["again-0", "again-1"]
+    restored = restore(uri, tmp_path / "source", RestoreRequest(rename={"t": "again"}))
+    assert [str(log.log) for log in restored] == ["again-0", "again-1"]
     with open_engine(tmp_path / "source") as engine:
         assert engine.topics()["again"].topic_id != engine.topics()["t"].topic_id
         assert [record.value for record in engine.log("again", 1).records()] == numbers(12)
@@ -109,7 +109,7 @@ def test_a_log_that_begins_later_begins_there(tmp_path: Path, uri: str) -> None:
     restore(uri, tmp_path / "new")
     with open_reader(tmp_path / "new") as reader:
         assert reader.log("t", 0).offsets().log_start == 4
-        assert [found.offset for found in reader.log("t", 0).records()] == list(range(4, 13))
+        assert [row.offset for row in reader.log("t", 0).records()] == list(range(4, 13))
 
 
 # --- interruptions -----------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ def test_restored_segments_are_not_fetched_again(tmp_path: Path, uri: str) -> No
     with open_engine(tmp_path / "source", tier=uri) as engine:
         files = FaultyVfs()
 
-        def rule(what: str, path: str) -> None:
-            if what == "rename" and path.endswith("00000000000000000006.log"):
+        def rule(operation: str, path: str) -> None:
+            if operation == "rename" and path.endswith("00000000000000000006.log"):
                 raise KeyboardInterrupt
 
         files.rule = rule
@@ -133,9 +133,9 @@ def test_restored_segments_are_not_fetched_again(tmp_path: Path, uri: str) -> No
         engine.offload()  # the restore continues with the version that it began with
         with pytest.raises(AttachError, match="another restore"):
             restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 9}))
-        found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 8}))
-    assert (found[0].segments, found[1].log_end) == (3, 12)
-    assert found[0].copied == 1
+        restored = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 8}))
+    assert (restored[0].segments, restored[1].log_end) == (3, 12)
+    assert restored[0].copied == 1
     assert values(tmp_path / "new") == numbers(6)
     assert not list((tmp_path / "new").rglob("*.restoring"))
 
@@ -149,13 +149,13 @@ def test_replaced_and_new_records_are_never_mixed(tmp_path: Path, uri: str) -> N
         engine.create_topic("t", partitions=2)
         for partition in range(2):
             for first in range(0, 12, 3):
-                written = [record(number)._replace(key=b"x") for number in range(first, first + 3)]
-                engine.log("t", partition).append(written)
+                records = [record(number)._replace(key=b"x") for number in range(first, first + 3)]
+                engine.log("t", partition).append(records)
                 engine.log("t", partition).roll()
     files = FaultyVfs()
 
-    def rule(what: str, path: str) -> None:
-        if what == "remove" and "t-1" in path:
+    def rule(operation: str, path: str) -> None:
+        if operation == "remove" and "t-1" in path:
             raise KeyboardInterrupt
 
     files.rule = rule
@@ -163,7 +163,7 @@ def test_replaced_and_new_records_are_never_mixed(tmp_path: Path, uri: str) -> N
         restore(uri, tmp_path / "new", RestoreRequest(overwrite=["t"]), env=Env(files=files))
     restore(uri, tmp_path / "new", RestoreRequest(overwrite=["t"]))
     with open_reader(tmp_path / "new") as reader:
-        assert {found.key for partition in range(2) for found in reader.log("t", partition).records()} == {b"k"}
+        assert {row.key for partition in range(2) for row in reader.log("t", partition).records()} == {b"k"}
     assert not list((tmp_path / "new").rglob(RESTORING_FILE))
 
 
@@ -180,12 +180,16 @@ def test_a_segment_is_durable_before_it_gets_its_name(tmp_path: Path, uri: str) 
     """Otherwise a power loss could leave an incomplete file with its final name, which a later restore would keep."""
     files = FaultyVfs()
     restore(uri, tmp_path / "new", env=Env(files=files))
-    named = [(at, path) for at, (what, path) in enumerate(files.done) if what == "rename" and path.endswith("0.log")]
-    assert len(named) == 2
-    for at, path in named:
-        mine = [(what, where) for what, where in files.done[:at] if where == path + UNFINISHED]
-        assert mine[-1][0] != "write"
-        assert ("sync", path + UNFINISHED) in mine
+    renames = [
+        (position, path)
+        for position, (operation, path) in enumerate(files.done)
+        if operation == "rename" and path.endswith("0.log")
+    ]
+    assert len(renames) == 2
+    for position, path in renames:
+        earlier = [(operation, where) for operation, where in files.done[:position] if where == path + UNFINISHED]
+        assert earlier[-1][0] != "write"
+        assert ("sync", path + UNFINISHED) in earlier
 
 
 @pytest.mark.parametrize("piece_bytes", [64, 4 << 20])

@@ -71,14 +71,16 @@ def remote_bytes(engine: Engine) -> int:
 
 
 def test_every_log_continues_at_the_next_offset_in_the_next_epoch(tmp_path: Path, uri: str) -> None:
-    told = list[tuple[int, int]]()
-    with open_engine(tmp_path / "new", tier=uri, attach=True, progress=lambda *step: told.append(step)) as engine:
+    progress_steps = list[tuple[int, int]]()
+    with open_engine(
+        tmp_path / "new", tier=uri, attach=True, progress=lambda *step: progress_steps.append(step)
+    ) as engine:
         assert [(log.log.partition, log.log_end, log.leader_epoch, log.lost) for log in engine.attached] == [
             (0, 3, 1, 1),
             (1, 3, 1, 1),
         ]
-        assert [total for _, total in told] == sorted(total for _, total in told)
-        assert told[-1][0] == told[-1][1] == remote_bytes(engine)
+        assert [total for _, total in progress_steps] == sorted(total for _, total in progress_steps)
+        assert progress_steps[-1][0] == progress_steps[-1][1] == remote_bytes(engine)
         assert values(engine) == [b"0", b"1", b"2"]
         log = engine.log("t", 0)
         assert log.append([Record(value=b"new")]).base_offset == 3
@@ -138,7 +140,7 @@ def test_producers_continue_and_their_retries_are_known(tmp_path: Path, producer
         engine.offload()
     with open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
         log = engine.log("t", 0)
-        assert [found.producer_id for found in log.producers()] == [9]
+        assert [producer.producer_id for producer in log.producers()] == [9]
         assert log.append_as_leader(producer_batch(2)).base_offset == 2  # a retry
         assert log.append_as_leader(producer_batch(3)).base_offset == 3
         with pytest.raises(OutOfOrderSequenceError):
@@ -161,8 +163,10 @@ def test_a_transaction_whose_end_was_not_offloaded_is_reported_and_can_be_ended(
     with open_engine(tmp_path / "new", tier=uri, attach=["t"]) as engine:
         (attached,) = engine.attached
         assert (attached.open_transactions, engine.log("t", 0).offsets().last_stable) == (1, 0)
-        (left,) = engine.log("t", 0).open_transactions()
-        engine.log("t", 0).end_transaction(left.producer_id, left.producer_epoch, commit=True, coordinator_epoch=1)
+        (transaction,) = engine.log("t", 0).open_transactions()
+        engine.log("t", 0).end_transaction(
+            transaction.producer_id, transaction.producer_epoch, commit=True, coordinator_epoch=1
+        )
         assert [r.value for r in engine.log("t", 0).records(isolation="read_committed")] == [b"in a transaction"]
 
 
@@ -184,9 +188,9 @@ def test_settings_and_partitions_without_segments_come_back(tmp_path: Path) -> N
         fill(engine, 1, 1)
         engine.offload()
     with open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
-        found = engine.topics()["t"]
-        assert found.partitions == (0, 1, 2, 3)
-        assert (found.config.segment_bytes, found.config.retention_ms) == (5_000, 987_654_321)
+        topic = engine.topics()["t"]
+        assert topic.partitions == (0, 1, 2, 3)
+        assert (topic.config.segment_bytes, topic.config.retention_ms) == (5_000, 987_654_321)
         assert [engine.log("t", partition).offsets().log_end for partition in range(4)] == [0, 1, 1, 0]
         fill(engine, 3, 1)
         engine.offload()
@@ -208,7 +212,7 @@ def test_groups_and_their_topic_come_back(tmp_path: Path) -> None:
     with open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
         assert engine.topics()["__consumer_offsets"].config.cleanup_policy == ("compact",)
         with engine.consumer(group="g", topics=["t"]) as consumer:
-            assert {name: found.offset for name, found in consumer.committed().items()} == {T0: 2}
+            assert {name: offset.offset for name, offset in consumer.committed().items()} == {T0: 2}
 
 
 # --- state that is not taken over --------------------------------------------------------------------------------
@@ -268,11 +272,11 @@ def test_attaching_needs_a_tier_and_a_list(tmp_path: Path, uri: str) -> None:
 
 def test_a_damaged_manifest_is_reported_and_the_attach_can_be_repeated(tmp_path: Path, uri: str) -> None:
     roots = sorted((tmp_path / "bucket").glob("t-*/1/manifest/*"))
-    good = roots[-1].read_bytes()
-    roots[-1].write_bytes(good[:-1])
+    root_bytes = roots[-1].read_bytes()
+    roots[-1].write_bytes(root_bytes[:-1])
     with pytest.raises(CorruptManifestError):
         open_engine(tmp_path / "new", tier=uri, attach=True)
-    roots[-1].write_bytes(good)
+    roots[-1].write_bytes(root_bytes)
     with open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
         assert values(engine, 1) == [b"0", b"1", b"2"]
 
@@ -286,18 +290,18 @@ class Killed(BaseException):
 
 def steps(tmp_path: Path, uri: str) -> Iterator[Callable[[FaultyVfs], None]]:
     """Yield functions that arrange a kill before the n-th change of the disk by an attach."""
-    counted = FaultyVfs()
-    with open_engine(tmp_path / "counted", tier=uri, attach=True, env=Env(files=counted)):
-        total = sum(is_change(what) for what, _ in counted.done)
+    counting_files = FaultyVfs()
+    with open_engine(tmp_path / "counted", tier=uri, attach=True, env=Env(files=counting_files)):
+        total = sum(is_change(operation) for operation, _ in counting_files.done)
     for step in range(0, total, 5):
 
         def arm(files: FaultyVfs, step: int = step) -> None:
-            left = step
+            remaining = step
 
-            def rule(what: str, path: str) -> None:
-                nonlocal left
-                left -= is_change(what)
-                if left < 0 and is_change(what):
+            def rule(operation: str, path: str) -> None:
+                nonlocal remaining
+                remaining -= is_change(operation)
+                if remaining < 0 and is_change(operation):
                     raise Killed(path)
 
             files.rule = rule
@@ -305,30 +309,30 @@ def steps(tmp_path: Path, uri: str) -> Iterator[Callable[[FaultyVfs], None]]:
         yield arm
 
 
-def is_change(what: str) -> bool:
-    return what in {"create", "write", "rename", "remove", "make folder", "remove folder", "sync", "sync folder"}
+def is_change(operation: str) -> bool:
+    return operation in {"create", "write", "rename", "remove", "make folder", "remove folder", "sync", "sync folder"}
 
 
 def test_an_interrupted_attach_is_noticed_in_another_order_of_directories(tmp_path: Path, uri: str) -> None:
     """The engine would open only the partitions whose folders were created before the interruption."""
-    files, one, two = FaultyVfs(), str(tmp_path / "one"), str(tmp_path / "two")
+    files, first_dir, second_dir = FaultyVfs(), str(tmp_path / "one"), str(tmp_path / "two")
 
-    def rule(what: str, path: str) -> None:
-        if (what, Path(path).name) == ("make folder", "t-1"):
+    def rule(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("make folder", "t-1"):
             raise Killed(path)
 
     files.rule = rule
     with pytest.raises(Killed):
-        open_engine(config={"log.dirs": [one, two]}, tier=uri, attach=True, env=Env(files=files))
-    with pytest.raises(AttachError, match=f"to {one} was interrupted"):
-        open_engine(config={"log.dirs": [two, one]}, tier=uri)
-    with open_engine(config={"log.dirs": [one, two]}, tier=uri, attach=True) as engine:
+        open_engine(config={"log.dirs": [first_dir, second_dir]}, tier=uri, attach=True, env=Env(files=files))
+    with pytest.raises(AttachError, match=f"to {first_dir} was interrupted"):
+        open_engine(config={"log.dirs": [second_dir, first_dir]}, tier=uri)
+    with open_engine(config={"log.dirs": [first_dir, second_dir]}, tier=uri, attach=True) as engine:
         assert len(engine.partitions()) == 2
 
 
 @pytest.mark.long
 def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str) -> None:
-    refused = 0
+    refusals = 0
     for number, arm in enumerate(steps(tmp_path, uri)):
         files, folder = FaultyVfs(), tmp_path / f"killed-{number}"
         arm(files)
@@ -341,13 +345,13 @@ def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str
         if (folder / ATTACH_NOTE_FILE).exists():
             with pytest.raises(AttachError, match="was interrupted: run `stratalog attach` again"):
                 open_engine(folder, tier=uri)
-            refused += 1
+            refusals += 1
         with open_engine(
             folder, tier=uri, attach=not (folder / TOPICS_FILE).exists() or (folder / ATTACH_NOTE_FILE).exists()
         ) as engine:
             assert [values(engine, partition) for partition in range(2)] == [[b"0", b"1", b"2"]] * 2
             assert engine.log("t", 0).append([Record(value=b"next")]).base_offset == 3
-    assert refused > 3
+    assert refusals > 3
 
 
 @pytest.mark.long
@@ -356,8 +360,8 @@ def test_a_loss_of_power_in_the_midst_leaves_what_can_be_repeated(tmp_path: Path
     folder = tmp_path / "new"
     states = list[Path]()
 
-    def leave(what: str) -> None:
-        if is_change(what) and folder.exists() and chance.random() < 0.2:
+    def leave(operation: str) -> None:
+        if is_change(operation) and folder.exists() and chance.random() < 0.2:
             states.append(tmp_path / f"state-{len(states)}")
             files.leave(states[-1], chance)
 

@@ -84,8 +84,8 @@ def test_segments_wait_for_the_rate(clock: ManualClock) -> None:
 def test_a_wait_ends_when_its_caller_gives_up(clock: ManualClock) -> None:
     rate = CopyRate(1, clock)
     assert rate.take(1 << 40, lambda: True)
-    left = iter([True, True, False])
-    assert not rate.take(1, lambda: next(left))
+    answers = iter([True, True, False])
+    assert not rate.take(1, lambda: next(answers))
 
 
 def test_uploads_of_an_engine_keep_to_the_rate(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
@@ -93,7 +93,7 @@ def test_uploads_of_an_engine_keep_to_the_rate(tmp_path: Path, bucket: Path, clo
     with opened(tmp_path, bucket, clock, settings={key: 100}) as engine:
         engine.create_topic("t")
         fill(engine, 3)
-        size = sum(found.size_bytes for found in engine.log("t", 0).view().segments)
+        size = sum(segment.size_bytes for segment in engine.log("t", 0).view().segments)
         began = clock.now_ms()
         engine.offload()
         assert clock.now_ms() - began >= size / 100 * 1_000 * 2 / 3 - 3_000
@@ -223,7 +223,7 @@ def test_several_partitions_are_offloaded_at_the_same_time(tmp_path: Path, bucke
         for partition in range(5):
             fill(engine, 2, partition=partition)
         results = engine.offload()
-        assert [(found.log.partition, found.segments) for found in results] == [(number, 2) for number in range(5)]
+        assert [(result.log.partition, result.segments) for result in results] == [(number, 2) for number in range(5)]
 
 
 # --- Kafka's rules for settings -----------------------------------------------------------------------------------
@@ -346,11 +346,11 @@ def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
     upload = SegmentUploader.upload
 
     def uploaded(self: SegmentUploader, source: SegmentSource, leader_epoch: int) -> StoredSegment:
-        stored = upload(self, source, leader_epoch)
+        entry = upload(self, source, leader_epoch)
         monkeypatch.setattr(SegmentUploader, "upload", upload)
         with ThreadPoolExecutor() as threads:
             threads.submit(change).result()
-        return stored
+        return entry
 
     monkeypatch.setattr(SegmentUploader, "upload", uploaded)
 
@@ -376,7 +376,9 @@ def test_an_offload_in_progress_does_not_bring_a_topic_back_to_the_tier(
         with pytest.raises(StorageError, match="deleted" if deletes else "left the tier"):
             engine.offload()
         engine.offload()
-        assert not [found for found in engine.metrics() if found.metric.name.endswith("tier_failing") and found.value]
+        assert not [
+            sample for sample in engine.metrics() if sample.metric.name.endswith("tier_failing") and sample.value
+        ]
         assert engine.tier is not None
         (name,) = engine.tier.logs()
         assert not has_log(engine.tier.log(*name))
@@ -434,7 +436,7 @@ def test_a_topic_that_could_not_leave_the_tier_still_uses_it(
             with pytest.raises(StoreTimeoutError):
                 engine.alter_topic("t", LEAVING)
         fill(engine, 1)
-        assert [found.segments for found in engine.offload()] == [1]
+        assert [result.segments for result in engine.offload()] == [1]
         assert engine.topics()["t"].config.remote_storage_enable
 
 
@@ -442,13 +444,13 @@ def test_a_topic_that_could_not_leave_the_tier_still_uses_it(
 
 
 def files(bucket: Path) -> list[Path]:
-    return [found for found in bucket.rglob("*") if found.is_file()]
+    return [path for path in bucket.rglob("*") if path.is_file()]
 
 
 def settle(bucket: Path, clock: ManualClock) -> None:
     """Set the times of the objects to the time of the clock, then advance the clock by the grace time."""
-    for found in files(bucket):
-        os.utime(found, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+    for path in files(bucket):
+        os.utime(path, (clock.now_ms() / 1000, clock.now_ms() / 1000))
     clock.advance_ms(GRACE_MS)
 
 
@@ -461,7 +463,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket)
         settle(bucket, clock)
         assert engine.tier is not None
-        assert [found.name.topic for found in engine.tier.open_logs()] == ["t"]
+        assert [open_log.name.topic for open_log in engine.tier.open_logs()] == ["t"]
         engine.collect()
         assert files(bucket) == []
         assert engine.tier.open_logs() == (), "its state in memory is released"
@@ -502,16 +504,16 @@ def test_a_reader_uses_the_current_topic_instead_of_a_deleted_one(
 
 def during_the_first_upload(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Call ``change`` once in another thread, after the first segment was uploaded and before its commit."""
-    real, done = SegmentUploader.upload, list[bool]()
+    real, calls = SegmentUploader.upload, list[bool]()
 
     def upload(self: SegmentUploader, source: SegmentSource, leader_epoch: int) -> StoredSegment:
-        stored = real(self, source, leader_epoch)
-        if not done:
-            done.append(True)
+        entry = real(self, source, leader_epoch)
+        if not calls:
+            calls.append(True)
             thread = threading.Thread(target=change)
             thread.start()
             thread.join()
-        return stored
+        return entry
 
     monkeypatch.setattr(SegmentUploader, "upload", upload)
 
@@ -560,8 +562,8 @@ def test_a_collection_does_not_restore_a_topic_that_is_deleted_meanwhile(
         engine.create_topic("t")
         fill(engine, 1)
         engine.offload()
-        (stored,) = bucket.rglob("*.seg")
-        stored.with_name(f"{stored.stem[:-4]}0000.seg").write_bytes(b"left by an earlier process")
+        (segment_file,) = bucket.rglob("*.seg")
+        segment_file.with_name(f"{segment_file.stem[:-4]}0000.seg").write_bytes(b"left by an earlier process")
         settle(bucket, clock)
         engine.collect()
         assert engine.topics() == {}
@@ -583,7 +585,7 @@ def test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic(
     settle(bucket, clock)
     with opened(tmp_path, bucket, clock) as engine:
         engine.collect()
-        assert {found.relative_to(bucket).parts[0][:-23] for found in files(bucket)} == {"kept"}
+        assert {path.relative_to(bucket).parts[0][:-23] for path in files(bucket)} == {"kept"}
         assert len(list(engine.log("kept", 0).records())) == 1
 
 
@@ -671,27 +673,27 @@ def test_an_outage_is_survived_and_caught_up_with(
         aside = bucket.with_name("aside")
         bucket.rename(aside)
         bucket.write_bytes(b"")
-        written = 2
+        segments = 2
         for _ in range(6):
             with contextlib.suppress(LocalLimitError):
                 fill(engine, 1)
-                written += 1
+                segments += 1
         if policy != "grow":
             with pytest.raises(LocalLimitError, match=r"local\.hard\.limit\.bytes=5000"):
                 fill(engine, 1)
-        assert (written == 8) == (policy == "grow")
+        assert (segments == 8) == (policy == "grow")
         with pytest.raises(StorageError):
             engine.offload()
         (lag,) = engine.tier_lag()
-        assert (lag.segments, lag.is_pressed, bool(lag.error)) == (written - 2, policy == "grow", True)
-        assert len(list(engine.log("t", 0).records())) == written
+        assert (lag.segments, lag.is_pressed, bool(lag.error)) == (segments - 2, policy == "grow", True)
+        assert len(list(engine.log("t", 0).records())) == segments
         restore(bucket)
         engine.offload()
         engine.apply_retention()
         (lag,) = engine.tier_lag()
         assert (lag.segments, lag.is_pressed, lag.error) == (0, False, "")
         fill(engine, 1)
-        assert len(list(engine.log("t", 0).records())) == written + 1
+        assert len(list(engine.log("t", 0).records())) == segments + 1
 
 
 def test_a_waiting_append_continues_when_space_is_free(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
@@ -721,11 +723,11 @@ def test_segments_in_the_tier_leave_a_full_disk_despite_local_retention(
         engine.alter_topic("t", {"local.hard.limit.bytes": -1})
         engine.offload()
         engine.alter_topic("t", LIMITED)
-        (told,) = engine.apply_retention(dry_run=True)
-        (done,) = engine.apply_retention()
-        assert told == done
-        assert (done.deleted_segments, "local.hard.limit.bytes=5000" in done.reasons[0]) == (0, True)
-        local = sum(found.size_bytes for found in engine.log("t", 0).view().segments)
+        (planned,) = engine.apply_retention(dry_run=True)
+        (actual,) = engine.apply_retention()
+        assert planned == actual
+        assert (actual.deleted_segments, "local.hard.limit.bytes=5000" in actual.reasons[0]) == (0, True)
+        local = sum(segment.size_bytes for segment in engine.log("t", 0).view().segments)
         assert 2_500 < local <= 3_750
         assert [record.offset for record in engine.log("t", 0).records()] == list(range(8))
 
@@ -805,5 +807,5 @@ def test_a_truncation_waits_for_an_upload_and_keeps_what_that_has_committed(
         files.rule = None
         (cutting,) = threads
         cutting.join()
-        assert [type(found) for found in outcome] == [OffsetInTierError]
+        assert [type(result) for result in outcome] == [OffsetInTierError]
         assert log.offsets().log_end == 2

@@ -68,11 +68,11 @@ def with_topic(dirs: list[Path], env: Env | None = None) -> Engine:
 def test_settings_have_defaults_and_sources(dirs: list[Path]) -> None:
     with open_engine(dirs, topic_defaults={"segment.ms": 5000}) as engine:
         engine.create_topic("orders", config={"cleanup.policy": "compact,delete"})
-        found = engine.topic_settings("orders")
-        assert found["cleanup.policy"][:3] == ("compact,delete", "delete", "topic")
-        assert found["segment.ms"][:3] == (5000, 604_800_000, "engine")
-        assert found["flush.ms"][:3] == (2**63 - 1, 2**63 - 1, "default")
-        assert found["flush.ms"].doc
+        settings = engine.topic_settings("orders")
+        assert settings["cleanup.policy"][:3] == ("compact,delete", "delete", "topic")
+        assert settings["segment.ms"][:3] == (5000, 604_800_000, "engine")
+        assert settings["flush.ms"][:3] == (2**63 - 1, 2**63 - 1, "default")
+        assert settings["flush.ms"].doc
         with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
             engine.topic_settings("order")
 
@@ -108,16 +108,16 @@ def test_producer_ids_are_new(dirs: list[Path]) -> None:
     with open_engine(dirs) as engine:
         ids = {engine.new_producer_id() for _ in range(100)}
         assert len(ids) == 100
-        assert all(1 << 62 <= found < 1 << 63 for found in ids)
+        assert all(1 << 62 <= producer_id < 1 << 63 for producer_id in ids)
 
 
 def test_a_check_of_new_settings_changes_nothing(dirs: list[Path]) -> None:
     with with_topic(dirs) as engine:
         before = engine.topic_changes, engine.topic_settings("orders")
         assert engine.alter_topic("orders", {"retention.ms": 5000}, only_check=True) == engine.topics()["orders"]
-        for wrong in ({"retention.ms": -7}, {"max.compaction.lag.ms": 5, "min.compaction.lag.ms": 6}):
+        for invalid_config in ({"retention.ms": -7}, {"max.compaction.lag.ms": 5, "min.compaction.lag.ms": 6}):
             with pytest.raises(ConfigError):
-                engine.alter_topic("orders", wrong, only_check=True)
+                engine.alter_topic("orders", invalid_config, only_check=True)
         assert (engine.topic_changes, engine.topic_settings("orders")) == before
 
 
@@ -203,20 +203,20 @@ def test_a_deleted_topic_disappears_at_once_and_its_files_later(dirs: list[Path]
         log = engine.log("orders", 0)
         engine.delete_topic("orders")
         assert (engine.topics(), engine.partitions()) == ({}, ())
-        for refused in (lambda: engine.log("orders", 0), lambda: engine.delete_topic("orders")):
+        for call in (lambda: engine.log("orders", 0), lambda: engine.delete_topic("orders")):
             with pytest.raises(UnknownTopicError):
-                refused()
+                call()
         with pytest.raises(ClosedError):
             log.append([Record(value=b"v")])
-        (left,) = folders(dirs[0])
-        assert left.startswith("orders-0.")
-        assert left.endswith("-delete")
+        (deleted_folder,) = folders(dirs[0])
+        assert deleted_folder.startswith("orders-0.")
+        assert deleted_folder.endswith("-delete")
         assert "orders" not in (dirs[0] / "recovery-point-offset-checkpoint").read_text()
         engine.create_topic("orders")
         assert read(engine.log("orders", 0)) == []
         clock.advance_ms(4000)
         engine.run_duties()
-        assert left in folders(dirs[0])
+        assert deleted_folder in folders(dirs[0])
         clock.advance_ms(1000)
         engine.run_duties()
         assert folders(dirs[0]) == ["orders-0"]
@@ -245,9 +245,9 @@ def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The stored settings contradict Kafka's default retention. The engine once refused to open such a topic."""
-    defaults, own = {"retention.ms": -1}, {"local.retention.ms": 864_000_000}
+    defaults, topic_config = {"retention.ms": -1}, {"local.retention.ms": 864_000_000}
     with open_engine(tmp_path, topic_defaults=defaults) as engine:
-        engine.create_topic("long", config=own)
+        engine.create_topic("long", config=topic_config)
         engine.create_topic("other")
     with open_engine(tmp_path, topic_defaults=defaults) as engine:
         assert engine.topics()["long"].config.local_limit_ms == 864_000_000
@@ -293,9 +293,9 @@ def test_a_partition_that_could_not_be_deleted_does_not_stop_the_duties_of_other
         files.rule = failing("rename", errno.EIO, path="-delete")
         with pytest.raises(LogDirOfflineError):
             engine.delete_topic("orders")
-        with pytest.raises(LogDirError, match="delete the topic again") as refused:
+        with pytest.raises(LogDirError, match="delete the topic again") as caught:
             engine.log("orders", 0)
-        assert refused.value.kafka_code == 56
+        assert caught.value.kafka_code == 56
         assert engine.apply_retention() == ()
         engine.delete_topic("orders")
         assert engine.topics() == {}
@@ -313,7 +313,7 @@ def test_a_deletion_that_failed_after_the_rename_of_a_folder_can_be_repeated(tmp
         assert engine.topics() == {}
         engine.create_topic("orders")
         assert engine.log("orders", 0).offsets().log_end == 0
-    assert [found.name for found in (tmp_path / "a").iterdir() if found.is_dir()] == ["orders-0"]
+    assert [path.name for path in (tmp_path / "a").iterdir() if path.is_dir()] == ["orders-0"]
 
 
 def test_a_topic_that_is_created_again_writes_the_checkpoints_at_most_once(dirs: list[Path]) -> None:
@@ -355,17 +355,17 @@ def test_a_new_topic_does_not_have_the_high_watermark_of_a_deleted_topic(dirs: l
 
 def test_a_partition_moves_with_all_that_it_holds(dirs: list[Path]) -> None:
     with with_topic(dirs) as engine:
-        old = engine.log("orders", 0)
-        before = (read(old), old.offsets(), [part.base_offset for part in old.segments()])
-        moved = engine.move_partition("orders", 0, dirs[1])
-        assert engine.log("orders", 0) is moved
-        assert (read(moved), moved.offsets(), [part.base_offset for part in moved.segments()])[::2] == before[::2]
-        assert (moved.offsets().log_start, moved.offsets().log_end) == (3, COUNT)
+        old_log = engine.log("orders", 0)
+        before = (read(old_log), old_log.offsets(), [part.base_offset for part in old_log.segments()])
+        new_log = engine.move_partition("orders", 0, dirs[1])
+        assert engine.log("orders", 0) is new_log
+        assert (read(new_log), new_log.offsets(), [part.base_offset for part in new_log.segments()])[::2] == before[::2]
+        assert (new_log.offsets().log_start, new_log.offsets().log_end) == (3, COUNT)
         assert [name.rpartition("-")[2] for name in folders(dirs[0])] == ["delete"]
         with pytest.raises(ClosedError):
-            old.append([Record(value=b"v")])
-        fill(moved, 1)
-        assert engine.move_partition("orders", 0, dirs[1]) is moved
+            old_log.append([Record(value=b"v")])
+        fill(new_log, 1)
+        assert engine.move_partition("orders", 0, dirs[1]) is new_log
         with pytest.raises(ConfigError, match="not one of the log directories"):
             engine.move_partition("orders", 0, "elsewhere")
     assert (folders(dirs[0]), folders(dirs[1])) == ([], ["orders-0"])
@@ -434,7 +434,7 @@ def test_a_log_keeps_its_role_and_its_leader_epoch_when_it_moves(dirs: list[Path
         engine.log("orders", 0).set_high_watermark(5)
         for partition, change in (("led", Log.lead), ("orders", Log.follow)):
             change(engine.log(partition, 0), 7)
-            (place,) = (path for path, held in engine.log_directories().items() if (partition, 0) in held)
+            (place,) = (path for path, names in engine.log_directories().items() if (partition, 0) in names)
             (target,) = (path for path in engine.log_directories() if path != place)
             if fails:
                 files.rule = failing("rename", errno.ENOSPC, path=f"{partition}-0")
@@ -542,14 +542,14 @@ def test_records_written_to_the_old_folder_are_kept_although_retention_made_it_s
     with with_topic(dirs, Env(files=files)) as engine:
         (dirs[0] / "orders-0" / "notes.log").touch()  # not the file of a segment
         move_without_removal(engine, files, dirs[1])
-    away = dirs[1].rename(dirs[1].with_name("away"))
+    away_dir = dirs[1].rename(dirs[1].with_name("away"))
     with open_engine(dirs[0]) as engine:
         log = engine.log("orders", 0)
         log.roll()
         log.delete_records(COUNT)
         engine.apply_retention()
         fill(log, 1)
-    away.rename(dirs[1])
+    away_dir.rename(dirs[1])
     with open_engine(dirs) as engine, pytest.raises(ConfigError, match="and in another log directory"):
         engine.log("orders", 0)
     assert "orders-0" in folders(dirs[0])
@@ -620,15 +620,15 @@ def test_a_crash_while_a_partition_moves_loses_nothing(dirs: list[Path]) -> None
 
 
 def test_a_crash_during_a_deletion_leaves_the_whole_topic_or_nothing(dirs: list[Path]) -> None:
-    left = set()
+    counts = set()
     for state in crash_states(dirs, lambda engine: engine.delete_topic("orders")):
         with open_engine(state) as engine:
-            left.add(len(engine.partitions()))
+            counts.add(len(engine.partitions()))
             if engine.partitions():
                 assert len(read(engine.log("orders", 0))) == COUNT - 3
                 engine.delete_topic("orders")
         assert folders(state[0]) == []
-    assert left == {0, 1}
+    assert counts == {0, 1}
 
 
 # --- more partitions ---------------------------------------------------------------------------------------------
@@ -666,20 +666,20 @@ def test_partitions_of_an_unknown_topic_are_refused(dirs: list[Path]) -> None:
 def test_partitions_are_added_all_or_none(dirs: list[Path]) -> None:
     """The disk is full at each operation in turn, until the call succeeds."""
     files = FaultyVfs()
-    left = 0
+    remaining = 0
 
     def rule(operation: str, _: str) -> None:
-        nonlocal left
+        nonlocal remaining
         if operation in {"create", "write", "rename", "make folder"}:
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 raise OSError(errno.ENOSPC, "full")
 
     with with_topic(dirs, Env(files=files)) as engine:
         files.rule = rule
         failures = 0
         while True:
-            left = failures + 1
+            remaining = failures + 1
             try:
                 engine.create_partitions("orders", 3)
             except DiskFullError:
@@ -695,16 +695,16 @@ def test_partitions_are_added_all_or_none(dirs: list[Path]) -> None:
 
 
 def test_a_crash_while_partitions_are_added_leaves_the_topic_usable(dirs: list[Path]) -> None:
-    left = set()
+    counts = set()
     for state in crash_states(dirs, lambda engine: engine.create_partitions("orders", 3)):
         with open_engine(state) as engine:
-            found = engine.topics()["orders"].partitions
-            left.add(len(found))
+            partitions = engine.topics()["orders"].partitions
+            counts.add(len(partitions))
             assert len(read(engine.log("orders", 0))) == COUNT - 3
-            if len(found) < 3:
+            if len(partitions) < 3:
                 engine.create_partitions("orders", 3)
             assert {engine.log("orders", number).topic_id for number in range(3)} == {engine.log("orders", 0).topic_id}
-    assert left >= {1, 3}
+    assert counts >= {1, 3}
 
 
 # --- files of other programs -------------------------------------------------------------------------------------
@@ -716,15 +716,15 @@ def test_the_unfinished_copy_of_a_log_stays_while_the_log_cannot_be_opened(tmp_p
         engine.create_topic("orders")
         engine.log("orders", 0).append([Record(value=b"v")])
     copy, epochs = dirs[1] / f"orders-0.{HEX}-future", dirs[0] / "orders-0" / "leader-epoch-checkpoint"
-    good = epochs.read_bytes()
+    checkpoint = epochs.read_bytes()
     shutil.copytree(dirs[0] / "orders-0", copy)
     epochs.write_bytes(b"nonsense\n")
     with open_engine(dirs) as engine:
         assert engine.left_folders() == (str(copy),)
         with pytest.raises(CorruptCheckpointError):
             engine.log("orders", 0)
-    assert (copy / "leader-epoch-checkpoint").read_bytes() == good
-    epochs.write_bytes(good)
+    assert (copy / "leader-epoch-checkpoint").read_bytes() == checkpoint
+    epochs.write_bytes(checkpoint)
     with open_engine(dirs) as engine:
         assert engine.left_folders() == ()
     assert not copy.exists()
