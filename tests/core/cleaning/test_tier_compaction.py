@@ -625,7 +625,7 @@ def test_plans_and_reasons_name_the_tier(logs: TieredLogs, engine: Engine) -> No
     outcome = engine.preview_cleaner(plan)
     assert outcome is not None
     explanation = engine.why_kept("t", 0)
-    (round_,) = [kept_range for kept_range in explanation.ranges if kept_range.fate == "compact"]
+    (round_,) = [offset_range for offset_range in explanation.ranges if offset_range.fate == "compact"]
     assert (round_.start, round_.end, round_.where) == (0, 7, "tier")
     assert [record.fate for record in engine.why_kept("t", 0, key=b"a").records] == ["compact", "keep"]
     before = objects(logs)
@@ -634,8 +634,8 @@ def test_plans_and_reasons_name_the_tier(logs: TieredLogs, engine: Engine) -> No
     (result,) = engine.run_cleaner()
     assert result.traffic.uploaded_bytes == outcome.segments[0].bytes_after
     assert sum(sizes) - result.traffic.uploaded_bytes == round_.freed_bytes
-    tier_ranges = [kept_range for kept_range in engine.why_kept("t", 0).ranges if kept_range.where == "tier"]
-    assert [(kept_range.fate, kept_range.reason) for kept_range in tier_ranges] == [
+    tier_ranges = [offset_range for offset_range in engine.why_kept("t", 0).ranges if offset_range.where == "tier"]
+    assert [(offset_range.fate, offset_range.reason) for offset_range in tier_ranges] == [
         ("keep", "compacted; nothing after it can be compacted yet")
     ]
 

@@ -280,9 +280,8 @@ def test_a_prepared_transaction_is_completed_after_a_restart(
     with open_engine(crashed(tmp_path), env=Env(clock=clock)) as restarted:
         restarted.transactions.recover()
         assert [committed(restarted, name) for name in (T0, T1)] == [[b"tx"] if commit else []] * 2
-        following = restarted.transactions.end_decided(
-            ID, producer, commit=commit, version=version
-        )  # a repeated request
+        # a repeated request
+        following = restarted.transactions.end_decided(ID, producer, commit=commit, version=version)
         assert following == (producer.producer_id, epoch)
         with pytest.raises(InvalidTxnStateError):
             restarted.transactions.end_decided(ID, producer, commit=not commit, version=version)

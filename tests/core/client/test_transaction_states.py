@@ -135,8 +135,8 @@ def test_the_first_partition_begins_the_transaction_and_later_ones_keep_its_star
 
 def test_a_transaction_begins_without_the_partitions_of_the_one_before() -> None:
     current = done()
-    restarted = add_partitions(current, current.producer, [P1], NOW + 5)
-    assert (partitions_in(restarted.state), restarted.state.start_timestamp_ms) == ([P1], NOW + 5)
+    second = add_partitions(current, current.producer, [P1], NOW + 5)
+    assert (partitions_in(second.state), second.state.start_timestamp_ms) == ([P1], NOW + 5)
 
 
 def test_only_the_current_producer_adds_and_only_before_the_end() -> None:

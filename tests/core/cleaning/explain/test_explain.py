@@ -46,7 +46,7 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
             before = sizes(engine)
             keys = {record.offset: record.key for record in log.records()}
             explanation = engine.why_kept("t", 0)
-            fates = {offset: engine.why_kept("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
+            records = {offset: engine.why_kept("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
             assert sizes(engine) == before
             assert sum(span.size_bytes for span in explanation.ranges) == sum(before.values())
             (deleted,) = engine.apply_retention()
@@ -61,7 +61,7 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
             freed = sum(span.freed_bytes for span in explanation.ranges if span.fate is Fate.COMPACT)
             assert size - sum(sizes(engine).values()) == freed
             offsets = {record.offset for record in log.records()}
-            for offset, record in fates.items():
+            for offset, record in records.items():
                 assert (record.fate is not Fate.COMPACT) == (offset in offsets)
 
 

@@ -37,15 +37,15 @@ def test_removals_are_those_of_the_engine(tmp_path: Path, case: str) -> None:
         engine.offload()
         engine.alter_topic("t", settings)
         clock.advance_ms(250_000)
-        expected = [kept_range for kept_range in engine.why_kept("t", 0).ranges if kept_range.where != "active"]
+        expected = [offset_range for offset_range in engine.why_kept("t", 0).ranges if offset_range.where != "active"]
         with open_reader(data, tier=uri) as reader:
             (forecast,) = collect(reader, clock).logs
         spans = [span for span in forecast.spans if span.start < expected[-1].end]
         assert [(span.start, span.end, span.fate, span.when_ms, span.reason) for span in spans] == [
-            (kept_range.start, kept_range.end, kept_range.fate, kept_range.when_ms, kept_range.reason)
-            for kept_range in expected
+            (offset_range.start, offset_range.end, offset_range.fate, offset_range.when_ms, offset_range.reason)
+            for offset_range in expected
         ]
-        assert {kept_range.fate for kept_range in expected} == fates
+        assert {offset_range.fate for offset_range in expected} == fates
         (result,) = engine.apply_retention()
     assert result.deleted_segments == sum(span.fate is Fate.DELETE for span in forecast.spans)
     assert result.evicted_segments == sum(span.fate is Fate.EVICT for span in forecast.spans)
@@ -62,7 +62,9 @@ def test_the_segments_that_a_round_reads_are_announced(tmp_path: Path, *, compac
             log.append([Record(key=b"k%d" % (number % 2), value=b"v" * 600, timestamp_ms=T0_MS + number)])
         if compacted:
             assert engine.run_cleaner()[0].error is None
-        due = {kept_range.start for kept_range in engine.why_kept("t", 0).ranges if kept_range.fate is Fate.COMPACT}
+        due = {
+            offset_range.start for offset_range in engine.why_kept("t", 0).ranges if offset_range.fate is Fate.COMPACT
+        }
     with open_reader(tmp_path) as reader:
         (forecast,) = collect(reader, clock).logs
     announced = {span.start for span in forecast.spans if span.fate is Fate.COMPACT}

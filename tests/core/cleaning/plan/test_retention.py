@@ -49,8 +49,8 @@ def filled(bed: LogBed, **settings: object) -> Log:
 
 
 def run(log: Log, bed: LogBed, *policies: CleanupPolicy, dry_run: bool = False) -> RetentionResult:
-    policy_of = {str(number): policy for number, policy in enumerate(policies)}
-    return apply_retention(log, policy_of, None, now_ms=bed.clock.now_ms(), dry_run=dry_run)
+    named_policies = {str(number): policy for number, policy in enumerate(policies)}
+    return apply_retention(log, named_policies, None, now_ms=bed.clock.now_ms(), dry_run=dry_run)
 
 
 def offsets_left(log: Log) -> list[int]:
