@@ -12,8 +12,8 @@ BATCHES, EACH = 6, 3
 @pytest.fixture
 def files(bed: LogBed) -> FaultyVfs:
     """Return the bed's file system, which fails as the test plans it."""
-    bed.files_port = made = FaultyVfs()
-    return made
+    bed.files_port = vfs = FaultyVfs()
+    return vfs
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ PRODUCER = 7
 LAST_SEQUENCE = (1 << 31) - 1
 
 
-def batches(bed: LogBed, *given: tuple[int, int, int, int]) -> bytes:
+def batches(bed: LogBed, *specs: tuple[int, int, int, int]) -> bytes:
     """Return concatenated batches; each is given as producer id, epoch, base sequence and number of records."""
-    return b"".join(bed.batch(0, records(count), producer=(pid, epoch, first)) for pid, epoch, first, count in given)
+    return b"".join(bed.batch(0, records(count), producer=(pid, epoch, first)) for pid, epoch, first, count in specs)
 
 
 def in_transaction(bed: LogBed, sequence: int, *, producer: int = PRODUCER, epoch: int = 0) -> bytes:
@@ -37,7 +37,7 @@ def in_transaction(bed: LogBed, sequence: int, *, producer: int = PRODUCER, epoc
 
 def aborted_in(log: Log) -> list[tuple[int, int]]:
     with log.fetch(0, max_bytes=1 << 20, isolation="read_committed") as fetched:
-        return [(found.producer_id, found.first_offset) for found in fetched.aborted_transactions]
+        return [(transaction.producer_id, transaction.first_offset) for transaction in fetched.aborted_transactions]
 
 
 # --- several batches in one append -------------------------------------------------------------------------------
@@ -81,9 +81,9 @@ def test_a_retry_of_several_batches_is_answered_as_one(bed: LogBed) -> None:
     log.append(records(1))
     first = log.append_as_leader(sent)
     log.append(records(1))
-    again = log.append_as_leader(sent)
-    assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (1, 5)
-    assert again.duplicate
+    second = log.append_as_leader(sent)
+    assert (second.base_offset, second.last_offset) == (first.base_offset, first.last_offset) == (1, 5)
+    assert second.duplicate
     assert log.offsets().log_end == 7
 
 
@@ -132,13 +132,13 @@ def test_retries_and_gaps_are_distinguished_whatever_happened_between(bed: LogBe
             for path in bed.folder.glob("*.snapshot"):
                 path.unlink()
         log = bed.open(clean=False)
-    known = firsts[1:] if how != "reopen" else firsts[-1:]
-    for first in known:
+    known_firsts = firsts[1:] if how != "reopen" else firsts[-1:]
+    for first in known_firsts:
         result = log.append_as_leader(batches(bed, (7, 3, first, 2)))
         assert (result.duplicate, result.base_offset) == (True, 2 * firsts.index(first))
-    for wrong in (firsts[0], 9, 7):
+    for sequence in (firsts[0], 9, 7):
         with pytest.raises(OutOfOrderSequenceError):
-            log.append_as_leader(batches(bed, (7, 3, wrong, 2)))
+            log.append_as_leader(batches(bed, (7, 3, sequence, 2)))
     with pytest.raises(InvalidProducerEpochError):
         log.append_as_leader(batches(bed, (7, 2, 8, 2)))
     assert log.append_as_leader(batches(bed, (7, 3, 8, 2))).base_offset == 12
@@ -157,7 +157,7 @@ def test_an_expired_producer_is_dropped_unless_it_has_an_open_transaction(bed: L
     assert log.maintenance.forget_producers(1000) == 0
     bed.clock.advance_ms(1)
     assert log.maintenance.forget_producers(1000) == 1
-    assert [found.producer_id for found in log.open_transactions()] == [8]
+    assert [transaction.producer_id for transaction in log.open_transactions()] == [8]
     assert log.append_as_leader(batches(bed, (7, 2, 40, 1))).base_offset == 4
     log.end_transaction(8, 0, commit=True, coordinator_epoch=0)
     bed.clock.advance_ms(10**12)
@@ -248,7 +248,7 @@ def test_an_append_of_many_batches_is_all_or_nothing_wherever_the_disk_is_full(b
     bed.topic = TopicConfig(index_interval_bytes=0, segment_bytes=2000)
     disk = bed.files_port = FaultyVfs()
     log = bed.open()
-    refused = 0
+    refusals = 0
     for room in range(0, 6000, 150):
         end, sequence = log.offsets().log_end, log.offsets().log_end
         sent = b"".join(batches(bed, (7, 0, sequence + n, 1)) for n in range(5))
@@ -256,14 +256,14 @@ def test_an_append_of_many_batches_is_all_or_nothing_wherever_the_disk_is_full(b
         try:
             log.append_as_leader(sent)
         except DiskFullError:
-            refused += 1
+            refusals += 1
             assert log.offsets().log_end == end
             disk.room_bytes = None
             assert not log.append_as_leader(sent).duplicate
         assert log.offsets().log_end == end + 5
         disk.room_bytes = None
         assert log.append_as_leader(sent).base_offset == end
-    assert refused > 3
+    assert refusals > 3
     end = log.offsets().log_end
     assert log.close()
     assert [record.offset for record in bed.open().records()] == list(range(end))

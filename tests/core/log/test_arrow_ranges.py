@@ -29,9 +29,9 @@ def same(log: LogReader, start: int, end: int | None = None, isolation: str = "r
     for name in ("offset", "key", "value"):
         assert table.column(name).to_pylist() == [getattr(record, name) for record in expected]
     for columns in (["value"], ["offset"], ["headers", "partition"]):
-        chosen = log.to_arrow(start, end, isolation, columns=columns)
-        chosen.validate(full=True)
-        assert chosen.equals(table.select(columns))
+        selection = log.to_arrow(start, end, isolation, columns=columns)
+        selection.validate(full=True)
+        assert selection.equals(table.select(columns))
     headers = [[{"key": name, "value": value} for name, value in record.headers] for record in expected]
     assert table.column("headers").to_pylist() == headers
     return [record.offset for record in expected]
@@ -57,17 +57,17 @@ def test_one_buffer_is_filled_again_for_each_read_of_a_scan(bed: LogBed, start: 
     log = bed.open_reader(clean=False)
     spare = log.components.env.spare_buffers
     spare.clear()
-    found = read_arrow(log.view, log.components, start, None, "log_end", 0, ["value"])
-    assert len([batch.num_rows for batch in found]) > 3
+    batches = read_arrow(log.view, log.components, start, None, "log_end", 0, ["value"])
+    assert len([batch.num_rows for batch in batches]) > 3
     assert len(spare) == 1
 
 
 def test_magics_codecs_and_headers_in_turn(bed: LogBed) -> None:
-    data, named = [], [Record(key=b"k", value=b"v", headers=(("h", b"x"), ("n", None)))]
+    data, header_records = [], [Record(key=b"k", value=b"v", headers=(("h", b"x"), ("n", None)))]
     for n, codec in enumerate([None, "zstd", None, "gzip", "gzip", None]):
         data.append(bed.batch(3 * n, records(1), magic=n % 2, codec=None if codec == "zstd" else codec))
         data.append(bed.batch(3 * n + 1, records(1), codec=codec))
-        data.append(bed.batch(3 * n + 2, named, codec=codec))
+        data.append(bed.batch(3 * n + 2, header_records, codec=codec))
     bed.write_segment(0, data)
     log = bed.open_reader(clean=False)
     assert same(log, 0) == list(range(18))
@@ -82,12 +82,12 @@ def test_markers_and_aborted_records_are_left_out(bed: LogBed, isolation: str) -
     data = [sent(0, 1), sent(2, 2), bed.marker(4, 1, ControlType.ABORT), bed.marker(5, 2, ControlType.COMMIT)]
     bed.write_segment(0, [*data, bed.batch(6, records(2, start=6))])
     log = bed.open(clean=False)
-    hidden = {0, 1} if isolation == "read_committed" else set()
-    visible = [offset for offset in (0, 1, 2, 3, 6, 7) if offset not in hidden]
+    aborted = {0, 1} if isolation == "read_committed" else set()
+    visible = [offset for offset in (0, 1, 2, 3, 6, 7) if offset not in aborted]
     for start in range(1, 8):
         for end in (*range(start, 9), None):
-            wanted = [offset for offset in visible if start <= offset < (8 if end is None else end)]
-            assert same(log, start, end, isolation) == wanted
+            expected = [offset for offset in visible if start <= offset < (8 if end is None else end)]
+            assert same(log, start, end, isolation) == expected
     assert same(log, 0, None, isolation) == visible
 
 
@@ -99,9 +99,9 @@ def test_wrong_offsets_do_not_leave_the_range(bed: LogBed) -> None:
     bed.write_segment(0, [bytes(lying), bed.batch(SPAN, records(SPAN, start=SPAN))])
     log = bed.open_reader(clean=False)
     for end in range(1, 2 * SPAN + 1):
-        found = log.to_arrow(0, end).column("offset").to_pylist()
-        assert found[:end] == list(range(end))
-        assert all(offset is not None and offset < end for offset in found)
+        offsets = log.to_arrow(0, end).column("offset").to_pylist()
+        assert offsets[:end] == list(range(end))
+        assert all(offset is not None and offset < end for offset in offsets)
 
 
 def test_damage_is_an_error(bed: LogBed) -> None:
@@ -121,10 +121,10 @@ def test_damage_is_an_error(bed: LogBed) -> None:
 
 
 def test_records_that_do_not_fit_their_batch_are_an_error_that_names_the_place(bed: LogBed) -> None:
-    first, wrong = bed.batch(0, records(SPAN)), bytearray(bed.batch(SPAN, records(SPAN, start=SPAN)))
-    wrong[61] = 0x7F  # change the length of the first record
-    seal(wrong)
-    bed.write_segment(0, [first, bytes(wrong)])
+    first, second = bed.batch(0, records(SPAN)), bytearray(bed.batch(SPAN, records(SPAN, start=SPAN)))
+    second[61] = 0x7F  # change the length of the first record
+    seal(second)
+    bed.write_segment(0, [first, bytes(second)])
     log = bed.open_reader(clean=False)
     with pytest.raises(CorruptBatchError) as caught:
         log.to_arrow()

@@ -27,14 +27,14 @@ TOPIC = TopicConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
     """Add one round. Each number in ``counts`` is a segment with two batches of this number of records."""
-    publisher, made, base = log.maintenance.publisher(), [], log.offsets().log_end
+    publisher, segments, base = log.maintenance.publisher(), [], log.offsets().log_end
     for count in counts:
         segment = publisher.begin(base)
         for _ in range(2):
             segment.append(bed.batch(base, [Record(timestamp_ms=base, value=b"%d" % number) for _ in range(count)]))
             base += count
-        made.append(segment.finish(base, 1_000))
-    publisher.add(made, (WRITER, number))
+        segments.append(segment.finish(base, 1_000))
+    publisher.add(segments, (WRITER, number))
 
 
 @dataclass
@@ -84,12 +84,12 @@ class Search:
         with bed:
             log = bed.open(clean=False)
             end, number = log.offsets().log_end, log.maintenance.marks().number_of(WRITER)
-            found = list(log.records())
-            assert [record.offset for record in found] == list(range(end))
+            log_records = list(log.records())
+            assert [record.offset for record in log_records] == list(range(end))
             assert end >= self.ends[-1]
             assert end in {20, 56, 57, 75, 76}
             assert number == {20: -1, 56: 0, 57: 0, 75: 1, 76: 1}[end]
-            assert [sum(record.value == b"%d" % n for record in found[20:]) for n in (0, 1)] == [
+            assert [sum(record.value == b"%d" % n for record in log_records[20:]) for n in (0, 1)] == [
                 36 * (number >= 0),
                 18 * (number >= 1),
             ]
@@ -123,9 +123,9 @@ def test_readers_see_what_was_added_and_appends_continue(bed: LogBed) -> None:
     assert [record.offset for record in log.records(start=0)] == list(range(21))
     assert log.offsets().high_watermark == 21
     assert log.maintenance.marks().number_of(WRITER) == 0
-    again = bed.open()
-    assert len(list(again.records())) == 21
-    assert again.maintenance.marks().number_of(WRITER) == 0
+    reopened_log = bed.open()
+    assert len(list(reopened_log.records())) == 21
+    assert reopened_log.maintenance.marks().number_of(WRITER) == 0
 
 
 def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
@@ -138,10 +138,10 @@ def test_segments_that_do_not_start_at_the_log_end_are_refused(bed: LogBed) -> N
     bed.topic = TOPIC
     log = bed.open()
     publisher = log.maintenance.publisher()
-    made = publisher.begin(5)
-    made.append(bed.batch(5, [Record(timestamp_ms=1, value=b"v")]))
+    builder = publisher.begin(5)
+    builder.append(bed.batch(5, [Record(timestamp_ms=1, value=b"v")]))
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 0"):
-        publisher.add([made.finish(6, 1_000)])
+        publisher.add([builder.finish(6, 1_000)])
     assert log.healthy
     assert not [name for name in bed.names() if name.endswith(".cleaned")]
     assert log.append(records(1)).base_offset == 0
@@ -158,7 +158,7 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
     publisher = log.maintenance.publisher()
     builder = publisher.begin(1)
     builder.append(bed.batch(1, [Record(timestamp_ms=1, value=b"v")]))
-    made = builder.finish(2, 1_000)
+    new_segment = builder.finish(2, 1_000)
     came: list[int] = []
 
     def rule(operation: str, path: str) -> None:
@@ -168,7 +168,7 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
 
     files.rule = rule
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 2"):
-        publisher.add([made])
+        publisher.add([new_segment])
     assert not [name for name in bed.names() if name.endswith(".cleaned")]
     assert (came, offsets_in(log), log.healthy) == ([1], [0, 1], True)
 
@@ -224,8 +224,8 @@ def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed:
                 add(bed, log, 0, [4, 5])
             disk.rule = None
             if log.healthy:
-                done = log.maintenance.marks().number_of(WRITER) == 0
-                assert log.append(records(1)).base_offset == (28 if done else 10)
+                is_added = log.maintenance.marks().number_of(WRITER) == 0
+                assert log.append(records(1)).base_offset == (28 if is_added else 10)
             healthy = log.healthy
             end = bed.open(clean=False).offsets().log_end
             outcomes.add((healthy, end - healthy))

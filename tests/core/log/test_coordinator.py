@@ -58,7 +58,9 @@ def test_a_coordinators_markers_end_transactions_and_a_clients_are_refused(bed: 
     assert log.append_as_leader(marker, origin="coordinator").base_offset == 2
     assert log.offsets().last_stable == 3
     with log.fetch(0, isolation="read_committed") as fetched:
-        assert [(found.producer_id, found.last_offset) for found in fetched.aborted_transactions] == [(PRODUCER, 2)]
+        assert [(transaction.producer_id, transaction.last_offset) for transaction in fetched.aborted_transactions] == [
+            (PRODUCER, 2)
+        ]
     with pytest.raises(TransactionCoordinatorFencedError):
         log.append_as_leader(
             bed.marker(0, PRODUCER, ControlType.COMMIT, coordinator_epoch=3), "durable", origin="coordinator"
@@ -68,16 +70,16 @@ def test_a_coordinators_markers_end_transactions_and_a_clients_are_refused(bed: 
 def test_a_coordinators_batches_have_no_sequences_or_any(bed: LogBed) -> None:
     """A group coordinator writes offsets that are part of a transaction in this way."""
     log = bed.open()
-    plain = bed.batch(0, records(1), producer=(PRODUCER, 2, -1), transactional=True)
+    unnumbered = bed.batch(0, records(1), producer=(PRODUCER, 2, -1), transactional=True)
     with pytest.raises(InvalidRecordError, match="no sequence"):
-        log.append_as_leader(plain)
-    log.append_as_leader(plain, origin="coordinator")
-    log.append_as_leader(plain, origin="coordinator")
+        log.append_as_leader(unnumbered)
+    log.append_as_leader(unnumbered, origin="coordinator")
+    log.append_as_leader(unnumbered, origin="coordinator")
     numbered = bed.batch(0, records(1), producer=(PRODUCER, 2, 40), transactional=True)
     with pytest.raises(OutOfOrderSequenceError):
         log.append_as_leader(numbered)
-    again = [log.append_as_leader(numbered, origin="coordinator") for _ in range(2)]
-    assert [(result.base_offset, result.duplicate) for result in again] == [(2, False), (3, False)]
+    results = [log.append_as_leader(numbered, origin="coordinator") for _ in range(2)]
+    assert [(result.base_offset, result.duplicate) for result in results] == [(2, False), (3, False)]
     assert (log.offsets().last_stable, log.offsets().log_end) == (0, 4)
 
 
@@ -99,8 +101,8 @@ def test_a_producers_control_batch_holds_an_end_marker_or_nothing(bed: LogBed) -
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(1), producer=(PRODUCER, 0, 0), transactional=True))
     for key in (None, b"", b"zz", control_key(ControlType.LEADER_CHANGE)):
-        wrong = Record(key=key, value=b"\0" * 6, timestamp_ms=1_700_000_000_000)
-        batch = bed.batch(0, [wrong], producer=(PRODUCER, 0, -1), transactional=True, control=True)
+        record = Record(key=key, value=b"\0" * 6, timestamp_ms=1_700_000_000_000)
+        batch = bed.batch(0, [record], producer=(PRODUCER, 0, -1), transactional=True, control=True)
         with pytest.raises(InvalidRecordError, match="end marker"):
             log.append_as_leader(batch, origin="coordinator")
     assert (log.offsets().last_stable, log.offsets().log_end) == (0, 1)

@@ -22,7 +22,7 @@ def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
     )
     log = bed.open_reader(clean=False)
     for magic in (0, 1):
-        offset, found = 2, []
+        offset, pairs = 2, []
         while True:
             with log.fetch(offset, max_bytes=1, isolation="log_end") as fetched:
                 if not fetched.slices:
@@ -30,10 +30,10 @@ def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
                 old = fetched.converted(magic)
                 assert (fetched.offset, fetched.converted(2).data) == (offset, fetched.read())
             offset = fetched.next_offset
-            for batch, listed in batches_in(old.data, bed.components):
+            for batch, batch_records in batches_in(old.data, bed.components):
                 assert batch.magic == magic
-                found += [(record.offset, record.key) for record in listed]
-        assert found == [(number, b"k%d" % number) for number in (2, 3, 5, 6, 7)]
+                pairs += [(record.offset, record.key) for record in batch_records]
+        assert pairs == [(number, b"k%d" % number) for number in (2, 3, 5, 6, 7)]
 
 
 def test_zstd_is_not_for_old_consumers(bed: LogBed) -> None:

@@ -45,7 +45,7 @@ def interrupted_at(line: int, modules: tuple[str, ...] = MODULES) -> Iterator[Ca
     The yielded function returns True after the interrupt. ``with`` lines are not counted: Python runs them a second
     time before their lock is released, and handles no signal there.
     """
-    left = [line]
+    remaining_lines = [line]
 
     # a trace function returns itself or None, a type that cannot be written
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -54,15 +54,15 @@ def interrupted_at(line: int, modules: tuple[str, ...] = MODULES) -> Iterator[Ca
         if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
             "with "
         ):
-            left[0] -= 1
-            if left[0] == 0:
+            remaining_lines[0] -= 1
+            if remaining_lines[0] == 0:
                 raise KeyboardInterrupt
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        yield lambda: left[0] <= 0
+        yield lambda: remaining_lines[0] <= 0
     finally:
         sys.settrace(before)
 
@@ -71,10 +71,10 @@ def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
     """Open the log again, append one more record, and return the values of all earlier records."""
     log = bed.open(clean=clean)
     log.append([Record(value=b"later")])
-    found = list(log.records())
-    assert [record.offset for record in found] == list(range(log.offsets().log_end))
-    assert found[-1].value == b"later"
-    return [record.value for record in found[:-1]]
+    log_records = list(log.records())
+    assert [record.offset for record in log_records] == list(range(log.offsets().log_end))
+    assert log_records[-1].value == b"later"
+    return [record.value for record in log_records[:-1]]
 
 
 @pytest.mark.parametrize("size", [10, 200], ids=["same segment", "next segment"])
@@ -83,10 +83,10 @@ def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
     tmp_path: Path, bed: LogBed, size: int
 ) -> None:
     """After Ctrl-C between the write and the update of the log end, the next append once assigned the same offsets."""
-    refused = 0
+    refusals = 0
     for line in itertools.count(1):
-        again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(segment_bytes=300, index_interval_bytes=1))
-        log = again.open()
+        fresh_bed = LogBed(tmp_path / str(line), bed.registry, TopicConfig(segment_bytes=300, index_interval_bytes=1))
+        log = fresh_bed.open()
         log.append([Record(value=b"first")])
         with interrupted_at(line) as reached, contextlib.suppress(KeyboardInterrupt):
             log.append([Record(value=b"x" * size)])
@@ -94,20 +94,20 @@ def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
         try:
             log.append([Record(value=b"next")])
         except ClosedError as error:
-            refused += "KeyboardInterrupt" in str(error)
-            expected = [found[:-1] for found in expected]
-        assert reopened(again, clean=log.close()) in expected, line
-        again.close()
+            refusals += "KeyboardInterrupt" in str(error)
+            expected = [values[:-1] for values in expected]
+        assert reopened(fresh_bed, clean=log.close()) in expected, line
+        fresh_bed.close()
         if not reached():
             break
-    assert refused > 20
+    assert refusals > 20
 
 
 @pytest.mark.long
 def test_a_roll_that_is_interrupted_at_any_line_loses_nothing(tmp_path: Path, bed: LogBed) -> None:
     for line in itertools.count(1, 3):
-        again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(index_interval_bytes=1))
-        log = again.open()
+        fresh_bed = LogBed(tmp_path / str(line), bed.registry, TopicConfig(index_interval_bytes=1))
+        log = fresh_bed.open()
         log.append([Record(value=b"first")])
         log.append([Record(value=b"second")])
         with interrupted_at(line) as reached, contextlib.suppress(KeyboardInterrupt):
@@ -116,8 +116,8 @@ def test_a_roll_that_is_interrupted_at_any_line_loses_nothing(tmp_path: Path, be
         with contextlib.suppress(ClosedError):
             log.append([Record(value=b"next")])
             expected.append(b"next")
-        assert reopened(again, clean=log.close()) == expected, line
-        again.close()
+        assert reopened(fresh_bed, clean=log.close()) == expected, line
+        fresh_bed.close()
         if not reached():
             break
     assert line > 20
@@ -130,8 +130,8 @@ def test_a_new_epoch_that_is_interrupted_at_any_line_is_stored_only_if_the_log_l
     """Otherwise the next opening would assign the later records to another epoch."""
     served = 0
     for line in itertools.count(1):
-        again = LogBed(tmp_path / str(line), bed.registry)
-        log = again.open()
+        fresh_bed = LogBed(tmp_path / str(line), bed.registry)
+        log = fresh_bed.open()
         log.append([Record(value=b"first")])
         with interrupted_at(line, EPOCH_MODULES) as reached, contextlib.suppress(KeyboardInterrupt):
             log.lead(4)
@@ -140,9 +140,9 @@ def test_a_new_epoch_that_is_interrupted_at_any_line_is_stored_only_if_the_log_l
             served += 1
             expected = (EpochEntry(0, 0), EpochEntry(4, 1)) if log.leader_epoch else (EpochEntry(0, 0),)
             assert log.view().epochs.entries == expected, line
-            again.crash()
-            assert again.open(clean=False).view().epochs.entries == expected, line
-        again.close()
+            fresh_bed.crash()
+            assert fresh_bed.open(clean=False).view().epochs.entries == expected, line
+        fresh_bed.close()
         if not reached():
             break
     assert 0 < served < line - 20

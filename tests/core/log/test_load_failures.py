@@ -115,20 +115,20 @@ def test_a_load_that_fails_anywhere_can_be_repeated(small: LogBed) -> None:
     contents[small.path(12).name] = contents[small.path(12).name][:-5]
     contents[small.path(3).name + ".deleted"] = b"left"
     failures = 0
-    for left in range(200):
+    for allowed in range(200):
         small.close()
         small.write(contents)
-        disk = small.files_port = Failing(left)
-        whole = True
+        disk = small.files_port = Failing(allowed)
+        is_complete = True
         try:
             small.open(clean=False)
         except StorageError:
-            whole = False
+            is_complete = False
             failures += 1
             assert small.host.handles.open_count == 0
         disk.left = 1 << 30
         assert offsets_in(small.open(clean=False)) == list(range(COUNT - EACH))
-        if whole:
+        if is_complete:
             break
     assert failures > 10
 
@@ -145,8 +145,8 @@ def test_a_load_that_fails_anywhere_can_be_repeated(small: LogBed) -> None:
 def test_finishing_a_replacement_may_fail_anywhere(small: LogBed, left: list[str], expected: list[int]) -> None:
     contents, (data,) = small.contents(), merged(small, "").values()
     for name in left:
-        base, rest = name.split(".", 1)
-        contents[f"{int(base):020d}.{rest}"] = data if rest.startswith("log") else b""
+        base, suffix = name.split(".", 1)
+        contents[f"{int(base):020d}.{suffix}"] = data if suffix.startswith("log") else b""
     for allowed in range(100):
         small.close()
         small.write(contents)

@@ -26,9 +26,9 @@ def produced(bed: LogBed) -> LogBed:
     bed.topic = TopicConfig(segment_bytes=170, index_interval_bytes=0)
     log = bed.open()
     for index in range(SEGMENTS):
-        written = records(EACH, start=EACH * index)
+        batch_records = records(EACH, start=EACH * index)
         open_at_the_end = index == SEGMENTS - 1
-        log.append_as_leader(bed.batch(0, written, producer=(index, 0, 0), transactional=open_at_the_end))
+        log.append_as_leader(bed.batch(0, batch_records, producer=(index, 0, 0), transactional=open_at_the_end))
     assert [segment.base_offset for segment in log.segments()] == list(range(0, COUNT, EACH))
     bed.close()
     return bed
@@ -46,10 +46,10 @@ def snapshots(bed: LogBed) -> list[int]:
 
 def load(bed: LogBed, *, clean: bool) -> list[str]:
     """Load the log as an engine does, and return the names of the files that it set aside."""
-    loaded = bed.load(clean=clean)
-    for segment in loaded.segments:
+    loaded_log = bed.load(clean=clean)
+    for segment in loaded_log.segments:
         segment.close()
-    return loaded.deleted_files
+    return loaded_log.deleted_files
 
 
 # --- snapshots -------------------------------------------------------------------------------------------------------
@@ -176,12 +176,12 @@ def test_segments_after_damage_are_set_aside_and_deleted_after_the_delay(produce
     produced.path(EACH).write_bytes(data)
     log = produced.open(clean=False)
     assert log.offsets().log_end == EACH
-    left = sorted(name for name in produced.names() if name.endswith(".deleted"))
-    assert {name[:20] for name in left} == {f"{base:020d}" for base in (2 * EACH, 3 * EACH)}
+    deleted_files = sorted(name for name in produced.names() if name.endswith(".deleted"))
+    assert {name[:20] for name in deleted_files} == {f"{base:020d}" for base in (2 * EACH, 3 * EACH)}
     produced.clock.advance_ms(produced.topic.file_delete_delay_ms - 1)
     assert log.maintenance.delete_expired() == 0
     produced.clock.advance_ms(1)
-    assert log.maintenance.delete_expired() == len(left)
+    assert log.maintenance.delete_expired() == len(deleted_files)
     assert not [name for name in produced.names() if name.endswith(".deleted")]
 
 
@@ -189,8 +189,8 @@ def test_the_snapshot_at_the_end_stays_where_a_segment_that_is_given_up_begins(p
     """The damage is after all batches of a segment. As in Kafka, the snapshot at the log end is loaded last."""
     path = produced.path(EACH)
     path.write_bytes(path.read_bytes() + b"\xff" * 30)
-    left = load(produced, clean=False)
-    assert any(name.startswith(f"{2 * EACH:020d}.log") for name in left)
+    deleted_files = load(produced, clean=False)
+    assert any(name.startswith(f"{2 * EACH:020d}.log") for name in deleted_files)
     assert snapshots(produced) == [EACH, 2 * EACH]
     assert producers(produced, 2 * EACH) == [0, 1]
 
@@ -202,8 +202,8 @@ def test_progress_is_reported_up_to_the_last_byte(produced: LogBed) -> None:
     heard: list[tuple[int, int]] = []
     produced.recovery_point = EACH
     sizes = [produced.path(base).stat().st_size for base in range(EACH, COUNT, EACH)]
-    loaded = produced.load(clean=False, progress=lambda done, total: heard.append((done, total)))
-    for segment in loaded.segments:
+    loaded_log = produced.load(clean=False, progress=lambda done_bytes, total: heard.append((done_bytes, total)))
+    for segment in loaded_log.segments:
         segment.close()
     assert heard == [(sum(sizes[: n + 1]), sum(sizes)) for n in range(3)]
 
@@ -224,13 +224,18 @@ def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere
     for number, bit in itertools.product(range(4 if segment == 0 else 3), range(64)):
         damaged = bytearray(batches[segment])
         damaged[number * size + 7 - bit // 8] ^= 1 << bit % 8
-        bed.write({segment_file(8 * at, ".log"): bytes(damaged) if at == segment else batches[at] for at in (0, 1)})
-        good = 8 * segment + 2 * number
+        bed.write(
+            {
+                segment_file(8 * index, ".log"): bytes(damaged) if index == segment else batches[index]
+                for index in (0, 1)
+            }
+        )
+        sound_end = 8 * segment + 2 * number
         log = bed.open(clean=False)
-        end, below = log.offsets().log_end, [record.offset for record in log.records(0, good)]
+        end, offsets_below = log.offsets().log_end, [record.offset for record in log.records(0, sound_end)]
         log.maintenance.abandon()
-        assert end == (16 if (number, end) == (3, 16) else good), (number, bit)
-        assert below == list(range(good))
+        assert end == (16 if (number, end) == (3, 16) else sound_end), (number, bit)
+        assert offsets_below == list(range(sound_end))
 
 
 @pytest.mark.parametrize("ahead", [3, 1 << 18])

@@ -35,14 +35,14 @@ def test_epochs_beyond_the_end_are_forgotten(small: LogBed, *, clean: bool) -> N
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_full_disk_keeps_a_file_with_more_epochs_than_needed(small: LogBed, *, clean: bool) -> None:
     """On a full disk, the log must open: otherwise retention could not make room."""
-    stored = "0\n3\n0 0\n4 9\n5 18\n"
-    write_epochs(small, stored)
+    epochs_text = "0\n3\n0 0\n4 9\n5 18\n"
+    write_epochs(small, epochs_text)
     small.files_port = files = FaultyVfs()
     files.room_bytes = 0
     log = small.open(clean=clean)
     assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
     assert len(list(log.records())) == COUNT
-    assert (small.folder / "leader-epoch-checkpoint").read_text(encoding="utf-8") == stored
+    assert (small.folder / "leader-epoch-checkpoint").read_text(encoding="utf-8") == epochs_text
     files.room_bytes = None
     log.lead(6)
     assert (small.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n3\n0 0\n4 9\n6 18\n"
@@ -142,11 +142,11 @@ def test_an_old_directory_without_snapshots_is_not_scanned(produced: LogBed) -> 
 
 
 def test_stray_snapshots_are_deleted(produced: LogBed) -> None:
-    kept = snapshots(produced)
+    expected = snapshots(produced)
     for offset in (1, 7, 17):
         produced.path(offset, ".snapshot").write_bytes(encode_snapshot([]))
     assert sequence(produced) == COUNT - 1
-    assert snapshots(produced) == kept
+    assert snapshots(produced) == expected
 
 
 def test_a_snapshot_of_what_was_lost_is_not_believed(produced: LogBed) -> None:

@@ -96,20 +96,20 @@ def test_a_log_that_ends_below_a_checkpoint_has_lost_its_end_only_after_a_clean_
 ) -> None:
     checkpoints = [CheckpointOffset("the file", "high watermark of t-0", 9), CheckpointOffset("other", "log start", 7)]
     report = check_log(sound.files(), sound.components, checkpoints=checkpoints, was_clean=was_clean)
-    told = [(finding.kind, finding.place, finding.text) for finding in report.findings]
+    findings = [(finding.kind, finding.place, finding.text) for finding in report.findings]
     text = "the high watermark of t-0 is 9, but the log ends at 7"
-    assert told == ([(FindingKind.BOUNDS, "the file", text)] if was_clean else [])
+    assert findings == ([(FindingKind.BOUNDS, "the file", text)] if was_clean else [])
     assert report.known_end == 9
 
 
 def test_bad_records_of_an_overflowed_segment_have_their_position_in_the_file(bed: LogBed) -> None:
     """The check reads the segment in pieces, each of which begins at position 0."""
-    bad = bytearray(bed.batch(SPAN + 5, records(1)))
-    bad[57:61] = (2).to_bytes(4, "big")  # the number of records
-    seal(bad)
+    damaged = bytearray(bed.batch(SPAN + 5, records(1)))
+    damaged[57:61] = (2).to_bytes(4, "big")  # the number of records
+    seal(damaged)
     first = bed.batch(0, records(1))
-    bed.write_segment(0, [first, bad])
+    bed.write_segment(0, [first, damaged])
     bed.write_segment(2 * SPAN, [bed.batch(2 * SPAN, records(1))])
     report = check_log(bed.files(), bed.components, records=True)
-    (found,) = [finding for finding in report.findings if finding.kind is FindingKind.DAMAGE]
-    assert (found.place, found.position) == (str(bed.path(0)), len(first))
+    (damage,) = [finding for finding in report.findings if finding.kind is FindingKind.DAMAGE]
+    assert (damage.place, damage.position) == (str(bed.path(0)), len(first))

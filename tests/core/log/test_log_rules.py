@@ -38,16 +38,16 @@ class Batch(NamedTuple):
 
 def batches_in(path: Path) -> list[Batch]:
     """Return the batches of a ``.log`` file, decoded by hand."""
-    data, position, found = path.read_bytes(), 0, list[Batch]()
+    data, position, batches = path.read_bytes(), 0, list[Batch]()
     while position < len(data):
         base, size, epoch = struct.unpack_from(">qii", data, position)
         (delta,), (largest,) = (
             struct.unpack_from(">i", data, position + 23),
             struct.unpack_from(">q", data, position + 35),
         )
-        found.append(Batch(position, base, base + delta, epoch, largest))
+        batches.append(Batch(position, base, base + delta, epoch, largest))
         position += 12 + size
-    return found
+    return batches
 
 
 def fill(bed: LogBed, log: Log, seed: int) -> dict[int, int]:
@@ -56,27 +56,27 @@ def fill(bed: LogBed, log: Log, seed: int) -> dict[int, int]:
     Return the leader epoch of each batch by its base offset.
     """
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
-    epochs, sequences, opened = dict[int, int](), dict.fromkeys((5, 6), 0), set[int]()
+    epochs, sequences, open_producers = dict[int, int](), dict.fromkeys((5, 6), 0), set[int]()
     for _ in range(120):
         epochs[log.offsets().log_end] = log.leader_epoch
         draw, producer = chance.random(), chance.choice((5, 6))
         count = chance.randrange(1, 4)
         times = [START_MS + chance.randrange(5_000) for _ in range(count)]
-        listed = [Record(timestamp_ms=time, value=chance.randbytes(chance.randrange(60))) for time in times]
+        batch_records = [Record(timestamp_ms=time, value=chance.randbytes(chance.randrange(60))) for time in times]
         if draw < 0.05:
             log.lead(log.leader_epoch + 1)
             del epochs[max(epochs)]
-        elif draw < 0.25 and producer in opened:
+        elif draw < 0.25 and producer in open_producers:
             log.end_transaction(producer, 0, commit=chance.random() < 0.5, coordinator_epoch=0)
-            opened.discard(producer)
+            open_producers.discard(producer)
         elif draw < 0.6:
-            given = (producer, 0, sequences[producer])
-            log.append_as_leader(bed.batch(0, listed, producer=given, transactional=True))
+            producer_fields = (producer, 0, sequences[producer])
+            log.append_as_leader(bed.batch(0, batch_records, producer=producer_fields, transactional=True))
             sequences[producer] += count
-            opened.add(producer)
+            open_producers.add(producer)
         else:
-            log.append(listed)
-    for producer in sorted(opened):
+            log.append(batch_records)
+    for producer in sorted(open_producers):
         epochs[log.offsets().log_end] = log.leader_epoch
         log.end_transaction(producer, 0, commit=False, coordinator_epoch=0)
     return epochs
@@ -106,9 +106,9 @@ def test_segments_contain_their_own_offsets_and_at_most_the_allowed_bytes(
     assert len(bases(bed)) > 5
     before = -1
     for base, following in pairwise([*bases(bed), 1 << 62]):
-        found = batches_in(bed.path(base))
+        batches = batches_in(bed.path(base))
         assert bed.path(base).stat().st_size <= SEGMENT_BYTES
-        for batch in found:
+        for batch in batches:
             assert before < batch.base_offset <= batch.last_offset < following
             assert base <= batch.base_offset
             before = batch.last_offset
@@ -125,37 +125,37 @@ def test_index_entries_match_the_batches(filled: tuple[LogBed, dict[int, int]]) 
     bed, _ = filled
     entries = 0
     for number, base in enumerate(bases(bed)):
-        found = batches_in(bed.path(base))
-        starts = {batch.position for batch in found}
+        batches = batches_in(bed.path(base))
+        starts = {batch.position for batch in batches}
         for relative, position in struct.iter_unpack(">ii", bed.path(base, ".index").read_bytes()):
             assert position in starts
-            assert any(batch.last_offset >= base + relative for batch in found if batch.position >= position)
-            assert all(batch.base_offset <= base + relative for batch in found if batch.position <= position)
+            assert any(batch.last_offset >= base + relative for batch in batches if batch.position >= position)
+            assert all(batch.base_offset <= base + relative for batch in batches if batch.position <= position)
             entries += 1
         times = list(struct.iter_unpack(">qi", bed.path(base, ".timeindex").read_bytes()))
         for time, relative in times:
-            assert all(batch.max_timestamp_ms <= time for batch in found if batch.last_offset <= base + relative)
-        if found and number < len(bases(bed)) - 1:
-            assert times[-1][0] == max(batch.max_timestamp_ms for batch in found)
+            assert all(batch.max_timestamp_ms <= time for batch in batches if batch.last_offset <= base + relative)
+        if batches and number < len(bases(bed)) - 1:
+            assert times[-1][0] == max(batch.max_timestamp_ms for batch in batches)
     assert entries > 20
 
 
 def answers(log: LogReader) -> list[object]:
     """Return a log's results of reads, searches by time and fetches, for each isolation level."""
-    told: list[object] = []
+    results: list[object] = []
     for isolation in ISOLATIONS:
-        told.append([(found.offset, found.value) for found in log.records(isolation=isolation)])
-        told.append([log.offset_for_timestamp(START_MS + time, isolation) for time in range(0, 5_000, 50)])
+        results.append([(record.offset, record.value) for record in log.records(isolation=isolation)])
+        results.append([log.offset_for_timestamp(START_MS + time, isolation) for time in range(0, 5_000, 50)])
         for offset in range(log.offsets().log_end):
             with log.fetch(offset, 400, isolation) as fetched:
-                told.append((fetched.read(), fetched.next_offset, fetched.aborted_transactions))
-    return told
+                results.append((fetched.read(), fetched.next_offset, fetched.aborted_transactions))
+    return results
 
 
 def test_without_index_files_every_answer_is_the_same(filled: tuple[LogBed, dict[int, int]]) -> None:
     bed, _ = filled
     expected = answers(bed.open_reader())
-    assert any(isinstance(one, tuple) and one[2] for one in expected), "some transactions were aborted"
+    assert any(isinstance(answer, tuple) and answer[2] for answer in expected), "some transactions were aborted"
     bed.close()
     for path in bed.folder.iterdir():
         if path.suffix in {".index", ".timeindex", ".txnindex"}:
@@ -166,16 +166,20 @@ def test_without_index_files_every_answer_is_the_same(filled: tuple[LogBed, dict
 
 def test_producers_are_the_same_from_snapshots_and_from_all_batches(filled: tuple[LogBed, dict[int, int]]) -> None:
     bed, _ = filled
-    whole = bed.contents()
-    found = []
-    for kept in (1 << 62, bases(bed)[3], -1):
+    contents = bed.contents()
+    producers = []
+    for newest in (1 << 62, bases(bed)[3], -1):
         bed.write(
-            {name: data for name, data in whole.items() if not name.endswith(".snapshot") or int(name[:20]) <= kept}
+            {
+                name: data
+                for name, data in contents.items()
+                if not name.endswith(".snapshot") or int(name[:20]) <= newest
+            }
         )
-        found.append(bed.open(clean=False).producers())
+        producers.append(bed.open(clean=False).producers())
         bed.crash()
-    assert found[0] == found[1] == found[2]
-    assert {entry.producer_id for entry in found[0]} == {5, 6}
+    assert producers[0] == producers[1] == producers[2]
+    assert {entry.producer_id for entry in producers[0]} == {5, 6}
 
 
 def test_a_log_with_gaps_returns_the_next_batch(tmp_path: Path, installed: Registry) -> None:

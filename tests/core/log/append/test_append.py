@@ -53,14 +53,14 @@ def test_offsets_follow_one_another(bed: LogBed) -> None:
 
 def test_every_field_is_returned_unchanged(bed: LogBed) -> None:
     log = bed.open()
-    written = [
+    originals = [
         Record(timestamp_ms=5, key=b"k", value=b"v", headers=(("h", b"1"), ("h", None), ("é", b""))),
         Record(timestamp_ms=6, key=None, value=None),
         Record(timestamp_ms=7, key=b"", value=b""),
     ]
-    log.append(written)
+    log.append(originals)
     read = list(log.records())
-    assert [record._replace(offset=-1, leader_epoch=-1, partition=-1) for record in read] == written
+    assert [record._replace(offset=-1, leader_epoch=-1, partition=-1) for record in read] == originals
     assert {(record.partition, record.leader_epoch) for record in read} == {(0, 0)}
 
 
@@ -100,7 +100,7 @@ def test_an_append_is_stored_in_one_segment(bed: LogBed) -> None:
     size = log.segments()[0].size_bytes
     result = log.append(records(6, start=2, value_bytes=100))
     assert (result.base_offset, result.last_offset) == (2, 7)
-    assert [(found.base_offset, found.size_bytes > 0) for found in log.segments()] == [(0, True), (2, True)]
+    assert [(segment.base_offset, segment.size_bytes > 0) for segment in log.segments()] == [(0, True), (2, True)]
     assert log.segments()[0].size_bytes == size
     assert values(log) == [(i, r.value) for i, r in enumerate(records(8, value_bytes=100))]
 
@@ -187,7 +187,10 @@ def test_space_that_was_taken_in_advance_is_given_back_at_the_roll(bed: LogBed) 
     files.done.clear()
     log.roll()
     assert file.stat().st_size == log.segments()[1].size_bytes
-    assert [what for what, name in files.names("truncate", "sync") if name == file.name] == ["truncate", "sync"]
+    assert [operation for operation, name in files.names("truncate", "sync") if name == file.name] == [
+        "truncate",
+        "sync",
+    ]
     assert values(log) == expected(4)
 
 
@@ -279,9 +282,9 @@ class SmallDisk(PosixVfs):
         self.room = room
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        taken = memoryview(data)[: self.room]
-        self.room -= len(taken)
-        return super().write(descriptor, position, taken) if taken else 0
+        piece = memoryview(data)[: self.room]
+        self.room -= len(piece)
+        return super().write(descriptor, position, piece) if piece else 0
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         if size_bytes > self.room:
@@ -305,19 +308,19 @@ def test_a_full_disk_refuses_appends_and_continues_reading(bed: LogBed, room: in
     disk.room = room
     with pytest.raises(DiskFullError):
         append_for_ever(log)
-    written = log.offsets().log_end
-    assert [record.offset for record in log.records()] == list(range(written))
+    log_end = log.offsets().log_end
+    assert [record.offset for record in log.records()] == list(range(log_end))
     disk.room = 1 << 30
-    result = log.append(records(2, start=written))
-    assert result.base_offset == written
-    assert [record.key for record in log.records()] == [record.key for record in records(written + 2)]
+    result = log.append(records(2, start=log_end))
+    assert result.base_offset == log_end
+    assert [record.key for record in log.records()] == [record.key for record in records(log_end + 2)]
     assert log.close()
-    again = bed.open()
-    assert [record.key for record in again.records()] == [record.key for record in records(written + 2)]
-    for segment in again.view().segments:
+    reopened_log = bed.open()
+    assert [record.key for record in reopened_log.records()] == [record.key for record in records(log_end + 2)]
+    for segment in reopened_log.view().segments:
         for role in (IndexRole.OFFSET, IndexRole.TIME):
-            found = bed.components.indexes[role].reader(segment.index_entries(role), segment.base_offset)
-            found.check(segment.end_offset, segment.size_bytes)
+            index_reader = bed.components.indexes[role].reader(segment.index_entries(role), segment.base_offset)
+            index_reader.check(segment.end_offset, segment.size_bytes)
 
 
 def test_a_roll_on_a_full_disk_changes_nothing(bed: LogBed) -> None:
@@ -353,10 +356,10 @@ def test_encoded_batches_get_their_offsets(bed: LogBed) -> None:
 def test_the_given_bytes_are_not_changed(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(5))
-    given = bytearray(bed.batch(0, records(3), leader_epoch=-1))
-    before = bytes(given)
-    log.append_as_leader(given)
-    assert bytes(given) == before
+    batch = bytearray(bed.batch(0, records(3), leader_epoch=-1))
+    before = bytes(batch)
+    log.append_as_leader(batch)
+    assert bytes(batch) == before
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 11, b"abc"])
@@ -369,10 +372,10 @@ def test_a_refused_append_writes_nothing(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(1))
     size = bed.path(0).stat().st_size
-    bad = bytearray(bed.batch(0, records(1)))
-    bad[-1] ^= 1
+    damaged_batch = bytearray(bed.batch(0, records(1)))
+    damaged_batch[-1] ^= 1
     with pytest.raises(CorruptBatchError):
-        log.append_as_leader(bed.batch(0, records(1)) + bad)
+        log.append_as_leader(bed.batch(0, records(1)) + damaged_batch)
     with pytest.raises(InvalidRecordError):
         log.append([Record(value=b"good"), Record(timestamp_ms=-5)])
     assert bed.path(0).stat().st_size == size
@@ -474,12 +477,12 @@ def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change
         "lead": lambda: log.lead(log.leader_epoch + 1),
         "delete_records": lambda: log.delete_records(before=2),
     }
-    for again in (changes[change], lambda: None):
-        again()
+    for next_change in (changes[change], lambda: None):
+        next_change()
         log.append(records(4))
-        seen = log.view()
+        view = log.view()
         log_state(log).publish()
-        assert seen == log.view()
+        assert view == log.view()
 
 
 @pytest.mark.parametrize(("version", "epochs"), [(1, []), (2, [0])])

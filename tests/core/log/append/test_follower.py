@@ -59,9 +59,9 @@ def test_the_high_watermark_may_fall_the_log_start_never(bed: LogBed, follower: 
 def test_a_followers_offsets_end_where_a_leaders_do(bed: LogBed, follower: Log) -> None:
     """An offset has 63 bits. A batch that exceeds the largest offset is refused as a whole."""
     last = (1 << 63) - 2
-    for beyond in (bed.batch(last + 1, records(1)), bed.batch(0, records(1)) + bed.batch(last, records(2))):
+    for data in (bed.batch(last + 1, records(1)), bed.batch(0, records(1)) + bed.batch(last, records(2))):
         with pytest.raises(OffsetsExhaustedError):
-            follower.append_as_follower(beyond, 1, 0)
+            follower.append_as_follower(data, 1, 0)
     assert follower.offsets().log_end == 0
     assert follower.append_as_follower(bed.batch(last, records(1)), 1, 0).log_end == last + 1
 
@@ -125,11 +125,11 @@ def test_offsets_must_ascend(bed: LogBed, follower: Log) -> None:
 
 
 def test_damage_is_refused_and_a_cut_off_end_left_out(bed: LogBed, follower: Log) -> None:
-    good, next_one = bed.batch(0, records(2)), bytearray(bed.batch(2, records(2)))
-    assert follower.append_as_follower(good + next_one[:-1], 9, 0).log_end == 2
-    next_one[-1] ^= 1
+    first_batch, second_batch = bed.batch(0, records(2)), bytearray(bed.batch(2, records(2)))
+    assert follower.append_as_follower(first_batch + second_batch[:-1], 9, 0).log_end == 2
+    second_batch[-1] ^= 1
     with pytest.raises(CorruptBatchError, match="append"):
-        follower.append_as_follower(next_one, 9, 0)
+        follower.append_as_follower(second_batch, 9, 0)
     with pytest.raises(CorruptBatchError):
         follower.append_as_follower(bytes(100), 9, 0)
     assert offsets_in(follower) == [0, 1]
@@ -197,8 +197,8 @@ def test_markers_in_one_fetch_with_what_they_end(bed: LogBed, follower: Log) -> 
     assert stable == {4: 1, 5: 2, 6: 2, 7: 7}
     follower.append_as_follower(fetched, 7, 0)
     assert [record.offset for record in follower.records(isolation="read_committed")] == [0, 2, 5]
-    with follower.fetch(0, isolation="read_committed") as found:
-        assert found.aborted_transactions == (AbortedTransaction(1, 1, 4, 2),)
+    with follower.fetch(0, isolation="read_committed") as result:
+        assert result.aborted_transactions == (AbortedTransaction(1, 1, 4, 2),)
     assert follower.open_transactions() == []
 
 
@@ -209,8 +209,8 @@ def test_durable_batches_are_below_the_recovery_point(bed: LogBed, follower: Log
 
 
 def test_a_follower_becomes_byte_for_byte_what_its_leader_is(tmp_path: Path, bed: LogBed, follower: Log) -> None:
-    with LogBed(tmp_path / "leader", bed.registry) as other:
-        leader = other.open()
+    with LogBed(tmp_path / "leader", bed.registry) as leader_bed:
+        leader = leader_bed.open()
         for epoch in range(1, 4):
             leader.lead(epoch)
             for index in range(epoch):
@@ -219,5 +219,5 @@ def test_a_follower_becomes_byte_for_byte_what_its_leader_is(tmp_path: Path, bed
         while position < leader.offsets().log_end:
             with leader.fetch(position, 300, "log_end") as fetched:
                 position = follower.append_as_follower(fetched.read(), 99, 0).log_end
-        assert bed.path(0).read_bytes() == other.path(0).read_bytes()
+        assert bed.path(0).read_bytes() == leader_bed.path(0).read_bytes()
         assert follower.view().epochs == leader.view().epochs

@@ -29,8 +29,8 @@ def lined_up(
     bed: LogBed, log: Log, count: int, *, start: int, timestamp_ms: int = TIMESTAMP_MS, value_bytes: int = 0
 ) -> QueuedAppend:
     """Return an append of another thread that waits in the queue."""
-    made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
-    waiter = QueuedAppend(Preparer(bed.topic, bed.components).records(made))
+    new_records = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
+    waiter = QueuedAppend(Preparer(bed.topic, bed.components).records(new_records))
     log_state(log).durability.turns.enqueue(waiter)
     return waiter
 
@@ -46,9 +46,9 @@ def test_the_row_is_written_at_once_and_each_learns_its_offsets(bed: LogBed, fil
     before = log_writes(files)
     assert log.flush() == 8
     assert log_writes(files) == before + 1
-    found = [waiter.result for waiter in waiters]
-    assert [(result.base_offset, result.last_offset) for result in found if result] == [(2, 4), (5, 5), (6, 7)]
-    assert {result.append_time_ms for result in found if result} == {bed.clock.now_ms()}
+    results = [waiter.result for waiter in waiters]
+    assert [(result.base_offset, result.last_offset) for result in results if result] == [(2, 4), (5, 5), (6, 7)]
+    assert {result.append_time_ms for result in results if result} == {bed.clock.now_ms()}
     assert (offsets_in(log), log.offsets().high_watermark) == (list(range(8)), 8)
     reopened = bed.open(clean=False)
     assert offsets_in(reopened) == list(range(8))
@@ -90,10 +90,10 @@ def test_segments_are_those_of_appends_one_by_one(bed: LogBed, topic: TopicConfi
                 log.flush()
         log.flush()
         assert offsets_in(log) == list(range(10))
-        found = [segment.base_offset for segment in log.segments()]
+        base_offsets = [segment.base_offset for segment in log.segments()]
         bed.close()
         bed.write({})
-        return found
+        return base_offsets
 
     by_itself = bases(together=False)
     assert len(by_itself) > 2
@@ -111,13 +111,13 @@ def test_on_a_full_disk_what_fits_is_written_and_the_others_are_refused(bed: Log
     bed.files_port = NearlyFull()
     log = bed.open()
     log.append(records(1))
-    small, large, other = (
+    small, large, last = (
         lined_up(bed, log, 1, start=1),
         lined_up(bed, log, 1, start=2, value_bytes=100_000),
         lined_up(bed, log, 1, start=2),
     )
     assert log.flush() == 3
-    assert (small.error, other.error) == (None, None)
+    assert (small.error, last.error) == (None, None)
     assert isinstance(large.error, DiskFullError)
     assert offsets_in(log) == [0, 1, 2]
     assert log.append(records(1, start=3), "durable").base_offset == 3
@@ -126,13 +126,13 @@ def test_on_a_full_disk_what_fits_is_written_and_the_others_are_refused(bed: Log
 def test_a_log_that_follows_or_failed_refuses_each(bed: LogBed, files: FaultyVfs) -> None:
     log = bed.open()
     log.append(records(1))
-    refused = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
+    waiters = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
     log.follow(log.leader_epoch + 1)
     log.flush()
-    assert [type(waiter.error) for waiter in refused] == [NotLeaderOrFollowerError] * 2
+    assert [type(waiter.error) for waiter in waiters] == [NotLeaderOrFollowerError] * 2
     log.lead(log.leader_epoch + 1)
     files.rule = failing("write", errno.EIO, path=LOG_SUFFIX, times=9)
-    refused = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
+    waiters = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
     with pytest.raises(LogDirOfflineError):
         log.append(records(1, start=1), "durable")
     with pytest.raises(LogDirOfflineError):
@@ -153,11 +153,11 @@ def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, file
     files.rule = rule
     with ThreadPoolExecutor(THREADS) as pool:
         results = [pool.submit(log.append, records(1, start=index), "durable") for index in range(THREADS)]
-        placed = {result.result().base_offset: index for index, result in enumerate(results)}
+        indexes = {result.result().base_offset: index for index, result in enumerate(results)}
     assert log_writes(files) == began + 2
-    assert sorted(placed) == list(range(1, THREADS + 1))
-    listed = list(log.records())[1:]
-    assert [record.value for record in listed] == [b"v%d" % placed[record.offset] for record in listed]
+    assert sorted(indexes) == list(range(1, THREADS + 1))
+    log_records = list(log.records())[1:]
+    assert [record.value for record in log_records] == [b"v%d" % indexes[record.offset] for record in log_records]
     assert log.offsets().recovery_point == THREADS + 1
 
 
@@ -217,11 +217,11 @@ def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed,
 
 def test_a_cancelled_append_is_not_written_later() -> None:
     turns = SyncTurns()
-    gone, other = Waiter(1), Waiter(2)
-    assert turns.enqueue(gone)
-    assert not turns.enqueue(other)
-    turns.leave(gone, 0)
-    assert turns.take_queued() == [other]
+    cancelled, waiting = Waiter(1), Waiter(2)
+    assert turns.enqueue(cancelled)
+    assert not turns.enqueue(waiting)
+    turns.leave(cancelled, 0)
+    assert turns.take_queued() == [waiting]
 
 
 def test_one_thread_writes_the_queue_until_it_is_empty() -> None:

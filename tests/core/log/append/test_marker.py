@@ -81,7 +81,11 @@ def test_markers_are_replayed(bed: LogBed, clean: bool) -> None:  # noqa: FBT001
 
 def test_open_transactions_are_listed_until_they_end(bed: LogBed) -> None:
     log = opened(bed)
-    (found,) = log.open_transactions()
-    assert (found.producer_id, found.producer_epoch, found.transaction_first_offset) == (PRODUCER, 3, 0)
+    (transaction,) = log.open_transactions()
+    assert (transaction.producer_id, transaction.producer_epoch, transaction.transaction_first_offset) == (
+        PRODUCER,
+        3,
+        0,
+    )
     log.end_transaction(PRODUCER, 3, commit=True, coordinator_epoch=0)
     assert log.open_transactions() == []

@@ -31,11 +31,11 @@ COUNT = 12
 def log(bed: LogBed) -> Log:
     """Return a log with twelve records, one in each batch, whose segments begin at 0, 2, 4, 6, 8 and 10."""
     bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000)
-    made = bed.open()
+    new_log = bed.open()
     for index in range(COUNT):
-        made.append(records(1, start=index, value_bytes=50))
-    assert [segment.base_offset for segment in made.segments()] == [0, 2, 4, 6, 8, 10]
-    return made
+        new_log.append(records(1, start=index, value_bytes=50))
+    assert [segment.base_offset for segment in new_log.segments()] == [0, 2, 4, 6, 8, 10]
+    return new_log
 
 
 def offsets_in(log: Log) -> list[int]:
@@ -50,14 +50,14 @@ def test_where_the_newest_of_each_key_is_to_stay_nothing_is_deleted_by_offset(
     bed: LogBed, policies: str, *, allowed: bool
 ) -> None:
     bed.topic = TopicConfig(cleanup_policy=tuple(policies.split(",")))
-    made = bed.open()
-    made.append([Record(key=b"k", value=b"v")] * 3)
+    log = bed.open()
+    log.append([Record(key=b"k", value=b"v")] * 3)
     if allowed:
-        assert made.delete_records(2) == 2
+        assert log.delete_records(2) == 2
     else:
         with pytest.raises(PolicyViolationError, match=policies):
-            made.delete_records(2)
-        assert made.maintenance.raise_log_start(2) == 2  # the cleaner is allowed to raise the log start
+            log.delete_records(2)
+        assert log.maintenance.raise_log_start(2) == 2  # the cleaner is allowed to raise the log start
 
 
 def test_kafkas_own_topics_lose_nothing_by_offset() -> None:
@@ -201,20 +201,20 @@ def test_a_removal_that_ends_early_leaves_no_gap(
             change()
     assert offsets_in(log) == list(range(4, COUNT))
     bed.crash()
-    left = offsets_in(bed.open(clean=False))
-    assert left == list(range(left[0], COUNT))
-    assert left[0] <= 4
+    offsets = offsets_in(bed.open(clean=False))
+    assert offsets == list(range(offsets[0], COUNT))
+    assert offsets[0] <= 4
 
 
 def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(tmp_path: Path, bed: LogBed) -> None:
     """The log start is not durable yet, so the next opening shows each segment that the power loss restores."""
     bed.folder.mkdir(parents=True)
     bed.topic = TopicConfig(cleanup_policy=("compact", "delete"))
-    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
+    crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
     def check(log: Log) -> None:
-        found = [record.offset for record in log.records()]
-        assert found == list(range(3 - len(found), 3))
+        offsets = [record.offset for record in log.records()]
+        assert offsets == list(range(3 - len(offsets), 3))
 
     disk = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
@@ -222,7 +222,7 @@ def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(
         log.append([Record(key=key, value=value)], durability="durable")
         log.roll()
     log.maintenance.raise_log_start(2)
-    with power_losses(disk, left, check, samples=10):
+    with power_losses(disk, crashed_bed, check, samples=10):
         assert log.maintenance.evict(2) == 2
 
 
@@ -249,13 +249,13 @@ def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: 
 def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> None:
     """The reader returns no record twice, and skips segments that were deleted before it reached them."""
     iterator = log.records()
-    seen = [next(iterator).offset for _ in range(read)]
+    offsets = [next(iterator).offset for _ in range(read)]
     log.maintenance.raise_log_start(end)
     log.maintenance.evict(end)
-    seen += [record.offset for record in iterator]
-    assert seen == sorted(set(seen))
-    assert set(seen) >= set(range(end, COUNT))
-    assert set(range(read)) <= set(seen)
+    offsets += [record.offset for record in iterator]
+    assert offsets == sorted(set(offsets))
+    assert set(offsets) >= set(range(end, COUNT))
+    assert set(range(read)) <= set(offsets)
 
 
 def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:

@@ -32,8 +32,8 @@ def plugin() -> ExtraPlugin:
 
 @pytest.fixture
 def extra_bed(tmp_path: Path, plugin: ExtraPlugin) -> Iterator[LogBed]:
-    with LogBed(tmp_path / "data", Registry.load([plugin]), TOPIC, files_port=FaultyVfs()) as made:
-        yield made
+    with LogBed(tmp_path / "data", Registry.load([plugin]), TOPIC, files_port=FaultyVfs()) as bed:
+        yield bed
 
 
 def fill(log: Log, *segments: str) -> None:
@@ -45,11 +45,11 @@ def fill(log: Log, *segments: str) -> None:
 
 def known(log: LogReader, name: str = "keyset") -> list[str | None]:
     """Return the items in the index of each segment, the active one last. An item is None without an index."""
-    found = []
+    items = []
     for entry in log.extra_index(name):
         assert entry.reader is None or isinstance(entry.reader, SetReader)
-        found.append(None if entry.reader is None else b"".join(sorted(entry.reader.items)).decode())
-    return found
+        items.append(None if entry.reader is None else b"".join(sorted(entry.reader.items)).decode())
+    return items
 
 
 def offsets_of(
@@ -74,9 +74,9 @@ def test_closed_segments_get_theirs_and_the_active_one_none(extra_bed: LogBed) -
     fill(log, "abc", "cd")
     log.append([Record(key=b"z", value=b"", timestamp_ms=1)])
     assert known(log) == [None, None, None]
-    made = log.maintenance.make_extra_indexes()
-    assert (made.segments, made.removed) == (2, 0)
-    assert made.size_bytes == sum(len(data) for name, data in extra_bed.contents().items() if EXTRA_SUFFIX in name)
+    result = log.maintenance.make_extra_indexes()
+    assert (result.segments, result.removed) == (2, 0)
+    assert result.size_bytes == sum(len(data) for name, data in extra_bed.contents().items() if EXTRA_SUFFIX in name)
     assert known(log) == ["abc", "cd", None]
     assert log.maintenance.make_extra_indexes().segments == 0
 
@@ -123,8 +123,8 @@ def test_unneeded_files_are_deleted(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     assert log.maintenance.make_extra_indexes().removed == 2
     assert known(log) == ["ab", "cd", None]
-    plain = TopicConfig()
-    log.maintenance.configure(plain, extra_bed.host.components(plain))
+    config = TopicConfig()
+    log.maintenance.configure(config, extra_bed.host.components(config))
     assert log.maintenance.make_extra_indexes().removed == 2
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     assert log.maintenance.make_extra_indexes().removed == 0
@@ -223,22 +223,22 @@ def test_the_answer_is_right_after_any_change_of_the_index_files(extra_bed: LogB
     log = extra_bed.open()
     fill(log, *("".join(chance.choices("abcdefgh", k=4)) for _ in range(6)))
     log.maintenance.make_extra_indexes()
-    expected = {key: [found.offset for found in log.records() if found.key == key.encode()] for key in "abcdefghx"}
+    expected = {key: [record.offset for record in log.records() if record.key == key.encode()] for key in "abcdefghx"}
     extra_bed.close()
-    good = extra_bed.contents()
-    names = [name for name in good if name.endswith(EXTRA_SUFFIX)]
+    originals = extra_bed.contents()
+    names = [name for name in originals if name.endswith(EXTRA_SUFFIX)]
     for _ in range(25):
-        contents = dict(good)
+        contents = dict(originals)
         for name in chance.sample(names, k=3):
-            data = bytearray(good[name])
-            what = chance.randrange(5)
-            if what == 0:
+            data = bytearray(originals[name])
+            damage = chance.randrange(5)
+            if damage == 0:
                 del data[chance.randrange(len(data)) :]
-            elif what == 1:
+            elif damage == 1:
                 data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-            elif what == 2:
-                data = bytearray(good[chance.choice(names)])
-            elif what == 3:
+            elif damage == 2:
+                data = bytearray(originals[chance.choice(names)])
+            elif damage == 3:
                 data = bytearray(chance.randbytes(len(data)))
             else:
                 data *= 2
@@ -289,8 +289,8 @@ def test_a_failing_extra_index_costs_a_read_of_the_segment(
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
-    for what in ("reader", "answer"):
-        plugin.calls.failing = frozenset({what})
+    for call in ("reader", "answer"):
+        plugin.calls.failing = frozenset({call})
         with caplog.at_level(logging.ERROR):
             assert offsets_of(log, "c") == [2]
         assert "extra index keyset@1 of" in caplog.text
@@ -407,26 +407,26 @@ def test_a_loss_of_power_leaves_no_wrong_index(tmp_path: Path, seed: int) -> Non
     """The test combines index files and segments of all states: synced, lost, truncated and written again."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     registry, checked = Registry.load([ExtraPlugin()]), 0
-    seen = set[int]()
+    states = set[int]()
 
     def recover(image: Image) -> None:
         with LogBed(tmp_path / "after", registry, TOPIC) as after:
             after.write(image)
-            found = after.open(clean=False)
+            recovered_log = after.open(clean=False)
             for _ in range(2):
-                records = list(found.records())
+                records = list(recovered_log.records())
                 for key in "abcdexyz":
                     expected = [record.offset for record in records if record.key == key.encode()]
-                    assert offsets_of(found, key) == expected
-                found.maintenance.make_extra_indexes()
+                    assert offsets_of(recovered_log, key) == expected
+                recovered_log.maintenance.make_extra_indexes()
 
-    def look(what: str) -> None:
+    def look(change: str) -> None:
         nonlocal checked
-        del what
+        del change
         for image in files.images(chance, 1):
             state = hash(frozenset(image.items()))
-            if state not in seen and any(name.endswith(LOG_SUFFIX) for name in image):
-                seen.add(state)
+            if state not in states and any(name.endswith(LOG_SUFFIX) for name in image):
+                states.add(state)
                 checked += 1
                 recover(image)
 

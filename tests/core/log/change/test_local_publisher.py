@@ -29,23 +29,23 @@ def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: Log
     old, publisher = log.view().segments[0], log.maintenance.publisher()
     builder = publisher.begin(old.base_offset)
     copy_batches(old, builder, log.components)
-    built = builder.finish(old.end_offset, old.modified_ms)
-    seen = [0]
+    new_segment = builder.finish(old.end_offset, old.modified_ms)
+    rename_count = [0]
 
     def interrupt(operation: str, _: str) -> None:
-        seen[0] += operation == "rename"
-        if seen[0] == renames:
+        rename_count[0] += operation == "rename"
+        if rename_count[0] == renames:
             raise KeyboardInterrupt
 
     files.rule = interrupt
     with pytest.raises(KeyboardInterrupt):
-        publisher.replace(built, [old])
+        publisher.replace(new_segment, [old])
     files.rule = None
     with pytest.raises(ClosedError, match="KeyboardInterrupt"):
         log.append(records(1, start=3))
     assert log.close() is False
-    again = bed.open(clean=False)
-    assert [record.offset for record in again.records()] == [0, 1, 2]
+    reopened_log = bed.open(clean=False)
+    assert [record.offset for record in reopened_log.records()] == [0, 1, 2]
     assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
 
 
@@ -57,12 +57,12 @@ def test_a_replacement_that_cannot_read_the_tier_leaves_no_file(bed: LogBed) -> 
     old, publisher = log.view().segments[0], log.maintenance.publisher()
     builder = publisher.begin(old.base_offset)
     copy_batches(old, builder, log.components)
-    built = builder.finish(old.end_offset, old.modified_ms)
+    new_segment = builder.finish(old.end_offset, old.modified_ms)
     remote = Mock(view=Mock(return_value=RemoteView()))
     log.maintenance.configure(log.config, log.components, remote)
     remote.view.side_effect = StoreTimeoutError("the store does not answer", "")
     with pytest.raises(StoreTimeoutError):
-        publisher.replace(built, [old])
+        publisher.replace(new_segment, [old])
     assert bed.names() == before
     assert log.healthy
     log.maintenance.configure(log.config, log.components)
@@ -73,11 +73,11 @@ def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombst
 ) -> None:
     """Recovery keeps old segments after the last batch of the new one, so they are removed in the order of offsets."""
     bed.folder.mkdir(parents=True)
-    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
+    crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
     def check(log: Log) -> None:
-        found = [record.offset for record in log.records()]
-        assert found in ([0, 1, 2, 3], [0, 2, 3], [0, 3])
+        offsets = [record.offset for record in log.records()]
+        assert offsets in ([0, 1, 2, 3], [0, 2, 3], [0, 3])
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
@@ -87,9 +87,9 @@ def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombst
     old, publisher = log.view().segments[:3], log.maintenance.publisher()
     builder = publisher.begin(0)
     builder.append(bed.batch(0, [Record(key=b"a", value=b"v")]))
-    built = builder.finish(3, 0)
-    with power_losses(files, left, check, samples=10):
-        assert publisher.replace(built, old)
+    new_segment = builder.finish(3, 0)
+    with power_losses(files, crashed_bed, check, samples=10):
+        assert publisher.replace(new_segment, old)
 
 
 @pytest.mark.parametrize("refusals", [1, 2])
@@ -102,16 +102,16 @@ def test_a_round_that_could_not_begin_does_not_count_as_written(bed: LogBed, ref
     publisher = log.maintenance.publisher()
     builder = publisher.begin(3)
     builder.append(bed.batch(3, records(2, start=3)))
-    built, stored = builder.finish(5, 0), [0]
+    new_segment, rename_count = builder.finish(5, 0), [0]
 
     def refuse(operation: str, path: str) -> None:
-        stored[0] += operation == "rename" and path.endswith(MARKS_FILE)
-        if operation == "sync folder" and 1 <= stored[0] <= refusals:
+        rename_count[0] += operation == "rename" and path.endswith(MARKS_FILE)
+        if operation == "sync folder" and 1 <= rename_count[0] <= refusals:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     files.rule = refuse
     with pytest.raises(SystemLimitError):
-        publisher.add([built], ("w", 1))
+        publisher.add([new_segment], ("w", 1))
     files.rule = None
     if not log.healthy:
         log.close()

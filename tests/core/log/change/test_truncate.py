@@ -35,12 +35,12 @@ def log(bed: LogBed) -> Log:
     Its segments begin at 0, 2, 4, 6, 8 and 10.
     """
     bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000, index_interval_bytes=0)
-    made = bed.open()
+    new_log = bed.open()
     for index in range(COUNT):
-        made.lead(index // 4)
-        made.append(records(1, start=index, value_bytes=50))
-    assert [segment.base_offset for segment in made.segments()] == [0, 2, 4, 6, 8, 10]
-    return made
+        new_log.lead(index // 4)
+        new_log.append(records(1, start=index, value_bytes=50))
+    assert [segment.base_offset for segment in new_log.segments()] == [0, 2, 4, 6, 8, 10]
+    return new_log
 
 
 @pytest.mark.parametrize("target", range(COUNT))
@@ -60,8 +60,8 @@ def test_a_truncated_log_equals_one_that_never_had_the_rest(bed: LogBed, log: Lo
     bed.crash()
     assert offsets_in(bed.open(clean=False)) == expected
     assert offsets_in(bed.open()) == expected
-    left = [name for name in bed.names() if name.endswith(".log")]
-    assert left == [f"{segment.base_offset:020}.log" for segment in bed.open().segments()]
+    log_files = [name for name in bed.names() if name.endswith(".log")]
+    assert log_files == [f"{segment.base_offset:020}.log" for segment in bed.open().segments()]
 
 
 def test_a_truncation_at_or_above_the_end_removes_epochs_and_no_record(log: Log) -> None:
@@ -97,7 +97,7 @@ def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
     assert log.truncate_to(target)
     before = log.offsets()
     assert (before.log_end, before.high_watermark) == (target, target)
-    left = [offset for base in (0, 5) for offset in range(base, base + 5) if base + 5 <= target]
+    expected = [offset for base in (0, 5) for offset in range(base, base + 5) if base + 5 <= target]
     if clean:
         bed.close()
     else:
@@ -105,11 +105,11 @@ def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
     log = bed.open(clean=clean, high_watermark=target)
     assert log.offsets()[:2] == before[:2]
     assert log.offsets().log_end == target
-    assert offsets_in(log) == left
+    assert offsets_in(log) == expected
     assert log.append(records(1, start=target)).base_offset == target
-    assert offsets_in(log) == [*left, target]
+    assert offsets_in(log) == [*expected, target]
     bed.close()
-    assert offsets_in(bed.open_reader()) == [*left, target]
+    assert offsets_in(bed.open_reader()) == [*expected, target]
 
 
 @pytest.mark.parametrize("target", range(1, COUNT))
@@ -119,9 +119,9 @@ def test_indexes_are_closed_as_if_the_rest_had_never_been(
     tmp_path: Path, installed: Registry, target: int, *, rolled: bool
 ) -> None:
     """Kafka uses the last entry of a time index as the largest timestamp of the segment."""
-    left: list[dict[str, bytes]] = []
+    indexes: list[dict[str, bytes]] = []
     for count in (target, COUNT):
-        with LogBed(tmp_path / str(len(left)), installed) as bed:
+        with LogBed(tmp_path / str(len(indexes)), installed) as bed:
             bed.topic = TopicConfig(segment_bytes=600, index_interval_bytes=100)
             log = bed.open()
             for index in range(count):
@@ -131,8 +131,8 @@ def test_indexes_are_closed_as_if_the_rest_had_never_been(
             if rolled:
                 log.roll()
             bed.close()
-            left.append({name: data for name, data in bed.contents().items() if "index" in name and data})
-    assert left[1] == left[0]
+            indexes.append({name: data for name, data in bed.contents().items() if "index" in name and data})
+    assert indexes[1] == indexes[0]
 
 
 def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
@@ -158,11 +158,11 @@ def test_a_negative_offset_is_refused(log: Log) -> None:
     for log_start in (-1, 6):
         with pytest.raises(ConfigError, match="is not in"):
             log.truncate_fully_and_start_at(5, log_start)
-    for beyond in (1 << 63, 1 << 64):
+    for offset in (1 << 63, 1 << 64):
         with pytest.raises(ConfigError, match=r"must be from .* to 9223372036854775807"):
-            log.truncate_to(beyond)
+            log.truncate_to(offset)
         with pytest.raises(ConfigError, match=r"must be from .* to 9223372036854775807"):
-            log.truncate_fully_and_start_at(beyond)
+            log.truncate_fully_and_start_at(offset)
     assert offsets_in(log) == list(range(COUNT))
 
 
@@ -264,9 +264,9 @@ def test_producers_that_were_forgotten_do_not_come_back_from_a_snapshot(bed: Log
     log.append_as_leader(bed.batch(0, records(1), producer=(9, 0, 0)))
     bed.clock.advance_ms(records(2)[1].timestamp_ms + 86_400_000 - bed.clock.now_ms())
     assert log.maintenance.forget_producers(86_400_000) == 2
-    assert [found.producer_id for found in log.producers()] == [8]
+    assert [producer.producer_id for producer in log.producers()] == [8]
     log.truncate_to(2)
-    assert [found.producer_id for found in log.producers()] == [8]
+    assert [producer.producer_id for producer in log.producers()] == [8]
     log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 5)))
 
 
@@ -274,7 +274,7 @@ def test_aborted_transactions_that_are_cut_off_are_forgotten(bed: LogBed) -> Non
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(2), producer=(9, 0, 0), transactional=True))
     log.end_transaction(9, 0, commit=False, coordinator_epoch=1)
-    assert [found.last_offset for found in log.fetch(0, 1, "read_committed").aborted_transactions] == [2]
+    assert [transaction.last_offset for transaction in log.fetch(0, 1, "read_committed").aborted_transactions] == [2]
     log.truncate_to(2)
     assert not [name for name in bed.names() if name.endswith(".txnindex")]
     log.end_transaction(9, 0, commit=True, coordinator_epoch=1)
@@ -304,11 +304,11 @@ def test_a_read_in_progress_continues_in_the_remaining_records(log: Log) -> None
     log.truncate_to(3)
     log.append([Record(value=b"new")])
     try:
-        rest = [record.value for record in reading]
+        later_values = [record.value for record in reading]
     except StorageError:
-        rest = []
+        later_values = []
     # records that were read before the truncation are still returned
-    assert rest in ([], [b"new"], [b"v3" + b"." * 50])
+    assert later_values in ([], [b"new"], [b"v3" + b"." * 50])
 
 
 def test_a_read_of_truncated_offsets_is_refused(log: Log) -> None:
@@ -328,10 +328,10 @@ def test_a_truncation_between_look_up_and_read_is_not_reported_as_damage(bed: Lo
     def cut(operation: str, path: str) -> None:
         if operation == "read" and path.endswith(".log"):
             reads.append(path)
-            if len(reads) == at:
+            if len(reads) == read_number:
                 log.truncate_to(1)
 
-    for at in range(1, 20):
+    for read_number in range(1, 20):
         reads.clear()
         files.rule = cut
         try:
@@ -339,11 +339,11 @@ def test_a_truncation_between_look_up_and_read_is_not_reported_as_damage(bed: Lo
                 assert fetched.size_bytes in (0, log.segments()[0].size_bytes // 2)
         finally:
             files.rule = None
-        if len(reads) < at:
+        if len(reads) < read_number:
             break
         log.truncate_to(1)
         log.append(records(1, start=1, value_bytes=50_000))
-    assert at > 1
+    assert read_number > 1
 
 
 @pytest.mark.long
@@ -352,17 +352,17 @@ def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None
     bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
     log = bed.open()
     chance, stop = random.Random(7), threading.Event()  # noqa: S311 - the same cuts in every run
-    wrong = list[StorageError | int]()
+    failures = list[StorageError | int]()
 
     def read() -> None:
-        while not stop.is_set() and not wrong:
+        while not stop.is_set() and not failures:
             try:
-                wrong.extend(record.offset for record in log.records() if int(record.value or b"") != record.offset)
+                failures.extend(record.offset for record in log.records() if int(record.value or b"") != record.offset)
                 log.fetch(log.offsets().log_end // 2).release()
             except (OffsetOutOfRangeError, SegmentGoneError):
                 continue
             except StorageError as error:
-                wrong.append(error)
+                failures.append(error)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
@@ -379,7 +379,7 @@ def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None
         stop.set()
         for reader in readers:
             reader.join()
-    assert wrong == []
+    assert failures == []
 
 
 # --- failures of the disk --------------------------------------------------------------------------------------------
@@ -423,9 +423,9 @@ def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, oper
     with pytest.raises(LogDirOfflineError):
         log.append(records(1))
     bed.crash()
-    found = offsets_in(bed.open(clean=False))
-    assert found == list(range(len(found)))
-    assert fully or len(found) >= 3
+    offsets = offsets_in(bed.open(clean=False))
+    assert offsets == list(range(len(offsets)))
+    assert fully or len(offsets) >= 3
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LogDirOfflineError("no", "somewhere")])

@@ -64,10 +64,10 @@ def test_without_a_thread_the_caller_syncs_and_later_changes_reach_subscribers(
 
     with open_engine(tmp_path) as engine:
         engine.create_topic("t")
-        log, seen, called = engine.log("t", 0), list[int](), threading.Event()
+        log, log_ends, called = engine.log("t", 0), list[int](), threading.Event()
 
         def look(offsets: LogOffsets) -> None:
-            seen.append(offsets.log_end)
+            log_ends.append(offsets.log_end)
             called.set()
 
         log.subscribe(look)
@@ -79,7 +79,7 @@ def test_without_a_thread_the_caller_syncs_and_later_changes_reach_subscribers(
         assert log.offsets().recovery_point == 1
         assert log.append(ONE, "durable", wait=False).result(SOON_S).base_offset == 1
         assert called.wait(SOON_S)
-    assert seen[-1] == 2
+    assert log_ends[-1] == 2
 
 
 def test_a_subscriber_of_written_records_is_called_at_once(

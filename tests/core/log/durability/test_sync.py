@@ -73,12 +73,12 @@ def test_a_segment_may_leave_the_log_while_it_is_synced(bed: LogBed, files: Faul
     log.append(records(3))
     log.roll()
     log.append(records(2, start=3))
-    old, publisher, done = log.view().segments[0], log.maintenance.publisher(), list[str]()
+    old, publisher, changes = log.view().segments[0], log.maintenance.publisher(), list[str]()
 
-    def leave(what: str, path: str) -> None:
-        if what != "sync" or not path.endswith(bed.path(0).name) or done:
+    def leave(file_operation: str, path: str) -> None:
+        if file_operation != "sync" or not path.endswith(bed.path(0).name) or changes:
             return
-        done.append(operation)
+        changes.append(operation)
         if operation == "drop":
             log.maintenance.raise_log_start(3)
             log.maintenance.evict(3)
@@ -88,7 +88,7 @@ def test_a_segment_may_leave_the_log_while_it_is_synced(bed: LogBed, files: Faul
             assert publisher.replace(builder.finish(3, old.modified_ms), [old])
 
     files.rule = leave
-    assert (log.flush(), done) == (5, [operation])
+    assert (log.flush(), changes) == (5, [operation])
     files.rule = None
     log.append(records(1, start=5), "durable")
     assert [record.offset for record in log.records()] == list(range(3 if operation == "drop" else 0, 6))
@@ -138,11 +138,13 @@ def test_records_that_waited_are_synced(bed: LogBed, flush_ms: int) -> None:
     assert not log.maintenance.sync_if_due(0)
 
 
-def opened(bed: LogBed, watermark: Watermark, told: list[StorageError] | None = None) -> Log:
+def opened(bed: LogBed, watermark: Watermark, errors: list[StorageError] | None = None) -> Log:
     return Log(
         OpenRequest(LOG, TOPIC_ID, bed.files(), bed.load(), high_watermark=0),
         LogSettings(bed.topic, bed.components),
-        LogEnvironment(notify=bed.events.append, watermark=watermark, on_offline=None if told is None else told.append),
+        LogEnvironment(
+            notify=bed.events.append, watermark=watermark, on_offline=None if errors is None else errors.append
+        ),
     )
 
 
@@ -171,18 +173,18 @@ def test_the_engine_moves_its_own_high_watermark(bed: LogBed) -> None:
 
 
 def test_a_failed_sync_is_reported_to_the_directory_and_never_repeated(bed: LogBed, files: FaultyVfs) -> None:
-    told: list[StorageError] = []
-    log = opened(bed, Watermark.WRITTEN, told)
+    errors: list[StorageError] = []
+    log = opened(bed, Watermark.WRITTEN, errors)
     log.append(records(2))
     files.rule = failing("sync", errno.EIO, path=LOG_SUFFIX)
     with pytest.raises(LogDirOfflineError) as failure:
         log.append(records(1, start=2), "durable")
-    assert told == [failure.value]
-    tried = log_syncs(files)
-    for again in (log.flush, lambda: log.append(records(1)), lambda: log.append(records(1), "durable")):
+    assert errors == [failure.value]
+    sync_count = log_syncs(files)
+    for retry in (log.flush, lambda: log.append(records(1)), lambda: log.append(records(1), "durable")):
         with pytest.raises(LogDirOfflineError):
-            again()
-    assert (log_syncs(files), log.offsets().recovery_point) == (tried, 0)
+            retry()
+    assert (log_syncs(files), log.offsets().recovery_point) == (sync_count, 0)
     assert [record.offset for record in log.records()] == [0, 1, 2]
     assert log.close() is False
 

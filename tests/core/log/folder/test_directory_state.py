@@ -28,8 +28,8 @@ CLEAN = [case for case in VECTORS["text_files"] if case["file"] == ".kafka_clean
 @pytest.fixture
 def store(bed: LogBed) -> Iterator[SegmentStore]:
     bed.folder.mkdir(parents=True)
-    with bed.host.segment_store(str(bed.directory), read_only=True) as opened:
-        yield opened
+    with bed.host.segment_store(str(bed.directory), read_only=True) as segment_store:
+        yield segment_store
 
 
 # --- topic ids ---------------------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ def test_only_folders_of_logs_count(bed: LogBed, store: SegmentStore) -> None:
     ):
         (bed.directory / name).mkdir()
     (bed.directory / "file-0").write_bytes(b"")
-    found = partition_folders(store)
-    assert list(found) == [TopicPartition(*name) for name in (("a-b", 0), ("orders", 2), ("orders", 10), ("t", 0))]
-    assert found[TopicPartition("orders", 10)] == "orders-10"
+    folders = partition_folders(store)
+    assert list(folders) == [TopicPartition(*name) for name in (("a-b", 0), ("orders", 2), ("orders", 10), ("t", 0))]
+    assert folders[TopicPartition("orders", 10)] == "orders-10"
 
 
 # --- which directories hold logs ---------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def elsewhere(bed: LogBed) -> Iterator[SegmentStore]:
     (bed.directory / "dbus-1").mkdir(parents=True)
     (bed.directory / "dbus-1" / "system.conf").write_text("", encoding="utf-8")
     (bed.directory / "polkit-1").mkdir()
-    with bed.host.segment_store(str(bed.directory), read_only=True) as opened:
-        yield opened
+    with bed.host.segment_store(str(bed.directory), read_only=True) as segment_store:
+        yield segment_store
 
 
 def test_folders_that_are_only_named_like_logs_are_none(elsewhere: SegmentStore) -> None:

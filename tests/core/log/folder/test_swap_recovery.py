@@ -16,7 +16,7 @@ def files(*bases: int, state: str = "", suffixes: Iterable[str] = SEGMENT_SUFFIX
 
 def named(*names: str) -> frozenset[str]:
     """Return full names of files from short ones: ``00000000000000000005.index.swap`` from ``5.index.swap``."""
-    return frozenset(f"{int(base):020d}.{rest}" for base, rest in (name.split(".", 1) for name in names))
+    return frozenset(f"{int(base):020d}.{suffix}" for base, suffix in (name.split(".", 1) for name in names))
 
 
 @dataclass(frozen=True)
@@ -122,55 +122,55 @@ CRASHES = [
 
 def plan(case: Crash, names: Iterable[str]) -> SwapPlan:
     def next_offset(name: str) -> int:
-        found = parse_segment_file(name)
-        assert found is not None
-        assert (found.suffix, found.state) == (LOG_SUFFIX, ".swap")
-        return case.ends[found.base_offset]
+        name_parts = parse_segment_file(name)
+        assert name_parts is not None
+        assert (name_parts.suffix, name_parts.state) == (LOG_SUFFIX, ".swap")
+        return case.ends[name_parts.base_offset]
 
     return plan_swap(sorted(names), next_offset)
 
 
-def steps(found: SwapPlan) -> list[tuple[str, str | None]]:
+def steps(swap_plan: SwapPlan) -> list[tuple[str, str | None]]:
     """Return each removal (name and None) and each rename (old and new name), in the order of the plan."""
-    return [(name, None) for name in (*found.undone, *found.removals)] + list(found.renames)
+    return [(name, None) for name in (*swap_plan.undone, *swap_plan.removals)] + list(swap_plan.renames)
 
 
-def carried_out(names: Iterable[str], done: Iterable[tuple[str, str | None]]) -> set[str]:
-    left = set(names)
-    for old, new in done:
-        left.remove(old)
+def carried_out(names: Iterable[str], changes: Iterable[tuple[str, str | None]]) -> set[str]:
+    remaining = set(names)
+    for old, new in changes:
+        remaining.remove(old)
         if new is not None:
-            left.add(new)
-    return left
+            remaining.add(new)
+    return remaining
 
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
 def test_an_interrupted_swap_is_finished_or_undone(case: Crash) -> None:
-    found = plan(case, case.before)
-    assert set(found.live) == case.after
-    assert carried_out(case.before, steps(found)) == case.after
+    swap_plan = plan(case, case.before)
+    assert set(swap_plan.live) == case.after
+    assert carried_out(case.before, steps(swap_plan)) == case.after
 
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
 def test_a_reader_finds_the_live_files_under_the_names_they_have(case: Crash) -> None:
-    found = plan(case, case.before)
-    assert set(found.live.values()) <= case.before
-    moved = {final: name for name, final in found.renames}
-    assert found.live == {name: moved.get(name, name) for name in case.after}
+    swap_plan = plan(case, case.before)
+    assert set(swap_plan.live.values()) <= case.before
+    current_names = {final: name for name, final in swap_plan.renames}
+    assert swap_plan.live == {name: current_names.get(name, name) for name in case.after}
 
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
 def test_a_crash_of_the_repair_itself_is_repaired(case: Crash) -> None:
     """An earlier version of Kafka removed .cleaned files first. An incomplete replacement then counted as committed."""
-    whole = steps(plan(case, case.before))
+    all_steps = steps(plan(case, case.before))
     logs = {name for name in case.after if name.endswith(LOG_SUFFIX)}
-    for done in range(len(whole) + 1):
-        left = carried_out(case.before, whole[:done])
-        again = plan(case, left)
-        assert {name for name in again.live if name.endswith(LOG_SUFFIX)} == logs
+    for step_count in range(len(all_steps) + 1):
+        remaining = carried_out(case.before, all_steps[:step_count])
+        second_plan = plan(case, remaining)
+        assert {name for name in second_plan.live if name.endswith(LOG_SUFFIX)} == logs
         # an offset or time index may be lost, because it can be rebuilt; a log or a transaction index must stay
-        assert {name for name in case.after if name.endswith(".txnindex")} <= set(again.live)
-        assert set(again.live) <= case.after
+        assert {name for name in case.after if name.endswith(".txnindex")} <= set(second_plan.live)
+        assert set(second_plan.live) <= case.after
 
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
@@ -180,14 +180,14 @@ def test_a_repaired_folder_needs_no_repair(case: Crash) -> None:
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
 def test_the_plan_does_not_hang_on_the_order_of_names(case: Crash) -> None:
-    found = plan_swap(sorted(case.before, reverse=True), lambda name: case.ends[int(name[:20])])
-    assert found == plan(case, case.before)
+    swap_plan = plan_swap(sorted(case.before, reverse=True), lambda name: case.ends[int(name[:20])])
+    assert swap_plan == plan(case, case.before)
 
 
 def test_snapshots_in_the_range_are_deleted_with_the_old_segments() -> None:
     snapshots = named("0.snapshot", "3.snapshot", "6.snapshot", "9.snapshot")
-    found = plan_swap(sorted(OLD | snapshots | files(0, state=".swap")), lambda _: 6)
-    assert {name for name in found.live if name.endswith(".snapshot")} == named("6.snapshot", "9.snapshot")
+    swap_plan = plan_swap(sorted(OLD | snapshots | files(0, state=".swap")), lambda _: 6)
+    assert {name for name in swap_plan.live if name.endswith(".snapshot")} == named("6.snapshot", "9.snapshot")
 
 
 def test_foreign_files_are_left_alone() -> None:
@@ -199,24 +199,24 @@ def test_foreign_files_are_left_alone() -> None:
         "00000000000000000006-0000000002.checkpoint",
         "00000000000000000006-0000000002.checkpoint.deleted",
     ]
-    found = plan_swap([*sorted(OLD), *foreign], lambda _: 0)
-    assert steps(found) == []
-    assert set(found.live) == OLD
+    swap_plan = plan_swap([*sorted(OLD), *foreign], lambda _: 0)
+    assert steps(swap_plan) == []
+    assert set(swap_plan.live) == OLD
 
 
 def test_every_other_deleted_file_is_removed() -> None:
-    gone = [
+    deleted_files = [
         "00000000000000000003.snapshot.deleted",
         "00000000000000000003.bloom.deleted",
         "leader-epoch-checkpoint.deleted",
     ]
-    assert plan_swap([*sorted(OLD), *gone], lambda _: 0).removals == tuple(sorted(gone))
+    assert plan_swap([*sorted(OLD), *deleted_files], lambda _: 0).removals == tuple(sorted(deleted_files))
 
 
 def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
-    found = plan_swap(sorted(named("0.log.swap", "0.bloom.swap", "0.bloom", "0.log")), lambda _: 3)
-    assert found.removals == tuple(sorted(named("0.bloom", "0.log")))
-    assert dict(found.renames) == {
+    swap_plan = plan_swap(sorted(named("0.log.swap", "0.bloom.swap", "0.bloom", "0.log")), lambda _: 3)
+    assert swap_plan.removals == tuple(sorted(named("0.bloom", "0.log")))
+    assert dict(swap_plan.renames) == {
         segment_file(0, suffix) + ".swap": segment_file(0, suffix) for suffix in (".log", ".bloom")
     }
 
@@ -230,6 +230,6 @@ def test_a_split_segment_is_deleted_even_if_its_base_is_below_that_of_the_first_
     After a crash, Kafka therefore keeps both the old segment and the pieces.
     """
     before = files(0, 9) | files(2, 4, state=".swap")
-    found = plan_swap(sorted(before), lambda name: {2: 4, 4: 9}[int(name[:20])], lambda _: first_end)
-    assert (files(0) <= set(found.removals)) is replaced
-    assert set(found.live) == files(2, 4, 9) | (frozenset() if replaced else files(0))
+    swap_plan = plan_swap(sorted(before), lambda name: {2: 4, 4: 9}[int(name[:20])], lambda _: first_end)
+    assert (files(0) <= set(swap_plan.removals)) is replaced
+    assert set(swap_plan.live) == files(2, 4, 9) | (frozenset() if replaced else files(0))

@@ -171,12 +171,12 @@ def test_a_crash_loses_nothing_that_was_written(small: LogBed, recovery_point: i
     assert small.path(12, ".index").stat().st_size > 100
     small.recovery_point = recovery_point
     assert offsets_in(small.open_reader(clean=False)) == list(range(COUNT + 2))
-    loaded = small.load(clean=False)
-    for segment in loaded.segments:
+    loaded_log = small.load(clean=False)
+    for segment in loaded_log.segments:
         segment.close()
-    assert loaded.recovered_segments == sum(end > recovery_point for end in (6, 12)) + 1
-    assert loaded.recovery_point == min(recovery_point, COUNT + 2)
-    assert loaded.truncated_bytes == 0
+    assert loaded_log.recovered_segments == sum(end > recovery_point for end in (6, 12)) + 1
+    assert loaded_log.recovery_point == min(recovery_point, COUNT + 2)
+    assert loaded_log.truncated_bytes == 0
     assert small.path(12, ".index").stat().st_size == 3 * 8
     assert offsets_in(small.open()) == list(range(COUNT + 2))
 
@@ -184,20 +184,20 @@ def test_a_crash_loses_nothing_that_was_written(small: LogBed, recovery_point: i
 @pytest.mark.parametrize("as_reader", [True, False])
 @pytest.mark.long
 def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(small: LogBed, *, as_reader: bool) -> None:
-    whole, contents = small.path(12).read_bytes(), small.contents()
+    data, contents = small.path(12).read_bytes(), small.contents()
     start = second_batch(small, 12)
     small.recovery_point = 12
-    for size in range(start, len(whole) + 1):
-        small.write({**contents, small.path(12).name: whole[:size]})
+    for size in range(start, len(data) + 1):
+        small.write({**contents, small.path(12).name: data[:size]})
         before = small.contents()
-        expected = COUNT if size == len(whole) else COUNT - EACH
+        expected = COUNT if size == len(data) else COUNT - EACH
         log: LogReader = small.open_reader(clean=False) if as_reader else small.open(clean=False)
         assert log.offsets().log_end == expected
         assert offsets_in(log) == list(range(expected))
         if as_reader:
             assert small.contents() == before
         else:
-            assert small.path(12).stat().st_size == (len(whole) if size == len(whole) else start)
+            assert small.path(12).stat().st_size == (len(data) if size == len(data) else start)
             small.close()
 
 
@@ -273,12 +273,12 @@ def test_a_crash_between_the_log_and_its_indexes(small: LogBed) -> None:
 
 def test_the_read_only_view_of_a_crash_is_what_recovery_gives(small: LogBed) -> None:
     contents = small.contents()
-    for cut in range(0, len(contents[small.path(12).name]), 13):
-        small.write({**contents, small.path(12).name: contents[small.path(12).name][:cut]})
+    for size in range(0, len(contents[small.path(12).name]), 13):
+        small.write({**contents, small.path(12).name: contents[small.path(12).name][:size]})
         reader = small.open_reader(clean=False)
-        seen = (reader.offsets().log_end, offsets_in(reader), reader.view().epochs.entries)
+        reader_state = (reader.offsets().log_end, offsets_in(reader), reader.view().epochs.entries)
         log = small.open(clean=False)
-        assert seen == (log.offsets().log_end, offsets_in(log), log.view().epochs.entries)
+        assert reader_state == (log.offsets().log_end, offsets_in(log), log.view().epochs.entries)
         small.close()
 
 

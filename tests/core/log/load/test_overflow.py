@@ -28,8 +28,12 @@ FORMATS = [(2, None), (2, "zstd"), (1, None), (1, "gzip"), (0, None), (0, "gzip"
 def records_at(offset: int, count: int) -> list[Record]:
     """Return records whose values contain their offsets. Some timestamps decrease."""
     return [
-        Record(key=b"%d" % at, value=b"value of %d" % at, timestamp_ms=1_700_000_000_000 + at % 1000)
-        for at in range(offset, offset + count)
+        Record(
+            key=b"%d" % record_offset,
+            value=b"value of %d" % record_offset,
+            timestamp_ms=1_700_000_000_000 + record_offset % 1000,
+        )
+        for record_offset in range(offset, offset + count)
     ]
 
 
@@ -53,15 +57,16 @@ def legacy(
     If ``following`` is not None, also write a segment that begins at this offset.
     """
     bed.topic = TopicConfig(index_interval_bytes=0)
-    made = [batch(bed, start, magic=magic, codec=codec) for start in starts]
+    batches = [batch(bed, start, magic=magic, codec=codec) for start in starts]
     if magic < 2 and codec is None:  # each record is a separate entry
         assert all(
-            len(bed.components.formats.of(magic, "", 0).scan(one, 0, len(one), check_crc=True)) == 3 for one in made
+            len(bed.components.formats.of(magic, "", 0).scan(data, 0, len(data), check_crc=True)) == 3
+            for data in batches
         )
-    bed.write_segment(base, made)
+    bed.write_segment(base, batches)
     if following is not None:
         bed.write_segment(following, [batch(bed, following, magic=magic, codec=codec)])
-    return made
+    return batches
 
 
 def content(log: LogReader) -> list[tuple[int, bytes | None]]:
@@ -69,7 +74,7 @@ def content(log: LogReader) -> list[tuple[int, bytes | None]]:
 
 
 def expected(*starts: int) -> list[tuple[int, bytes]]:
-    return [(at, b"%d" % at) for start in starts for at in range(start, start + 3)]
+    return [(offset, b"%d" % offset) for start in starts for offset in range(start, start + 3)]
 
 
 def logs_of(bed: LogBed) -> dict[int, bytes]:
@@ -78,9 +83,9 @@ def logs_of(bed: LogBed) -> dict[int, bytes]:
 
 def assert_sound(bed: LogBed) -> None:
     """Check that each segment of the log spans less than 2^31 offsets and has the correct indexes."""
-    loaded = bed.load(writable=False)
-    assert loaded.damage is None
-    for segment in loaded.segments:
+    loaded_log = bed.load(writable=False)
+    assert loaded_log.damage is None
+    for segment in loaded_log.segments:
         last = segment.base_offset
         for chunk in walk(segment, 0, bed.components):
             last = chunk.tables[-1].last_offset[-1]
@@ -98,7 +103,7 @@ def test_a_closed_segment_is_split_where_offsets_no_longer_fit(
     bed: LogBed, magic: int, codec: str | None, *, clean: bool
 ) -> None:
     starts = [0, 7, FAR, FAR + 9, 3 * SPAN]
-    made = legacy(bed, starts, 4 * SPAN, magic=magic, codec=codec)
+    batches = legacy(bed, starts, 4 * SPAN, magic=magic, codec=codec)
     log = bed.open(clean=clean)
     assert [segment.base_offset for segment in log.segments()] == [0, FAR, 3 * SPAN, 4 * SPAN]
     assert content(log) == expected(*starts, 4 * SPAN)
@@ -108,7 +113,7 @@ def test_a_closed_segment_is_split_where_offsets_no_longer_fit(
     log.append([Record(key=b"%d" % (4 * SPAN + 3))])
     bed.close()
     files = logs_of(bed)
-    assert [files[0], files[FAR], files[3 * SPAN]] == [made[0] + made[1], made[2] + made[3], made[4]]
+    assert [files[0], files[FAR], files[3 * SPAN]] == [batches[0] + batches[1], batches[2] + batches[3], batches[4]]
     assert_sound(bed)
 
 
@@ -182,10 +187,10 @@ def test_a_single_batch_far_ahead_at_the_end_is_believed_if_a_checkpoint_knows_o
     bed: LogBed, *, clean: bool
 ) -> None:
     """No CRC covers the offset of a batch. The checkpoint is the only confirmation of a large last offset."""
-    made = legacy(bed, [0, FAR], None)
+    batches = legacy(bed, [0, FAR], None)
     damaged = bed.load(clean=True, writable=False)
     assert isinstance(damaged.damage, CorruptBatchError)
-    assert damaged.damage.position == len(made[0])
+    assert damaged.damage.position == len(batches[0])
     for segment in damaged.segments:
         segment.close()
     bed.recovery_point = FAR + 3
@@ -200,10 +205,10 @@ def test_a_batch_far_ahead_of_those_behind_it_is_damage(bed: LogBed, following: 
     bed.recovery_point = 4 * SPAN
     before = logs_of(bed)
     log = bed.open(clean=True)
-    found = list[tuple[int, bytes | None]]()
+    pairs = list[tuple[int, bytes | None]]()
     with pytest.raises(CorruptBatchError) as caught:
-        found.extend((record.offset, record.key) for record in log.records())
-    assert found == expected(0)
+        pairs.extend((record.offset, record.key) for record in log.records())
+    assert pairs == expected(0)
     assert caught.value.position == len(batch(bed, 0))
     bed.close()
     assert logs_of(bed) == before
@@ -213,17 +218,17 @@ def test_a_batch_far_ahead_of_those_behind_it_is_damage(bed: LogBed, following: 
 
 
 def test_damaged_bytes_stay_where_they_were(bed: LogBed) -> None:
-    made = legacy(bed, [0, FAR, FAR + 3, FAR + 6], 4 * SPAN)
-    data = bytearray(b"".join(made))
-    data[len(data) - len(made[3]) - 1] ^= 1  # in the last byte of the third batch
+    batches = legacy(bed, [0, FAR, FAR + 3, FAR + 6], 4 * SPAN)
+    data = bytearray(b"".join(batches))
+    data[len(data) - len(batches[3]) - 1] ^= 1  # in the last byte of the third batch
     bed.path(0).write_bytes(data)
     bed.recovery_point = 4 * SPAN
     log = bed.open()
-    assert log.fetch(FAR, max_bytes=1).read() == made[1]
+    assert log.fetch(FAR, max_bytes=1).read() == batches[1]
     with pytest.raises(CorruptBatchError):
         content(log)
     bed.close()
-    assert logs_of(bed)[FAR] == bytes(data[len(made[0]) :])
+    assert logs_of(bed)[FAR] == bytes(data[len(batches[0]) :])
 
 
 @pytest.mark.parametrize("writable", [True, False])
@@ -236,7 +241,7 @@ def test_aborted_transactions_belong_to_the_piece_with_their_marker(
 
     bed.topic = TopicConfig(index_interval_bytes=0)
     bed.write_segment(0, [])
-    whole = [
+    batches = [
         data(0, 1, 0),
         data(2, 2, 0),
         bed.marker(4, 1, ControlType.ABORT),
@@ -246,31 +251,31 @@ def test_aborted_transactions_belong_to_the_piece_with_their_marker(
         bed.marker(FAR + 3, 3, ControlType.COMMIT),
         batch(bed, FAR + 4),
     ]
-    bed.write_segment(0, whole)
+    bed.write_segment(0, batches)
     bed.write_segment(4 * SPAN, [batch(bed, 4 * SPAN)])
     if has_index:
         index = bed.components.indexes[IndexRole.TRANSACTION]
-        found = bed.load(writable=False)
-        entries = b"".join(bytes(piece.index_entries(IndexRole.TRANSACTION)) for piece in found.segments)
-        for piece in found.segments:
+        loaded_log = bed.load(writable=False)
+        entries = b"".join(bytes(piece.index_entries(IndexRole.TRANSACTION)) for piece in loaded_log.segments)
+        for piece in loaded_log.segments:
             piece.close()
         bed.path(0, index.suffix).write_bytes(entries)
         bed.path(0, ".index").write_bytes(b"")
     log = bed.open() if writable else bed.open_reader()
-    seen = [(record.offset, record.key) for record in log.records(isolation="read_committed")]
-    assert seen == [*expected(5), *expected(FAR)[:2], *expected(FAR + 4, 4 * SPAN)]
+    pairs = [(record.offset, record.key) for record in log.records(isolation="read_committed")]
+    assert pairs == [*expected(5), *expected(FAR)[:2], *expected(FAR + 4, 4 * SPAN)]
     counts = [len(bytes(piece.index_entries(IndexRole.TRANSACTION))) for piece in log.view().segments]
     assert [count > 0 for count in counts] == [True, True, False]
 
 
 def test_epochs_and_producers_are_those_of_the_whole(bed: LogBed) -> None:
     bed.topic = TopicConfig(index_interval_bytes=0)
-    whole = [
+    batches = [
         bed.batch(0, records_at(0, 3), producer=(7, 0, 0)),
         bed.batch(FAR, records_at(FAR, 3), producer=(7, 0, 3), leader_epoch=4),
         bed.batch(FAR + 3, records_at(FAR + 3, 3), producer=(8, 1, 0), leader_epoch=6),
     ]
-    bed.write_segment(0, whole)
+    bed.write_segment(0, batches)
     bed.write_segment(4 * SPAN, [batch(bed, 4 * SPAN, epoch=6)])
     bed.path(0, ".snapshot").write_bytes(b"not one")
     log = bed.open(clean=False)
@@ -314,13 +319,13 @@ def test_the_next_opening_completes_a_split_that_failed_anywhere(bed: LogBed, op
     legacy(bed, starts, 4 * SPAN)
     files = bed.files_port = FaultyVfs()
     fails = failing(operation, errno.EIO)
-    left = [nth]
+    remaining = [nth]
 
-    def rule(what: str, path: str) -> None:
-        if what == operation and left[0] > 0:
-            left[0] -= 1
+    def rule(file_operation: str, path: str) -> None:
+        if file_operation == operation and remaining[0] > 0:
+            remaining[0] -= 1
         else:
-            fails(what, path)
+            fails(file_operation, path)
 
     files.rule = rule
     try:

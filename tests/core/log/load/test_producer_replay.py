@@ -27,9 +27,9 @@ batches = st.lists(
 )
 
 
-def encoded(bed: LogBed, listed: list[Batch]) -> bytes:
+def encoded(bed: LogBed, specs: list[Batch]) -> bytes:
     pieces, offset = [], 0
-    for number, (producer_id, epoch, transactional, marker) in enumerate(listed):
+    for number, (producer_id, epoch, transactional, marker) in enumerate(specs):
         if marker is not None and producer_id >= 0:
             pieces.append(bed.marker(offset, producer_id, marker, producer_epoch=epoch))
             offset += 1
@@ -53,18 +53,18 @@ def encoded(bed: LogBed, listed: list[Batch]) -> bytes:
 def test_a_table_leaves_what_its_rows_leave(bed: LogBed, listed: list[Batch], cut: int) -> None:
     data = encoded(bed, listed)
     (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
-    singly, together = ProducerState(), ProducerState()
-    ended = [replay(singly, data, batch, bed.components) for batch in table]
-    found: list[object] = [None] * len(table)
+    row_state, table_state = ProducerState(), ProducerState()
+    ended = [replay(row_state, data, batch, bed.components) for batch in table]
+    entries: list[object] = [None] * len(table)
     for start, part in ((0, table.take(0, min(cut, len(table)))), (cut, table.take(cut, len(table)))):
         if len(part):
-            for row, entry in replay_table(together, data, part, bed.components).items():
-                found[start + row] = entry
-    assert found == ended
-    assert together.end_offset == singly.end_offset
-    assert {p.producer_id: p for p in together.producers.values()} == singly.producers
-    assert together.entries() == singly.entries()
-    assert together.first_unstable(0) == singly.first_unstable(0)
+            for row, entry in replay_table(table_state, data, part, bed.components).items():
+                entries[start + row] = entry
+    assert entries == ended
+    assert table_state.end_offset == row_state.end_offset
+    assert {p.producer_id: p for p in table_state.producers.values()} == row_state.producers
+    assert table_state.entries() == row_state.entries()
+    assert table_state.first_unstable(0) == row_state.first_unstable(0)
 
 
 def test_flags_of_older_magics_mean_nothing(bed: LogBed) -> None:

@@ -66,27 +66,27 @@ KINDS: dict[str, tuple[type[StorageError], ...]] = {
 
 
 def topic_of(case: dict[str, Any]) -> TopicConfig:
-    given = case["config"]
+    config = case["config"]
     values: dict[str, object] = {
-        "record.version": given["to_magic"],
-        "compression.type": {"none": "uncompressed"}.get(given["target_compression"], given["target_compression"]),
-        "message.timestamp.type": given["timestamp_type"],
-        "cleanup.policy": "compact" if given["compacted"] else "delete",
-        "message.timestamp.before.max.ms": given["before_max_ms"],
-        "message.timestamp.after.max.ms": given["after_max_ms"],
+        "record.version": config["to_magic"],
+        "compression.type": {"none": "uncompressed"}.get(config["target_compression"], config["target_compression"]),
+        "message.timestamp.type": config["timestamp_type"],
+        "cleanup.policy": "compact" if config["compacted"] else "delete",
+        "message.timestamp.before.max.ms": config["before_max_ms"],
+        "message.timestamp.after.max.ms": config["after_max_ms"],
     }
     return TopicConfig.from_mapping({name: value for name, value in values.items() if value is not None}, "a vector")
 
 
 def appended(bed: LogBed, case: dict[str, Any]) -> tuple[bytes, int, list[RecordBatch]]:
     """Return the bytes that an append would write, the next offset, and the batches."""
-    given = case["config"]
-    bed.topic, bed.clock = topic_of(case), ManualClock(given["now"])
-    stamp = given["now"] if given["timestamp_type"] == "LogAppendTime" else None
-    origin = AppendOrigin(given["origin"].lower())
+    config = case["config"]
+    bed.topic, bed.clock = topic_of(case), ManualClock(config["now"])
+    stamp = config["now"] if config["timestamp_type"] == "LogAppendTime" else None
+    origin = AppendOrigin(config["origin"].lower())
     prepared = Preparer(bed.topic, bed.components).batches(bytes.fromhex(case["hex"]), origin)
     bed.components.formats.of(prepared.magic, "", 0).assign(
-        prepared, given["next_offset"], given["leader_epoch"], stamp
+        prepared, config["next_offset"], config["leader_epoch"], stamp
     )
     return bytes(prepared.data), prepared.last_offset + 1, list(prepared.table)
 
@@ -120,16 +120,16 @@ def test_every_vector_is_in_one_list() -> None:
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
 def test_batches_that_a_leader_accepts_are_stored_as_kafka_stores_them(bed: LogBed, name: str) -> None:
     case = CASES[name]
-    written, offset, batches = appended(bed, case)
+    data, offset, batches = appended(bed, case)
     assert offset == case["next_offset_after"]
     assert max(batch.max_timestamp_ms for batch in batches) == case["max_timestamp"]
     if name in TRIMMED:
-        assert case["result_hex"].startswith(written.hex())
+        assert case["result_hex"].startswith(data.hex())
     elif case["byte_exact"]:
-        assert written.hex() == case["result_hex"]
+        assert data.hex() == case["result_hex"]
     else:
-        assert contents(bed, written) == contents(bed, bytes.fromhex(case["result_hex"]))
-    assert read(bed, written) == case["records"]
+        assert contents(bed, data) == contents(bed, bytes.fromhex(case["result_hex"]))
+    assert read(bed, data) == case["records"]
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -154,9 +154,9 @@ def test_no_whole_batch_is_refused(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("name", sorted(SEVERAL_AT_ONCE | PUT_RIGHT))
 def test_batches_that_only_we_accept_get_offsets_without_gaps(bed: LogBed, name: str) -> None:
-    written, offset, _ = appended(bed, CASES[name])
+    data, offset, _ = appended(bed, CASES[name])
     first = CASES[name]["config"]["next_offset"]
-    assert [record["offset"] for record in read(bed, written)] == list(range(first, offset))
+    assert [record["offset"] for record in read(bed, data)] == list(range(first, offset))
     assert offset == CASES[name].get("next_offset_after", offset)
 
 
@@ -174,21 +174,21 @@ def test_zeros_after_a_batch_are_damage_once_they_contain_a_size(bed: LogBed, co
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_trailing_partial_entry_is_left_out(bed: LogBed, magic: int) -> None:
-    whole, more = bed.batch(0, records(1), magic=magic), bed.batch(1, records(1), magic=magic)
-    for size in range(len(more)):
-        prepared = prepare_batches(whole + more[:size], bed.topic, bed.components)
+    first, second = bed.batch(0, records(1), magic=magic), bed.batch(1, records(1), magic=magic)
+    for size in range(len(second)):
+        prepared = prepare_batches(first + second[:size], bed.topic, bed.components)
         assert sum(len(piece.table) for piece in prepared) == 1
-    assert prepare_batches(whole[:-1], bed.topic, bed.components) == []
+    assert prepare_batches(first[:-1], bed.topic, bed.components) == []
     assert prepare_batches(b"", bed.topic, bed.components) == []
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_damaged_batches_are_corrupt(bed: LogBed, magic: int) -> None:
-    good, bad = bed.batch(0, records(1), magic=magic), bytearray(bed.batch(1, records(1), magic=magic))
-    bad[-1] ^= 1
+    sound, damaged = bed.batch(0, records(1), magic=magic), bytearray(bed.batch(1, records(1), magic=magic))
+    damaged[-1] ^= 1
     with pytest.raises(CorruptBatchError) as caught:
-        prepare_batches(good + bad, bed.topic, bed.components)
-    assert (caught.value.file, caught.value.position) == ("append", len(good))
+        prepare_batches(sound + damaged, bed.topic, bed.components)
+    assert (caught.value.file, caught.value.position) == ("append", len(sound))
 
 
 @pytest.mark.parametrize("size", [-1, 0, 13])
@@ -208,9 +208,9 @@ def test_a_batch_above_the_limit_is_refused(bed: LogBed) -> None:
 
 def test_a_batch_that_grows_above_the_limit_is_split_unless_it_has_producer_sequences(bed: LogBed) -> None:
     config = TopicConfig(compression_type="uncompressed", max_message_bytes=600)
-    plain = bed.batch(0, records(20, value_bytes=60), codec="gzip")
-    assert len(plain) < 600
-    prepared = prepare_batches(plain, config, bed.components)
+    batch = bed.batch(0, records(20, value_bytes=60), codec="gzip")
+    assert len(batch) < 600
+    prepared = prepare_batches(batch, config, bed.components)
     assert sum(sum(piece.table.record_count) for piece in prepared) == 20
     assert max(max(piece.table.size_bytes) for piece in prepared) <= 600
     idempotent = bed.batch(0, records(20, value_bytes=60), codec="gzip", producer=(7, 0, 0))
@@ -247,9 +247,9 @@ class Damaging(Codec):
         self._codec = codec
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        inside = bytearray(data)
-        inside[-1] ^= 1
-        return self._codec.compress(inside, level=level, magic=magic)
+        damaged = bytearray(data)
+        damaged[-1] ^= 1
+        return self._codec.compress(damaged, level=level, magic=magic)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         return self._codec.decompress(data, limit_bytes=limit_bytes, magic=magic)
@@ -260,14 +260,14 @@ class Damaging(Codec):
 def test_a_message_inside_of_another_has_a_crc_of_its_own(bed: LogBed, magic: int, version: int) -> None:
     """Readers do not check this CRC, so the leader must check it."""
     topic = TopicConfig(record_version=version)
-    good = bed.batch(0, records(3), magic=magic, codec="gzip")
+    sound = bed.batch(0, records(3), magic=magic, codec="gzip")
     damaging = Damaging(bed.components.codecs.by_name("gzip"))
-    bad = bytes(bed.components.formats.of(magic, "", 0).encode(records(3), BatchHeader(), damaging, None))
-    assert len(prepare_batches(good, topic, bed.components)) == 1
-    assert [record["value"] for record in read(bed, bad)][:2] == [b"v0".hex(), b"v1".hex()]
+    damaged = bytes(bed.components.formats.of(magic, "", 0).encode(records(3), BatchHeader(), damaging, None))
+    assert len(prepare_batches(sound, topic, bed.components)) == 1
+    assert [record["value"] for record in read(bed, damaged)][:2] == [b"v0".hex(), b"v1".hex()]
     with pytest.raises(CorruptBatchError) as caught:
-        prepare_batches(good + bad, topic, bed.components)
-    assert (caught.value.file, caught.value.position) == ("append", len(good))
+        prepare_batches(sound + damaged, topic, bed.components)
+    assert (caught.value.file, caught.value.position) == ("append", len(sound))
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
@@ -278,19 +278,19 @@ def test_clients_of_every_magic_write_to_topics_of_every_version(
 ) -> None:
     """Offsets are consecutive, timestamps stay if both formats have them, and the log can be read back."""
     topic = TopicConfig(record_version=version)
-    offset, written = 40, b""
+    offset, data = 40, b""
     for _ in range(2):
         for piece in prepare_batches(bed.batch(7, records(3), magic=magic, codec=codec), topic, bed.components):
             assert piece.table.magic == version
             bed.components.formats.of(version, "", 0).assign(piece, offset, 3, None)
-            offset, written = piece.last_offset + 1, written + bytes(piece.data)
+            offset, data = piece.last_offset + 1, data + bytes(piece.data)
     assert offset == 46
     stamps = [record.timestamp_ms if magic and version else -1 for record in records(3)]
-    found = read(bed, written)
-    assert [record["offset"] for record in found] == list(range(40, 46))
-    assert [record["timestamp"] for record in found] == stamps * 2
-    assert [record["key"] for record in found] == [(b"k%d" % number).hex() for number in range(3)] * 2
-    for table in scan(bed.components.formats, written, 0, len(written), check_crc=True).tables:
+    rows = read(bed, data)
+    assert [record["offset"] for record in rows] == list(range(40, 46))
+    assert [record["timestamp"] for record in rows] == stamps * 2
+    assert [record["key"] for record in rows] == [(b"k%d" % number).hex() for number in range(3)] * 2
+    for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables:
         wrappers = 2 if version == 2 or codec else 6
         assert (table.magic, len(table)) == (version, wrappers)
 

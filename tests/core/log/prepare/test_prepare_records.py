@@ -24,9 +24,9 @@ def test_no_records_are_refused(bed: LogBed) -> None:
 
 def test_every_wrong_record_is_named(bed: LogBed) -> None:
     config = TopicConfig(cleanup_policy=("compact",))
-    listed = [Record(key=b"k"), Record(value=b"x"), Record(key=b"k", timestamp_ms=-2), Record()]
+    new_records = [Record(key=b"k"), Record(value=b"x"), Record(key=b"k", timestamp_ms=-2), Record()]
     with pytest.raises(InvalidRecordError) as caught:
-        prepare_records(listed, config, bed.components)
+        prepare_records(new_records, config, bed.components)
     assert [index for index, _ in caught.value.record_errors] == [1, 2, 3]
     assert not isinstance(caught.value, InvalidTimestampError)
 
@@ -36,12 +36,12 @@ def test_every_wrong_record_is_named(bed: LogBed) -> None:
 )
 def test_timestamps_stay_near_the_clock(bed: LogBed, offset_ms: int, *, wrong: bool) -> None:
     config = TopicConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
-    listed = [Record(timestamp_ms=bed.clock.now_ms() + offset_ms)]
+    new_records = [Record(timestamp_ms=bed.clock.now_ms() + offset_ms)]
     if not wrong:
-        prepare_records(listed, config, bed.components)
+        prepare_records(new_records, config, bed.components)
         return
     with pytest.raises(InvalidTimestampError):
-        prepare_records(listed, config, bed.components)
+        prepare_records(new_records, config, bed.components)
 
 
 @pytest.mark.parametrize("limit", ["max.message.bytes", "segment.bytes"])
@@ -74,9 +74,9 @@ def test_an_error_names_the_batch_and_the_records_in_it(bed: LogBed) -> None:
     """The indexes of the records count within their batch, as in Kafka's responses. The text names the batch."""
     bed.topic = TopicConfig(cleanup_policy=("compact",))
     log = bed.open()
-    good = bed.batch(0, records(3))
-    bad = bed.batch(0, [Record(key=b"k"), Record(), Record(key=b"k"), Record()], codec="gzip")
-    with pytest.raises(InvalidRecordError, match=f"position={len(good)} ") as caught:
-        log.append_as_leader(good + bad)
+    first = bed.batch(0, records(3))
+    second = bed.batch(0, [Record(key=b"k"), Record(), Record(key=b"k"), Record()], codec="gzip")
+    with pytest.raises(InvalidRecordError, match=f"position={len(first)} ") as caught:
+        log.append_as_leader(first + second)
     assert [index for index, _ in caught.value.record_errors] == [1, 3]
     assert log.offsets().log_end == 0

@@ -25,7 +25,7 @@ def converted(bed: LogBed, data: bytes, magic: int, first_offset: int = 0) -> Co
     )
 
 
-def plain(listed: list[Record]) -> list[dict[str, Any]]:
+def plain(decoded: list[Record]) -> list[dict[str, Any]]:
     return [
         {
             "offset": record.offset,
@@ -33,7 +33,7 @@ def plain(listed: list[Record]) -> list[dict[str, Any]]:
             "key": None if record.key is None else record.key.hex(),
             "value": None if record.value is None else record.value.hex(),
         }
-        for record in listed
+        for record in decoded
     ]
 
 
@@ -52,16 +52,16 @@ def test_an_old_consumer_gets_what_kafka_gives_it(bed: LogBed, name: str) -> Non
     if case["byte_exact"]:
         assert result.data == expected
         return
-    (ours,), (theirs,) = (
+    (our_table,), (kafka_table,) = (
         scan(bed.components.formats, data, 0, len(data), check_crc=True).tables for data in (result.data, expected)
     )
-    assert [(b.last_offset, b.max_timestamp_ms, b.attributes) for b in ours] == [
-        (b.last_offset, b.max_timestamp_ms, b.attributes) for b in theirs
+    assert [(b.last_offset, b.max_timestamp_ms, b.attributes) for b in our_table] == [
+        (b.last_offset, b.max_timestamp_ms, b.attributes) for b in kafka_table
     ]
     form = bed.components.formats.of(case["to_magic"], "", 0)
-    (mine,) = form.decode(result.data, ours, limit_bytes=LIMIT_BYTES)
-    (kafkas,) = form.decode(expected, theirs, limit_bytes=LIMIT_BYTES)
-    assert bytes(mine.arena) == bytes(kafkas.arena)
+    (our_columns,) = form.decode(result.data, our_table, limit_bytes=LIMIT_BYTES)
+    (kafka_columns,) = form.decode(expected, kafka_table, limit_bytes=LIMIT_BYTES)
+    assert bytes(our_columns.arena) == bytes(kafka_columns.arena)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, case in CASES.items() if case["expect"] == "reject"))
@@ -75,11 +75,11 @@ def test_an_old_consumer_gets_no_records_that_cannot_be_converted(bed: LogBed, n
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_headers_are_lost_and_nothing_else_that_the_magic_has(bed: LogBed, magic: int, codec: str | None) -> None:
-    given = [record._replace(headers=(("h", b"x"),)) for record in records(5)]
-    result = converted(bed, bed.batch(70, given, codec=codec, producer=(9, 1, 4), transactional=True), magic)
+    originals = [record._replace(headers=(("h", b"x"),)) for record in records(5)]
+    result = converted(bed, bed.batch(70, originals, codec=codec, producer=(9, 1, 4), transactional=True), magic)
     expected = [
         (offset, record.timestamp_ms if magic else -1, record.key, record.value, ())
-        for offset, record in enumerate(given, 70)
+        for offset, record in enumerate(originals, 70)
     ]
     assert [record[:2] + record[3:6] for record in records_in(result.data, bed.components)] == expected
     assert result.records_converted == 5
@@ -98,9 +98,9 @@ def test_each_batch_is_converted_or_copied_by_its_own_magic(bed: LogBed) -> None
     assert [record.offset for record in records_in(result.data, bed.components)] == [0, 1, 2, 3, 5, 7, 8]
     assert result.records_converted == 3
     assert records_in(result.data, bed.components)[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
-    whole = b"".join(pieces)
-    assert converted(bed, whole, 2) == Converted(whole, 0)
-    assert converted(bed, whole + pieces[0][:20], 2) == Converted(whole, 0)
+    data = b"".join(pieces)
+    assert converted(bed, data, 2) == Converted(data, 0)
+    assert converted(bed, data + pieces[0][:20], 2) == Converted(data, 0)
 
 
 def test_a_set_of_which_nothing_is_left_is_empty(bed: LogBed) -> None:

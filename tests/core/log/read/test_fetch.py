@@ -31,14 +31,14 @@ COUNT = 30
 def log(bed: LogBed) -> LogReader:
     """Return a log with thirty records in batches of one to four, in several segments. Its log start is 5."""
     bed.topic = TopicConfig(segment_bytes=700)
-    made = bed.open()
-    written = 0
-    while written < COUNT:
-        size = min(1 + written % 4, COUNT - written)
-        made.append(records(size, start=written))
-        written += size
-    made.delete_records(5)
-    return made
+    new_log = bed.open()
+    record_count = 0
+    while record_count < COUNT:
+        size = min(1 + record_count % 4, COUNT - record_count)
+        new_log.append(records(size, start=record_count))
+        record_count += size
+    new_log.delete_records(5)
+    return new_log
 
 
 def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
@@ -53,24 +53,24 @@ def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
 def test_every_offset_is_fetched_with_the_batch_that_holds_it(bed: LogBed, log: LogReader, max_bytes: int) -> None:
     for offset in range(5, COUNT):
         with log.fetch(offset, max_bytes=max_bytes) as fetched:
-            found = batches(fetched, bed)
-            assert found[0][0] <= offset <= found[0][1]
-            assert fetched.next_offset == found[-1][1] + 1
-            assert fetched.size_bytes <= max(max_bytes, 0) or len(found) == 1
+            ranges = batches(fetched, bed)
+            assert ranges[0][0] <= offset <= ranges[0][1]
+            assert fetched.next_offset == ranges[-1][1] + 1
+            assert fetched.size_bytes <= max(max_bytes, 0) or len(ranges) == 1
             assert fetched.offsets == log.offsets()
 
 
 def test_a_log_is_read_fetch_by_fetch(bed: LogBed, log: LogReader) -> None:
-    offset, found = 5, list[tuple[int, int]]()
+    offset, ranges = 5, list[tuple[int, int]]()
     while True:
         with log.fetch(offset, max_bytes=300) as fetched:
             if not fetched.slices:
                 break
-            found += batches(fetched, bed)
+            ranges += batches(fetched, bed)
             offset = fetched.next_offset
     assert offset == COUNT
-    assert found[0][0] <= 5
-    assert [base for base, _ in found[1:]] == [last + 1 for _, last in found[:-1]]
+    assert ranges[0][0] <= 5
+    assert [base for base, _ in ranges[1:]] == [last + 1 for _, last in ranges[:-1]]
 
 
 def test_at_the_end_nothing_is_fetched(log: LogReader) -> None:
@@ -166,14 +166,14 @@ def test_arrow_holds_the_same(log: LogReader) -> None:
 def test_any_range_as_arrow(bed: LogBed, read_bytes: int) -> None:
     """Batches of three records, several in each read: a batch at the end of a range is sliced, or copied in part."""
     bed.limits, bed.topic = Limits(read_bytes=read_bytes), TopicConfig(index_interval_bytes=150)
-    made = bed.open()
+    log = bed.open()
     for start in range(0, 120, 3):
-        made.append(records(3, start=start))
+        log.append(records(3, start=start))
     for start in range(0, 121, 7):
         for end in (*range(start, 121, 5), 120, None):
             expected = list(range(start, 120 if end is None else end))
-            assert made.to_arrow(start, end).column("offset").to_pylist() == expected
-            assert [record.offset for record in made.records(start, end)] == expected
+            assert log.to_arrow(start, end).column("offset").to_pylist() == expected
+            assert [record.offset for record in log.records(start, end)] == expected
 
 
 def test_a_range_reads_little_more_than_itself(bed: LogBed) -> None:
@@ -185,13 +185,13 @@ def test_a_range_reads_little_more_than_itself(bed: LogBed) -> None:
             return super().read_into(descriptor, position, into)
 
     bed.files_port, bed.topic = Counted(), TopicConfig(index_interval_bytes=0)
-    made = bed.open()
+    log = bed.open()
     sizes = []
     for start in range(0, 100, 5):
-        before = made.segments()[-1].size_bytes
-        made.append(records(5, start=start, value_bytes=1000))
-        sizes.append(made.segments()[-1].size_bytes - before)
-    assert made.to_arrow(20, 40).num_rows == 20
+        before = log.segments()[-1].size_bytes
+        log.append(records(5, start=start, value_bytes=1000))
+        sizes.append(log.segments()[-1].size_bytes - before)
+    assert log.to_arrow(20, 40).num_rows == 20
     assert 4 * sizes[0] <= sum(read) <= 6 * sizes[0]
 
 
@@ -282,30 +282,30 @@ class History:
         sequences: dict[int, int] = {}
         self.end = 0
         for step in steps:
-            what, producer, count = step
-            offsets = range(self.end, self.end + (count if what in {PLAIN, DATA} else 1))
+            kind, producer, count = step
+            offsets = range(self.end, self.end + (count if kind in {PLAIN, DATA} else 1))
             self.written.append((self.end, step, sequences.get(producer, 0)))
             self.end = offsets.stop
-            if what == PLAIN:
+            if kind == PLAIN:
                 self.committed.update(offsets)
-            elif what == DATA:
+            elif kind == DATA:
                 sequences[producer] = sequences.get(producer, 0) + count
                 self.open.setdefault(producer, []).extend(offsets)
             else:
-                held = self.open.pop(producer, [])
-                if what == COMMIT:
-                    self.committed.update(held)
-                elif held:
-                    self.ended.append((producer, held[0], offsets.start))
-        self.last_stable = min((held[0] for held in self.open.values()), default=self.end)
+                open_offsets = self.open.pop(producer, [])
+                if kind == COMMIT:
+                    self.committed.update(open_offsets)
+                elif open_offsets:
+                    self.ended.append((producer, open_offsets[0], offsets.start))
+        self.last_stable = min((open_offsets[0] for open_offsets in self.open.values()), default=self.end)
 
     @property
     def data(self) -> list[int]:
         """Return the offsets of all data records."""
         return [
             offset
-            for first, (what, _, count), _ in self.written
-            if what in {PLAIN, DATA}
+            for first, (kind, _, count), _ in self.written
+            if kind in {PLAIN, DATA}
             for offset in range(first, first + count)
         ]
 
@@ -316,19 +316,19 @@ class History:
         """Write the batches. A new segment begins before each batch whose number is in ``cuts``."""
         groups: dict[int, list[bytes]] = {}
         base = 0
-        for number, (first, (what, producer, count), sequence) in enumerate(self.written):
+        for number, (first, (kind, producer, count), sequence) in enumerate(self.written):
             base = first if number in cuts or number == 0 else base
-            groups.setdefault(base, []).append(encoded(bed, first, what, producer, count, sequence))
-        for at, data in groups.items():
-            bed.write_segment(at, data)
+            groups.setdefault(base, []).append(encoded(bed, first, kind, producer, count, sequence))
+        for base_offset, data in groups.items():
+            bed.write_segment(base_offset, data)
 
 
-def encoded(bed: LogBed, first: int, what: str, producer: int, count: int, sequence: int) -> bytes:
-    if what == PLAIN:
+def encoded(bed: LogBed, first: int, kind: str, producer: int, count: int, sequence: int) -> bytes:
+    if kind == PLAIN:
         return bed.batch(first, records(count, start=first))
-    if what == DATA:
+    if kind == DATA:
         return bed.batch(first, records(count, start=first), producer=(producer, 0, sequence), transactional=True)
-    return bed.marker(first, producer, ControlType.COMMIT if what == COMMIT else ControlType.ABORT)
+    return bed.marker(first, producer, ControlType.COMMIT if kind == COMMIT else ControlType.ABORT)
 
 
 def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[int]:
@@ -338,7 +338,9 @@ def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[in
         with log.fetch(position, max_bytes=max_bytes, isolation="read_committed") as fetched:
             if not fetched.slices:
                 return delivered
-            waiting = [(gone.first_offset, gone.producer_id) for gone in fetched.aborted_transactions]
+            waiting = [
+                (transaction.first_offset, transaction.producer_id) for transaction in fetched.aborted_transactions
+            ]
             heapq.heapify(waiting)
             aborted: set[int] = set()
             for batch, _ in batches_in(fetched.read(), bed.components):
@@ -374,7 +376,7 @@ def test_kafkas_example(bed: LogBed) -> None:
     log = bed.open(clean=False)
     check(log, bed, history)
     entry = bed.path(0, ".txnindex").read_bytes()
-    assert [int.from_bytes(entry[at : at + 8], "big") for at in range(2, 34, 8)] == [1, 1, 4, 2]
+    assert [int.from_bytes(entry[position : position + 8], "big") for position in range(2, 34, 8)] == [1, 1, 4, 2]
 
 
 steps = st.lists(

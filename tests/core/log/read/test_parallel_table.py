@@ -37,15 +37,15 @@ BASE_OFFSET = Struct(">q")
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
     """Record the spans of each read that is split."""
-    found = list[list[range]]()
+    reads = list[list[range]]()
 
     def spans(plan: ReadPlan, components: Components, threads: int) -> list[range]:
-        found.append(cut(plan, components, threads))
-        return found[-1]
+        reads.append(original(plan, components, threads))
+        return reads[-1]
 
-    cut = parallel_table.pieces_of
+    original = parallel_table.pieces_of
     monkeypatch.setattr(parallel_table, "pieces_of", spans)
-    return found
+    return reads
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_any_range_of_a_log(wide: LogBed, pieces: list[list[range]], codec: str 
     assert table.column("offset").to_pylist() == list(range(BATCHES * SPAN))
     assert codec or len(pieces[0]) > 2
     for spans in pieces:
-        assert all(one.stop == other.start for one, other in pairwise(spans))
+        assert all(earlier.stop == later.start for earlier, later in pairwise(spans))
         assert all(span.start % SPAN == 0 for span in spans[1:])  # spans begin at the batches that the index has
     for _ in range(20):
         start, end = sorted(chance.choices(range(BATCHES * SPAN + 1), k=2))
@@ -110,10 +110,10 @@ def test_two_threads_read(wide: LogBed, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_pieces_reach_over_segments(wide: LogBed, pieces: list[list[range]]) -> None:
-    made = batches(wide)
-    wide.write_segment(0, made[:30])
-    wide.write_segment(30 * SPAN, made[30:50])
-    wide.write_segment(50 * SPAN, made[50:])
+    encoded_batches = batches(wide)
+    wide.write_segment(0, encoded_batches[:30])
+    wide.write_segment(30 * SPAN, encoded_batches[30:50])
+    wide.write_segment(50 * SPAN, encoded_batches[50:])
     log = wide.open(clean=False)
     assert same(log).num_rows == BATCHES * SPAN
     assert len(pieces[0]) > 2
@@ -151,8 +151,8 @@ def test_more_threads_than_pieces_create_no_further_pieces(
     wide.write_segment(0, batches(wide))
     log = wide.open(clean=False)
     same(log)
-    least = -(-log.view().segments[0].size_bytes // (3 * READ_BYTES))
-    assert least <= len(pieces[0]) < least + min(threads, least)
+    min_pieces = -(-log.view().segments[0].size_bytes // (3 * READ_BYTES))
+    assert min_pieces <= len(pieces[0]) < min_pieces + min(threads, min_pieces)
 
 
 def test_small_segments_share_a_piece(wide: LogBed, pieces: list[list[range]]) -> None:
@@ -210,12 +210,12 @@ def test_a_wrong_index_costs_only_time(wide: LogBed, lie: bytes) -> None:
 
 
 def test_of_two_places_that_are_wrong_the_first_is_reported(wide: LogBed, pieces: list[list[range]]) -> None:
-    made = batches(wide)
-    wide.write_segment(0, made)
+    encoded_batches = batches(wide)
+    wide.write_segment(0, encoded_batches)
     log = wide.open(clean=False)
     log.roll()
     wide.close()
-    damaged, places = bytearray(wide.path(0).read_bytes()), [sum(map(len, made[:n])) for n in (35, 58)]
+    damaged, places = bytearray(wide.path(0).read_bytes()), [sum(map(len, encoded_batches[:n])) for n in (35, 58)]
     for place in places:
         damaged[place + 70] ^= 1
     wide.path(0).write_bytes(damaged)
@@ -246,14 +246,14 @@ def test_damage_at_the_end_is_raised_when_a_reader_reaches_it(wide: LogBed, piec
 @pytest.mark.parametrize("offset", [0, 3 * SPAN, BATCHES * SPAN + 7])
 def test_a_batch_with_a_wrong_offset_is_refused_wherever_pieces_end(wide: LogBed, offset: int) -> None:
     """No CRC covers the offset. One thread refuses such a log, and several threads must refuse it too."""
-    made = batches(wide)
-    wide.write_segment(0, made)
+    encoded_batches = batches(wide)
+    wide.write_segment(0, encoded_batches)
     log = wide.open(clean=False)
     log.roll()
     wide.close()
-    good = wide.path(0).read_bytes()
+    data = wide.path(0).read_bytes()
     for number in range(20, 40):
-        damaged, place = bytearray(good), sum(map(len, made[:number]))
+        damaged, place = bytearray(data), sum(map(len, encoded_batches[:number]))
         BASE_OFFSET.pack_into(damaged, place, offset)
         wide.path(0).write_bytes(damaged)
         reader = wide.open_reader()
@@ -264,12 +264,12 @@ def test_a_batch_with_a_wrong_offset_is_refused_wherever_pieces_end(wide: LogBed
 
 
 def test_records_that_do_not_fit_are_reported_with_their_place(wide: LogBed) -> None:
-    made = batches(wide)
-    wrong = bytearray(made[41])
-    wrong[61] = 0x7F
-    seal(wrong)
-    made[41] = bytes(wrong)
-    wide.write_segment(0, made)
+    encoded_batches = batches(wide)
+    damaged = bytearray(encoded_batches[41])
+    damaged[61] = 0x7F
+    seal(damaged)
+    encoded_batches[41] = bytes(damaged)
+    wide.write_segment(0, encoded_batches)
     with pytest.raises(CorruptBatchError) as caught:
         wide.open(clean=False).to_arrow()
-    assert (caught.value.file, caught.value.position) == (str(wide.path(0)), sum(map(len, made[:41])))
+    assert (caught.value.file, caught.value.position) == (str(wide.path(0)), sum(map(len, encoded_batches[:41])))

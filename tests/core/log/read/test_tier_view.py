@@ -20,9 +20,9 @@ def view_of(*bounds: int, log_start: int = 0) -> RemoteView:
 
 def test_each_offset_is_found_in_the_segment_that_holds_it() -> None:
     view = view_of(5, 10, 11, 30, log_start=5)
-    found = {offset: view.floor(offset) for offset in range(40)}
-    assert {offset for offset, segment in found.items() if segment is None} == {*range(5), *range(30, 40)}
-    for offset, segment in found.items():
+    segments = {offset: view.floor(offset) for offset in range(40)}
+    assert {offset for offset, segment in segments.items() if segment is None} == {*range(5), *range(30, 40)}
+    for offset, segment in segments.items():
         assert segment is None or segment.base_offset <= offset < segment.end_offset
     assert (view.start_offset, view.end_offset, view.high_watermark) == (5, 30, 1_000)
 

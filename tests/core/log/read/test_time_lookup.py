@@ -82,8 +82,8 @@ def test_a_segment_may_be_deleted_during_a_search_of_the_largest_timestamp(bed: 
     views = [log.view()]
     log.maintenance.raise_log_start(1)
     log.maintenance.evict(1)
-    found = largest_timestamp(lambda: views.pop() if views else log.view(), bed.components, "log_end", TimeFences())
-    assert found == TimestampOffset(2000, 1)
+    result = largest_timestamp(lambda: views.pop() if views else log.view(), bed.components, "log_end", TimeFences())
+    assert result == TimestampOffset(2000, 1)
 
 
 def test_later_segments_are_tried(bed: LogBed) -> None:
@@ -124,11 +124,11 @@ def test_the_answer_is_that_of_a_scan(
         log = bed.open()
         for stamps in batches:
             log.append(stamped(*stamps))
-        listed = [stamp for stamps in batches for stamp in stamps]
-        start = log.delete_records(min(log_start, len(listed)))
+        all_stamps = [stamp for stamps in batches for stamp in stamps]
+        start = log.delete_records(min(log_start, len(all_stamps)))
         reader = bed.open_reader(clean=False)
         for stamp in range(32):
-            expected = next((o for o, t in enumerate(listed) if t >= stamp and o >= start), None)
+            expected = next((o for o, t in enumerate(all_stamps) if t >= stamp and o >= start), None)
             assert log.offset_for_timestamp(stamp) == expected
             assert reader.offset_for_timestamp(stamp) == expected
 
@@ -151,15 +151,17 @@ def test_segments_are_read_once_and_only_up_to_the_end_of_a_search(stamps: list[
     segments = tuple(Counted(stamp) for stamp in stamps)
     fences = TimeFences()
     for stamp in wanted:
-        expected = next((index for index, found in enumerate(stamps) if found >= stamp), len(stamps))
+        expected = next((index for index, segment_stamp in enumerate(stamps) if segment_stamp >= stamp), len(stamps))
         assert fences.first(cast("Sequence[ReadableSegment]", segments), len(stamps), stamp) == expected
-    first_late = next((index for index, found in enumerate(stamps) if found >= max(wanted)), len(stamps) - 1)
-    assert [found.asked for found in segments] == [int(index <= first_late) for index in range(len(stamps))]
+    first_late = next(
+        (index for index, segment_stamp in enumerate(stamps) if segment_stamp >= max(wanted)), len(stamps) - 1
+    )
+    assert [segment.asked for segment in segments] == [int(index <= first_late) for index in range(len(stamps))]
 
 
 def test_fences_of_segments_that_went_are_forgotten() -> None:
-    old, kept = (Counted(9), Counted(1)), (Counted(2), Counted(5))
+    old, remaining = (Counted(9), Counted(1)), (Counted(2), Counted(5))
     fences = TimeFences()
     assert fences.first(cast("Sequence[ReadableSegment]", old), 2, 5) == 0
-    assert fences.first(cast("Sequence[ReadableSegment]", kept), 2, 5) == 1
-    assert fences.first(cast("Sequence[ReadableSegment]", (*kept, Counted(7))), 3, 6) == 2
+    assert fences.first(cast("Sequence[ReadableSegment]", remaining), 2, 5) == 1
+    assert fences.first(cast("Sequence[ReadableSegment]", (*remaining, Counted(7))), 3, 6) == 2

@@ -41,13 +41,13 @@ def log(bed: LogBed, files: FaultyVfs) -> Log:
     assert files.rule is None
     bed.topic = TopicConfig(segment_bytes=700, index_interval_bytes=200, file_delete_delay_ms=0)
     bed.watermark = Watermark.EXTERNAL
-    made = bed.open(high_watermark=0)
-    while made.offsets().log_end < COUNT:
-        end = made.offsets().log_end
-        made.append(records(min(1 + end % 3, COUNT - end), start=end, value_bytes=end * 7 % 90))
-    made.set_high_watermark(COUNT - 2)
-    assert len(made.segments()) > 2
-    return made
+    new_log = bed.open(high_watermark=0)
+    while new_log.offsets().log_end < COUNT:
+        end = new_log.offsets().log_end
+        new_log.append(records(min(1 + end % 3, COUNT - end), start=end, value_bytes=end * 7 % 90))
+    new_log.set_high_watermark(COUNT - 2)
+    assert len(new_log.segments()) > 2
+    return new_log
 
 
 @pytest.fixture
@@ -158,35 +158,35 @@ def test_epochs_are_compared_as_in_a_fetch(log: Log, ends: tuple[socket.socket, 
 @given(cuts=st.lists(st.integers(1, 300), max_size=30))
 def test_bytes_in_memory_are_sent_from_where_it_stopped(cuts: list[int]) -> None:
     """Bytes of a tier are sent to a socket that accepts only a part of them in each call."""
-    data, taken = os.urandom(1000), b""
+    data, sent_data = os.urandom(1000), b""
 
     class Slow(socket.socket):
-        def send(self, given: Any, flags: int = 0, /) -> int:
+        def send(self, buffer: Any, flags: int = 0, /) -> int:
             assert not flags
-            nonlocal taken
+            nonlocal sent_data
             if not cuts:
                 raise BlockingIOError
-            piece = bytes(given[: cuts.pop()])
-            taken += piece
+            piece = bytes(buffer[: cuts.pop()])
+            sent_data += piece
             return len(piece)
 
     fetched = Fetched((FileSlice.of(data),), 9, LogOffsets(0, 0, 0, 0, 0, 9), 0, cast(Components, None))
-    made = Transfer(fetched, PosixVfs())
+    transfer = Transfer(fetched, PosixVfs())
     with Slow() as sink:
         sink.setblocking(False)
-        assert made.send(sink) == made.sent_bytes == len(taken)
-    assert taken == data[: len(taken)]
-    made.release()
+        assert transfer.send(sink) == transfer.sent_bytes == len(sent_data)
+    assert sent_data == data[: len(sent_data)]
+    transfer.release()
 
 
 # --- sockets ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_socket_that_is_no_plain_one_gets_copies(log: Log, files: FaultyVfs) -> None:
-    left, right = socket.socketpair()
-    with CopyingSocket(left.family, left.type, left.proto, left.detach()) as sender, right:
+    sender_end, receiver = socket.socketpair()
+    with CopyingSocket(sender_end.family, sender_end.type, sender_end.proto, sender_end.detach()) as sender, receiver:
         sent = log.send_to(sender, 0)
-        assert received(right, sent.size_bytes) == log.fetch(0).read()
+        assert received(receiver, sent.size_bytes) == log.fetch(0).read()
     assert not files.names("send")
 
 
@@ -195,15 +195,15 @@ def test_a_socket_that_does_not_wait_takes_what_it_can(bed: LogBed, kind: Callab
     log = bed.open()
     for index in range(40):
         log.append(records(1, start=index, value_bytes=50_000))
-    left, right = socket.socketpair()
-    with kind(left.family, left.type, left.proto, left.detach()) as sender, right:
+    sender_end, receiver = socket.socketpair()
+    with kind(sender_end.family, sender_end.type, sender_end.proto, sender_end.detach()) as sender, receiver:
         sender.setblocking(False)
         sent, data = log.send_to(sender, 0, 4 * LARGE), b""
         assert 0 < sent.sent_bytes < sent.size_bytes
         while sent.left_bytes:
-            data += right.recv(LARGE)
+            data += receiver.recv(LARGE)
             sent.send(sender)
-        data += received(right, sent.size_bytes - len(data))
+        data += received(receiver, sent.size_bytes - len(data))
         assert data == log.fetch(0, 4 * LARGE).read()
         assert sent.send(sender) == 0
 
@@ -214,12 +214,12 @@ def test_a_socket_with_a_timeout_waits_for_its_reader(bed: LogBed, ends: tuple[s
         log.append(records(1, start=index, value_bytes=50_000))
     sender, receiver = ends
     sender.settimeout(60)
-    ready, found = log.transfer(0, 4 * LARGE), list[bytes]()
-    reader = threading.Thread(target=lambda: found.append(received(receiver, ready.size_bytes)))
+    ready, received_bytes = log.transfer(0, 4 * LARGE), list[bytes]()
+    reader = threading.Thread(target=lambda: received_bytes.append(received(receiver, ready.size_bytes)))
     reader.start()
     assert ready.send(sender) == ready.size_bytes
     reader.join()
-    assert found == [log.fetch(0, 4 * LARGE).read()]
+    assert received_bytes == [log.fetch(0, 4 * LARGE).read()]
 
 
 def test_a_blocking_socket_with_a_limit_of_its_own_does_not_block_longer(

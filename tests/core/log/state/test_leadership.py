@@ -136,11 +136,11 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed,
     bed.files_port = files = FaultyVfs()
     log = bed.open()
     log.append(records(3))
-    refused = {"sync folder"}
+    failing_operations = {"sync folder"}
 
     def refuse(operation: str, _: str) -> None:
-        if operation in refused:
-            refused.add(also_fails)
+        if operation in failing_operations:
+            failing_operations.add(also_fails)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     files.rule = refuse
@@ -149,8 +149,8 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed,
     files.rule = None
     log.append(records(2, start=3))
     assert (log.leader_epoch, log.view().epochs.entries) == (0, (EpochEntry(0, 0),))
-    again = bed.open()
-    assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
+    reopened_log = bed.open()
+    assert (reopened_log.leader_epoch, reopened_log.view().epochs.entries) == (0, (EpochEntry(0, 0),))
 
 
 def test_an_interrupt_while_an_epoch_is_stored_takes_the_log_out_of_service(bed: LogBed) -> None:
@@ -179,11 +179,11 @@ def test_epochs_that_a_failed_append_has_removed_from_the_file_are_stored_again(
     log = bed.open()
     log.follow(4)
     log.append_as_follower(bed.batch(0, records(3), leader_epoch=4), 3, 0)
-    refused = {"sync folder"}
+    failing_operations = {"sync folder"}
 
     def refuse(operation: str, _: str) -> None:
-        if operation in refused:
-            refused.add("create")
+        if operation in failing_operations:
+            failing_operations.add("create")
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     files.rule = refuse
@@ -225,8 +225,8 @@ def test_the_end_of_an_epoch_is_reported_as_kafka_does(bed: LogBed) -> None:
     for epoch, count in enumerate((10, 10, 5)):
         log.lead(epoch)
         log.append(records(count))
-    told = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 5)}
-    assert told == {-1: (-1, -1), 0: (0, 10), 1: (1, 20), 2: (2, 25), 5: (-1, -1)}
+    ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 5)}
+    assert ends == {-1: (-1, -1), 0: (0, 10), 1: (1, 20), 2: (2, 25), 5: (-1, -1)}
     log.delete_records(15)
     assert (log.end_offset_for_epoch(0), log.end_offset_for_epoch(1)) == ((0, 15), (1, 20))
     log.lead(7)

@@ -19,4 +19,4 @@ def test_a_view_that_was_replaced_is_not_kept(bed: LogBed) -> None:
     log.maintenance.raise_log_start(2)
     assert log.maintenance.evict(2) == 1
     gc.collect()
-    assert not [found for found in gc.get_objects() if isinstance(found, Segment) and found.label == label]
+    assert not [item for item in gc.get_objects() if isinstance(item, Segment) and item.label == label]

@@ -93,9 +93,9 @@ def test_indexes_without_room_roll_at_each_append(bed: LogBed, index_bytes: int)
     assert bases(log) == [0, 1, 2]
     assert [record.offset for record in log.records()] == [0, 1, 2]
     assert log.close()
-    again = bed.open()
-    assert [record.offset for record in again.records()] == [0, 1, 2]
-    assert again.append(records(1, start=3)).base_offset == 3
+    reopened_log = bed.open()
+    assert [record.offset for record in reopened_log.records()] == [0, 1, 2]
+    assert reopened_log.append(records(1, start=3)).base_offset == 3
 
 
 @pytest.mark.parametrize("stamp", [-1, 0])
@@ -134,12 +134,12 @@ def test_a_foreign_file_with_the_name_of_the_next_segment_gives_way(bed: LogBed)
 def test_a_folder_that_vanished_takes_the_log_out_of_service_at_the_next_roll(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(2))
-    moved = bed.folder.rename(bed.folder.with_name("elsewhere"))
+    new_folder = bed.folder.rename(bed.folder.with_name("elsewhere"))
     with pytest.raises(StorageError) as caught:
         log.roll()
     assert str(bed.folder) in str(caught.value)
     assert [record.offset for record in log.records()] == [0, 1]
-    moved.rename(bed.folder)
+    new_folder.rename(bed.folder)
     log.close()
     assert [record.offset for record in bed.open(clean=False).records()] == [0, 1]
 
@@ -153,8 +153,8 @@ def test_a_roll_that_fails_anywhere_loses_no_record(bed: LogBed, operation: str)
         log.append(records(1, start=index))
     reached = []
 
-    def fail(what: str, path: str) -> None:
-        if what == operation:
+    def fail(file_operation: str, path: str) -> None:
+        if file_operation == operation:
             reached.append(path)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 

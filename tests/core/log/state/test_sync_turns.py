@@ -27,10 +27,10 @@ def is_woken(waiter: Waiter) -> bool:
 def test_finished_threads_continue_and_one_of_the_others_is_next() -> None:
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
-    done, next_one, later = taken(turns, 2), taken(turns, 5), taken(turns, 6)
+    finished, next_one, later = taken(turns, 2), taken(turns, 5), taken(turns, 6)
     turns.leave(first, 3)
-    assert [is_woken(waiter) for waiter in (done, next_one, later)] == [True, True, False]
-    turns.leave(done, 3)
+    assert [is_woken(waiter) for waiter in (finished, next_one, later)] == [True, True, False]
+    turns.leave(finished, 3)
     assert turns.take(next_one)
     turns.leave(next_one, 6)
     assert is_woken(later)
@@ -42,14 +42,14 @@ def test_a_turn_passes_to_the_next_thread_if_its_owner_gives_up() -> None:
     """Ctrl-C can interrupt a waiting thread before it is woken, or before it begins its sync."""
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
-    gone, interrupted, last = taken(turns, 2), taken(turns, 3), taken(turns, 4)
-    turns.leave(gone, 0)
+    cancelled, interrupted, last = taken(turns, 2), taken(turns, 3), taken(turns, 4)
+    turns.leave(cancelled, 0)
     turns.leave(first, 1)
     assert is_woken(interrupted)
     turns.leave(interrupted, 1)
     assert is_woken(last)
     assert turns.take(last)
-    assert not is_woken(gone)
+    assert not is_woken(cancelled)
 
 
 def test_leaving_twice_takes_no_turn_of_another_thread() -> None:
@@ -71,10 +71,10 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 def test_company_is_waited_for_until_it_is_there() -> None:
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
-    others = [taken(turns, 1), taken(turns, 2)]
+    waiters = [taken(turns, 1), taken(turns, 2)]
     turns.leave(first, 1)
-    assert [is_woken(waiter) for waiter in others] == [True, True]
-    leader = others[1]
+    assert [is_woken(waiter) for waiter in waiters] == [True, True]
+    leader = waiters[1]
     assert turns.take(leader)
     gathered = in_thread(lambda: turns.gather(leader, NEVER_S))
     taken(turns, 3)

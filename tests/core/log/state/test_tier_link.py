@@ -34,20 +34,20 @@ def test_an_older_reading_of_the_tier_does_not_replace_a_later_note(
     with bed:
         state = log_state(bed.open())
         tier, remote = state.tier, cast(RemoteLog, GrowingTier())
-        other = threading.Thread(target=tier.save_note, args=(remote,))
+        other_thread = threading.Thread(target=tier.save_note, args=(remote,))
         replace = state.files.replace_small
 
         def replace_late(name: str, data: Buffer) -> None:
             """Run the other thread between the check and the write, unless the lock prevents it."""
-            if threading.current_thread() is not other:
-                other.start()
+            if threading.current_thread() is not other_thread:
+                other_thread.start()
                 if not tier.noting.locked():
-                    other.join()
+                    other_thread.join()
             replace(name, data)
 
         monkeypatch.setattr(state.files, "replace_small", replace_late)
         tier.save_note(remote)
-        other.join()
+        other_thread.join()
         note = read_note(state.files)
         assert note is not None
         assert note.version == tier.noted_version == 2
