@@ -18,13 +18,13 @@ def make_segment(bed: LogBed) -> Iterator[MakeSegment]:
 
     It returns a segment over a new ``.log`` file without indexes.
     """
-    with ExitStack() as opened:
+    with ExitStack() as stack:
 
         def make(batches: Sequence[Buffer], base_offset: int, end_offset: int) -> Segment:
             bed.write_segment(base_offset, batches)
             log = bed.files().open_segment(bed.path(base_offset).name)
             segment = Segment(bed.files(), base_offset, end_offset, bed.components, log)
-            opened.callback(segment.close)
+            stack.callback(segment.close)
             return segment
 
         yield make

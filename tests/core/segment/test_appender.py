@@ -67,8 +67,8 @@ def test_entries_are_those_of_kafka(bed: LogBed, name: str) -> None:
         assert bytes(segment.index_entries(IndexRole.OFFSET)).hex() == expected["index_after_recovery"]
         assert bytes(segment.index_entries(IndexRole.TIME)).hex() == expected["timeindex_after_recovery"]
         for stamp, answer in expected.get("find_offset_by_timestamp", {}).items():
-            found = find_timestamp(segment, int(stamp), base, bed.components)
-            assert ("none" if found is None else f"{found.timestamp_ms}@{found.offset}") == answer
+            result = find_timestamp(segment, int(stamp), base, bed.components)
+            assert ("none" if result is None else f"{result.timestamp_ms}@{result.offset}") == answer
     assert bed.path(base, ".index").read_bytes().hex() == expected["index_after_recovery"]
     assert bed.path(base, ".timeindex").read_bytes().hex() == expected["timeindex_after_recovery"]
     assert not bed.path(base, ".txnindex").exists()
@@ -104,8 +104,8 @@ def test_a_continued_segment_has_an_honest_index(bed: LogBed, interval_bytes: in
                 assert max(so_far[: entry.offset + 1]) == entry.timestamp_ms
             for stamp_asked in range(0, 10_001, 500):
                 expected = next((o for o, t in enumerate(so_far) if t >= stamp_asked), None)
-                found = find_timestamp(segment, stamp_asked, 0, bed.components)
-                assert (None if found is None else found.offset) == expected
+                result = find_timestamp(segment, stamp_asked, 0, bed.components)
+                assert (None if result is None else result.offset) == expected
             if offset % 3:
                 appender.finish()
 
@@ -128,10 +128,10 @@ def test_a_time_index_with_a_wrong_end_is_not_continued(bed: LogBed, timestamp_m
             segment.end_offset, segment.size_bytes
         )
         stamps.append(later)
-        for asked in range(0, later + 501, 500):
-            expected = next((number for number, stamp in enumerate(stamps) if stamp >= asked), None)
-            found = find_timestamp(segment, asked, 0, bed.components)
-            assert (None if found is None else found.offset) == expected
+        for target_ms in range(0, later + 501, 500):
+            expected = next((number for number, stamp in enumerate(stamps) if stamp >= target_ms), None)
+            result = find_timestamp(segment, target_ms, 0, bed.components)
+            assert (None if result is None else result.offset) == expected
 
 
 # --- when to roll ------------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ def test_records_time_decides(bed: LogBed, waited: int, *, rolls: bool) -> None:
         assert appender.should_roll(100, 2, 20_000 + waited) is rolls
     log = bed.files().open_segment(bed.path(0).name)
     with closing(Segment(bed.files(), 0, 2, bed.components, log)) as segment:
-        again = Appender(segment, bed.components, TopicConfig(segment_ms=500))
-        assert again.should_roll(100, 2, 20_000 + waited) is rolls
+        second_appender = Appender(segment, bed.components, TopicConfig(segment_ms=500))
+        assert second_appender.should_roll(100, 2, 20_000 + waited) is rolls
 
 
 def test_new_settings_move_the_time_of_a_segment_that_has_begun(bed: LogBed) -> None:
@@ -183,20 +183,20 @@ def test_one_batch_by_itself_leaves_what_it_leaves_among_others(bed: LogBed, tim
     The indexes must also be full after the same batch.
     """
     config = TopicConfig(index_interval_bytes=100, segment_index_bytes=48)
-    found, full = list[tuple[object, ...]](), list[list[bool]]()
-    for base, together in ((0, 1), (1000, 4)):
+    outcomes, full = list[tuple[object, ...]](), list[list[bool]]()
+    for base, batch_count in ((0, 1), (1000, 4)):
         with closing(new_segment(bed, base)) as segment:
             appender = Appender(segment, bed.components, config)
             stamps = [timestamp_ms + number * (timestamp_ms > 0) for number in range(8)]
             batches = [one(bed, base + number, stamp) for number, stamp in enumerate(stamps)]
             full.append([])
-            for start in range(0, 8, together):
-                append(appender, bed, b"".join(batches[start : start + together]))
+            for start in range(0, 8, batch_count):
+                append(appender, bed, b"".join(batches[start : start + batch_count]))
                 full[-1].append(appender.has_full_index)
             indexes = [bytes(segment.index_entries(role)) for role in (IndexRole.OFFSET, IndexRole.TIME)]
             newest = (segment.largest.timestamp_ms, segment.largest.offset - base if timestamp_ms > 0 else 0)
-            found.append((indexes, newest, segment.size_bytes, segment.end_offset - base))
-    assert found[0] == found[1]
+            outcomes.append((indexes, newest, segment.size_bytes, segment.end_offset - base))
+    assert outcomes[0] == outcomes[1]
     assert full[0][3::4] == full[1]
     assert (full[0][0], full[0][-1]) == (False, True)
 
@@ -307,8 +307,8 @@ def test_an_append_whose_index_entries_do_not_fit_is_taken_back(bed: LogBed) -> 
         assert failures
         disk.full = False
         appender.finish()
-        found = [batch.base_offset for chunk in walk(segment, 0, bed.components) for batch in chunk.batches()]
-        assert found == list(range(len(stamps)))
+        offsets = [batch.base_offset for chunk in walk(segment, 0, bed.components) for batch in chunk.batches()]
+        assert offsets == list(range(len(stamps)))
         for stamp in range(0, 7001, 500):
             expected = next((o for o, t in enumerate(stamps) if t >= stamp), None)
             answer = find_timestamp(segment, stamp, 0, bed.components)
@@ -365,15 +365,15 @@ def test_a_segment_that_was_found_opens_its_indexes_at_the_first_append(bed: Log
         Appender(segment, bed.components, TopicConfig()).finish()
         assert not segment.indexes()
         assert {suffix: bed.path(0, suffix).read_bytes() for suffix in before} == before
-        again = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
+        second_appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
         assert not segment.indexes()
-        append(again, bed, one(bed, 4, 2000))
-        again.finish()
-        stored = {suffix: bed.path(0, suffix).read_bytes() for suffix in before}
-        assert all(stored[suffix].startswith(before[suffix]) for suffix in before)
-        found = find_timestamp(segment, 2000, 0, bed.components)
-        assert found is not None
-        assert found.offset == 4
+        append(second_appender, bed, one(bed, 4, 2000))
+        second_appender.finish()
+        indexes = {suffix: bed.path(0, suffix).read_bytes() for suffix in before}
+        assert all(indexes[suffix].startswith(before[suffix]) for suffix in before)
+        result = find_timestamp(segment, 2000, 0, bed.components)
+        assert result is not None
+        assert result.offset == 4
 
 
 def test_indexes_that_did_not_fit_at_the_first_append_are_opened_by_a_later_one(bed: LogBed) -> None:
@@ -383,14 +383,14 @@ def test_indexes_that_did_not_fit_at_the_first_append_are_opened_by_a_later_one(
         for offset in range(4):
             append(appender, bed, one(bed, offset, 1000 + offset))
         appender.finish()
-        kept = bed.path(0, ".timeindex").read_bytes()
+        time_index = bed.path(0, ".timeindex").read_bytes()
         bed.path(0, ".timeindex").rename(bed.path(0, ".kept"))
         bed.path(0, ".timeindex").mkdir()  # cannot be opened
-        again = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
+        second_appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
         with pytest.raises(StorageError):
-            append(again, bed, one(bed, 4, 2000))
+            append(second_appender, bed, one(bed, 4, 2000))
         bed.path(0, ".timeindex").rmdir()
         bed.path(0, ".kept").rename(bed.path(0, ".timeindex"))
-        again.finish()
-        assert bed.path(0, ".timeindex").read_bytes() == kept
+        second_appender.finish()
+        assert bed.path(0, ".timeindex").read_bytes() == time_index
     assert segment.size_bytes == 4 * BATCH_BYTES

@@ -33,30 +33,34 @@ def built(bed: LogBed, *, upload: bool = False) -> BuiltSegment:
 
 
 def test_a_finished_segment_has_its_files_under_names_that_no_reader_opens(bed: LogBed) -> None:
-    found = built(bed)
-    assert set(bed.names()) >= set(found.names.values())
-    assert all(name.endswith(".cleaned") for name in found.names.values())
-    assert len(found.names) == 3, "an empty transaction index has no file"
-    assert (found.base_offset, found.end_offset, found.modified_ms) == (10, 20, 5_000)
-    assert (found.largest.timestamp_ms, found.largest.offset) == (1_015, 15)
-    assert bed.files().open_segment(found.names[LOG_SUFFIX]).modified_ms == 5_000
+    built_segment = built(bed)
+    assert set(bed.names()) >= set(built_segment.names.values())
+    assert all(name.endswith(".cleaned") for name in built_segment.names.values())
+    assert len(built_segment.names) == 3, "an empty transaction index has no file"
+    assert (built_segment.base_offset, built_segment.end_offset, built_segment.modified_ms) == (10, 20, 5_000)
+    assert (built_segment.largest.timestamp_ms, built_segment.largest.offset) == (1_015, 15)
+    assert bed.files().open_segment(built_segment.names[LOG_SUFFIX]).modified_ms == 5_000
 
 
 def test_a_segment_for_an_upload_is_one_file_and_its_indexes_stay_in_memory(bed: LogBed) -> None:
-    found, durable = built(bed, upload=True), built(bed)
-    assert list(found.names) == [LOG_SUFFIX]
-    assert found.entries == durable.entries
-    assert found.sha256() == durable.sha256() == hashlib.sha256(b"".join(bytes(p) for p in found.chunks(7))).hexdigest()
+    uploaded, durable = built(bed, upload=True), built(bed)
+    assert list(uploaded.names) == [LOG_SUFFIX]
+    assert uploaded.entries == durable.entries
+    assert (
+        uploaded.sha256()
+        == durable.sha256()
+        == hashlib.sha256(b"".join(bytes(p) for p in uploaded.chunks(7))).hexdigest()
+    )
 
 
 def test_a_segment_is_read_before_it_is_published_with_the_entries_that_its_batches_make(bed: LogBed) -> None:
-    found = built(bed)
-    segment = found.reader()
+    built_segment = built(bed)
+    segment = built_segment.reader()
     try:
-        assert (segment.size_bytes, segment.end_offset) == (found.size_bytes, 20)
+        assert (segment.size_bytes, segment.end_offset) == (built_segment.size_bytes, 20)
         for role in (IndexRole.OFFSET, IndexRole.TIME):
-            assert bytes(segment.index_entries(role)) == found.entries[role]
-        assert found.entries[IndexRole.OFFSET]
+            assert bytes(segment.index_entries(role)) == built_segment.entries[role]
+        assert built_segment.entries[IndexRole.OFFSET]
     finally:
         segment.close()
 
@@ -77,43 +81,43 @@ def test_an_error_removes_what_was_written(bed: LogBed) -> None:
     assert bed.names() == before
 
 
-def rolling(bed: LogBed, done: list[BuiltSegment], limit_bytes: int) -> RollingBuilder:
+def rolling(bed: LogBed, built_segments: list[BuiltSegment], limit_bytes: int) -> RollingBuilder:
     def begin(base_offset: int) -> SegmentBuilder:
         return SegmentBuilder(bed.files(), base_offset, bed.components, DENSE)
 
-    return RollingBuilder(begin, done.append, bed.clock, 0, limit_bytes)
+    return RollingBuilder(begin, built_segments.append, bed.clock, 0, limit_bytes)
 
 
-def bounds(done: list[BuiltSegment]) -> list[tuple[int, int]]:
-    return [(found.base_offset, found.end_offset) for found in done]
+def bounds(built_segments: list[BuiltSegment]) -> list[tuple[int, int]]:
+    return [(segment.base_offset, segment.end_offset) for segment in built_segments]
 
 
 def test_a_segment_ends_before_the_batch_that_would_make_it_too_large(bed: LogBed) -> None:
-    done: list[BuiltSegment] = []
+    built_segments: list[BuiltSegment] = []
     size_bytes = len(bytes(batch(bed, 0)))
-    segments = rolling(bed, done, 2 * size_bytes)
+    segments = rolling(bed, built_segments, 2 * size_bytes)
     for offset in (0, 2, 4, 10):
         segments.append(batch(bed, offset), offset, offset + 1)
-    assert bounds(done) == [(0, 4)]
+    assert bounds(built_segments) == [(0, 4)]
     segments.finish(15)
-    assert bounds(done) == [(0, 4), (4, 15)]
+    assert bounds(built_segments) == [(0, 4), (4, 15)]
     segments.finish(15)
-    assert len(done) == 2, "there is no segment without offsets"
+    assert len(built_segments) == 2, "there is no segment without offsets"
 
 
 def test_a_segment_holds_no_offset_that_its_indexes_cannot_store(bed: LogBed) -> None:
-    done: list[BuiltSegment] = []
-    segments = rolling(bed, done, 1 << 20)
+    built_segments: list[BuiltSegment] = []
+    segments = rolling(bed, built_segments, 1 << 20)
     far = 1 << 31
     for offset in (0, far):
         segments.append(batch(bed, offset), offset, offset + 1)
     segments.finish()
-    assert bounds(done) == [(0, far), (far, far + 2)]
+    assert bounds(built_segments) == [(0, far), (far, far + 2)]
 
 
 def test_offsets_ascend_and_a_discarded_batch_can_be_repeated(bed: LogBed) -> None:
-    done: list[BuiltSegment] = []
-    segments = rolling(bed, done, 1 << 20)
+    built_segments: list[BuiltSegment] = []
+    segments = rolling(bed, built_segments, 1 << 20)
     segments.append(batch(bed, 0), 0, 1)
     with pytest.raises(OffsetsOutOfOrderError, match="offset 1 comes after offset 1"):
         segments.append(batch(bed, 1), 1, 2)
@@ -123,17 +127,17 @@ def test_offsets_ascend_and_a_discarded_batch_can_be_repeated(bed: LogBed) -> No
     assert not [name for name in bed.names() if name.endswith(".cleaned")]
     segments.append(batch(bed, 0), 0, 1)
     segments.finish()
-    assert bounds(done) == [(0, 2)]
+    assert bounds(built_segments) == [(0, 2)]
 
 
 def test_no_segment_follows_one_that_was_not_stored(bed: LogBed) -> None:
-    done: list[BuiltSegment] = []
+    built_segments: list[BuiltSegment] = []
     failures = [StoreTimeoutError("no answer", "key")]
 
-    def store(found: BuiltSegment) -> None:
+    def store(segment: BuiltSegment) -> None:
         if failures:
             raise failures.pop()
-        done.append(found)
+        built_segments.append(segment)
 
     segments = RollingBuilder(
         partial(SegmentBuilder, bed.files(), components=bed.components, config=DENSE), store, bed.clock, 0, 1
@@ -141,18 +145,18 @@ def test_no_segment_follows_one_that_was_not_stored(bed: LogBed) -> None:
     segments.append(batch(bed, 0), 0, 1)
     with pytest.raises(StoreTimeoutError):
         segments.append(batch(bed, 2), 2, 3)
-    refused = "segment from offset 0 on could not be finished"
-    with pytest.raises(StorageError, match=refused):
+    message = "segment from offset 0 on could not be finished"
+    with pytest.raises(StorageError, match=message):
         segments.append(batch(bed, 2), 2, 3)
-    with pytest.raises(StorageError, match=refused):
+    with pytest.raises(StorageError, match=message):
         segments.finish()
-    assert not done
+    assert not built_segments
     assert not [name for name in bed.names() if name.endswith(".cleaned")], "the builder removes what is not stored"
     segments.discard()
     for offset in (0, 2):
         segments.append(batch(bed, offset), offset, offset + 1)
     segments.finish()
-    assert bounds(done) == [(0, 2), (2, 4)]
+    assert bounds(built_segments) == [(0, 2), (2, 4)]
 
 
 def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
@@ -172,17 +176,17 @@ def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_copy_counts_the_records_in_compressed_messages(bed: LogBed, magic: int) -> None:
-    written = [
+    batches = [
         bed.batch(0, records(3), magic=magic, codec="gzip"),
         bed.batch(3, records(1), magic=magic),
         bed.batch(4, records(2), magic=magic, codec="gzip"),
         bed.batch(6, records(2)),
     ]
-    bed.write_segment(0, written)
+    bed.write_segment(0, batches)
     log = bed.open(clean=False)
     log.roll()
     with SegmentBuilder.for_upload(bed.files(), 0, bed.components, DENSE) as builder:
         counts = copy_batches(log.view().segments[0], builder, bed.components)
-        built = builder.finish(8, 0)
-    assert (counts.records, counts.bytes_read) == (8, sum(map(len, written)))
-    built.discard()
+        built_segment = builder.finish(8, 0)
+    assert (counts.records, counts.bytes_read) == (8, sum(map(len, batches)))
+    built_segment.discard()

@@ -33,8 +33,8 @@ def test_the_bit_of_markers_means_nothing_in_older_formats(magic: int, kept: lis
         (70 * offset, 70, offset, offset, -1, -1, 0, -1, -1, -1, 1, attributes, 0)
         for offset, attributes in enumerate((0, CONTROL_BIT, 1))
     ]
-    found = drop_markers(BatchTable.from_rows(magic, rows, ScanStop.END, 210))
-    assert list(found.base_offset) == kept
+    table = drop_markers(BatchTable.from_rows(magic, rows, ScanStop.END, 210))
+    assert list(table.base_offset) == kept
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_other_control_batches_belong_to_no_transaction(bed: LogBed, record: Con
 
 def test_only_the_first_record_of_a_control_batch_counts(bed: LogBed) -> None:
     abort, commit = (EndMarker(kind, 3) for kind in (ControlType.ABORT, ControlType.COMMIT))
-    listed = [Record(key=b"\0\0\0" + bytes([marker.kind]), value=control_value(marker)) for marker in (commit, abort)]
-    assert read(bed, bed.batch(0, listed, control=True)) == commit
+    markers = [Record(key=b"\0\0\0" + bytes([marker.kind]), value=control_value(marker)) for marker in (commit, abort)]
+    assert read(bed, bed.batch(0, markers, control=True)) == commit
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,17 @@ def test_packed_indexes_have_the_bytes_of_the_specification() -> None:
 
 def test_packed_indexes_are_found() -> None:
     data = drawn()
-    found = unpacked(data)
-    assert found is not None
-    assert found.identity == IDENTITY
-    assert {label: found.index(label, reading(data)) for label in found.sections} == INDEXES
-    assert found.index("bloom@2", reading(data)) is None
+    extras = unpacked(data)
+    assert extras is not None
+    assert extras.identity == IDENTITY
+    assert {label: extras.index(label, reading(data)) for label in extras.sections} == INDEXES
+    assert extras.index("bloom@2", reading(data)) is None
 
 
 def test_no_index_is_fine() -> None:
-    found = unpacked(b"".join(pack_extras(IDENTITY, {})))
-    assert found is not None
-    assert found.sections == {}
+    extras = unpacked(b"".join(pack_extras(IDENTITY, {})))
+    assert extras is not None
+    assert extras.sections == {}
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
@@ -70,13 +70,13 @@ def test_each_changed_byte_is_noticed() -> None:
     for position in range(len(data)):
         changed = bytearray(data)
         changed[position] ^= 0x41
-        found = unpacked(bytes(changed))
+        extras = unpacked(bytes(changed))
         if position >= sum(sizes):
-            assert found is None
+            assert extras is None
         else:
-            assert found is not None
-            told = [found.index(label, reading(bytes(changed))) for label in INDEXES]
-            assert told.count(None) == 1
+            assert extras is not None
+            indexes = [extras.index(label, reading(bytes(changed))) for label in INDEXES]
+            assert indexes.count(None) == 1
 
 
 def test_random_bytes_are_nothing_and_read_nothing_outside() -> None:
@@ -101,6 +101,6 @@ def test_an_index_with_a_wrong_size_is_none() -> None:
     head = struct.pack("<IIqqqqI", len(directory), 1, 100, 250, 4096, 1_700_000_000_000, 0xDEADBEEF)
     crc = crc32c(directory + head + bytes(4) + b"STLGEXT1")
     data = directory + head + struct.pack("<I", crc) + b"STLGEXT1"
-    found = unpacked(data)
-    assert found is not None
-    assert found.index("bloom@1", reading(data)) is None
+    extras = unpacked(data)
+    assert extras is not None
+    assert extras.index("bloom@1", reading(data)) is None

@@ -75,13 +75,13 @@ def walked_until_error(
     read: Callable[[int, int], memoryview] | None = None,
 ) -> tuple[list[int], CorruptBatchError | None]:
     """Return the positions of the batches before the first invalid entry, and the error of this entry."""
-    found: list[int] = []
+    positions: list[int] = []
     try:
         for chunk in walk(segment, 0, bed.components, read_bytes=read_bytes, offset_limit=below, read=read):
-            found += [chunk.position + batch.position for batch in chunk.batches()]
+            positions += [chunk.position + batch.position for batch in chunk.batches()]
     except CorruptBatchError as error:
-        return found, error
-    return found, None
+        return positions, error
+    return positions, None
 
 
 @pytest.mark.parametrize("read_bytes", [1, 17, 18, 60, 100, 333, 0])
@@ -104,10 +104,10 @@ def test_chunks_are_adjacent(bed: LogBed, make_segment: MakeSegment, mixed: list
         assert chunk.position == end
         end = chunk.end_position
         for batch in chunk.batches():
-            at = chunk.position + batch.position
+            start = chunk.position + batch.position
             assert (
                 bytes(chunk.data[batch.position : batch.position + batch.size_bytes])
-                == data[at : at + batch.size_bytes]
+                == data[start : start + batch.size_bytes]
             )
     assert end == len(data)
 
@@ -134,17 +134,17 @@ def test_offsets_must_ascend_since_no_crc_covers_them(
 ) -> None:
     entries = [mixed[index] for index in order]
     segment = make_segment(entries, base_offset, 25)
-    found, error = walked_until_error(segment, bed, read_bytes)
-    assert found == starts(entries)[:good]
+    positions, error = walked_until_error(segment, bed, read_bytes)
+    assert positions == starts(entries)[:good]
     assert error is not None
     assert (error.position, error.file) == (starts(entries)[good], segment.label)
 
 
 def test_an_offset_too_far_above_the_base_offset_is_corrupt(bed: LogBed, make_segment: MakeSegment) -> None:
-    within, beyond = (bed.batch(offset, records(1)) for offset in ((1 << 31) - 1, 1 << 31))
-    assert len(walked(make_segment([within], 0, 1 << 31), bed)) == 1
+    near_batch, far_batch = (bed.batch(offset, records(1)) for offset in ((1 << 31) - 1, 1 << 31))
+    assert len(walked(make_segment([near_batch], 0, 1 << 31), bed)) == 1
     with pytest.raises(CorruptBatchError, match="are not between"):
-        walked(make_segment([beyond], 0, 1 << 32), bed)
+        walked(make_segment([far_batch], 0, 1 << 32), bed)
 
 
 @pytest.mark.parametrize("read_bytes", [1, 0])
@@ -153,8 +153,8 @@ def test_no_batch_reaches_past_the_end_of_a_closed_segment(
 ) -> None:
     segment = make_segment(mixed, 0, 25)
     assert walked_until_error(segment, bed, read_bytes, below=25) == (starts(mixed)[:-1], None)
-    found, error = walked_until_error(segment, bed, read_bytes, below=16)
-    assert found == starts(mixed)[:5]
+    positions, error = walked_until_error(segment, bed, read_bytes, below=16)
+    assert positions == starts(mixed)[:5]
     assert error is not None
     assert (error.position, error.file) == (starts(mixed)[5], segment.label)
 
@@ -168,11 +168,11 @@ def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
     data, bounds = b"".join(entries), starts(entries)
     for size in range(len(data) + 1):
         segment = make_segment([data[:size]], 0, 25)
-        whole = sum(bound <= size for bound in bounds) - 1
-        found, error = walked_until_error(segment, bed, read_bytes)
-        assert found == bounds[:whole]
+        entry_count = sum(bound <= size for bound in bounds) - 1
+        positions, error = walked_until_error(segment, bed, read_bytes)
+        assert positions == bounds[:entry_count]
         assert (error is None) is (size in bounds)
-        assert error is None or (error.position, error.file) == (bounds[whole], str(bed.path(0)))
+        assert error is None or (error.position, error.file) == (bounds[entry_count], str(bed.path(0)))
 
 
 @pytest.mark.parametrize("read_bytes", [1, 100, 0])
@@ -187,11 +187,11 @@ def test_a_file_that_is_cut_after_it_was_opened_gives_its_whole_entries_and_then
         assert segment.size_bytes == bounds[-1]
         os.truncate(bed.path(0), size)
         reads = CountedReads(segment, 4 * bounds[-1])
-        found, error = walked_until_error(segment, bed, read_bytes, read=reads)
-        whole = sum(bound <= size for bound in bounds)
-        assert found == bounds[: whole - 1]
+        positions, error = walked_until_error(segment, bed, read_bytes, read=reads)
+        entry_count = sum(bound <= size for bound in bounds)
+        assert positions == bounds[: entry_count - 1]
         assert error is not None
-        assert (error.position, error.file) == (bounds[whole - 1], str(bed.path(0)))
+        assert (error.position, error.file) == (bounds[entry_count - 1], str(bed.path(0)))
 
 
 def test_a_format_that_makes_no_progress_is_an_error(
@@ -222,44 +222,44 @@ def test_a_format_that_makes_no_progress_is_an_error(
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_every_bit_that_a_crc_covers_is_checked(bed: LogBed, magic: int) -> None:
-    good = bed.batch(0, records(1), magic=magic)
-    bad = bed.batch(1, records(2), magic=magic, codec="gzip")
+    first = bed.batch(0, records(1), magic=magic)
+    second = bed.batch(1, records(2), magic=magic, codec="gzip")
     # no CRC covers offset and size, nor a V2 batch's leader epoch
-    covered = range(17, len(bad)) if magic == 2 else range(12, len(bad))
+    covered = range(17, len(second)) if magic == 2 else range(12, len(second))
     for position, bit in itertools.product(covered, range(8)):
-        flipped = bytearray(good + bad)
-        flipped[len(good) + position] ^= 1 << bit
-        found = scan(bed.components.formats, flipped, 0, len(flipped), check_crc=True)
-        assert (found.stop, found.stop_position, sum(map(len, found.tables))) == (ScanStop.CORRUPT, len(good), 1)
+        flipped = bytearray(first + second)
+        flipped[len(first) + position] ^= 1 << bit
+        result = scan(bed.components.formats, flipped, 0, len(flipped), check_crc=True)
+        assert (result.stop, result.stop_position, sum(map(len, result.tables))) == (ScanStop.CORRUPT, len(first), 1)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 13])
 def test_impossible_sizes_are_corrupt_not_partial(bed: LogBed, magic: int, size: int) -> None:
-    good = bed.batch(0, records(1), magic=magic)
-    bad = FRAME.pack(1, size, 0, magic) + bytes(100)
-    found = scan(bed.components.formats, good + bad, 0, len(good + bad), check_crc=True)
-    assert (found.stop, found.stop_position) == (ScanStop.CORRUPT, len(good))
+    first = bed.batch(0, records(1), magic=magic)
+    second = FRAME.pack(1, size, 0, magic) + bytes(100)
+    result = scan(bed.components.formats, first + second, 0, len(first + second), check_crc=True)
+    assert (result.stop, result.stop_position) == (ScanStop.CORRUPT, len(first))
 
 
 @pytest.mark.parametrize("magic", [-1, 3, 127])
 def test_an_unknown_magic_is_corrupt(bed: LogBed, make_segment: MakeSegment, magic: int) -> None:
-    good = bed.batch(0, records(1))
-    segment = make_segment([good, FRAME.pack(1, 40, 0, magic), bytes(35)], 0, 2)
+    batch = bed.batch(0, records(1))
+    segment = make_segment([batch, FRAME.pack(1, 40, 0, magic), bytes(35)], 0, 2)
     chunks = walk(segment, 0, bed.components)
     assert len(list(next(chunks).batches())) == 1
     with pytest.raises(CorruptBatchError, match=f"magic {magic}") as caught:
         next(chunks)
-    assert caught.value.position == len(good)
+    assert caught.value.position == len(batch)
 
 
 def test_zeros_after_the_last_entry_are_corrupt(bed: LogBed, make_segment: MakeSegment) -> None:
-    good = bed.batch(0, records(1))
+    batch = bed.batch(0, records(1))
     for zeros in (1, 16, 17, 4096):
-        segment = make_segment([good, bytes(zeros)], 0, 1)
+        segment = make_segment([batch, bytes(zeros)], 0, 1)
         with pytest.raises(CorruptBatchError) as caught:
             list(walk(segment, 0, bed.components))
-        assert caught.value.position == len(good)
+        assert caught.value.position == len(batch)
 
 
 def test_an_entry_above_the_limit_is_refused_before_it_is_read(bed: LogBed, make_segment: MakeSegment) -> None:
@@ -272,21 +272,21 @@ def test_an_entry_above_the_limit_is_refused_before_it_is_read(bed: LogBed, make
 
 
 def test_a_lying_size_is_not_read(bed: LogBed, make_segment: MakeSegment) -> None:
-    good = bed.batch(0, records(1))
-    segment = make_segment([good, FRAME.pack(1, (1 << 31) - 1, 0, 2), bytes(100)], 0, 2)
+    batch = bed.batch(0, records(1))
+    segment = make_segment([batch, FRAME.pack(1, (1 << 31) - 1, 0, 2), bytes(100)], 0, 2)
     with pytest.raises(CorruptBatchError, match="cut off"):
         list(walk(segment, 0, bed.components))
 
 
 def test_nothing_in_an_empty_range(bed: LogBed, mixed: list[bytes]) -> None:
-    found = scan(bed.components.formats, b"".join(mixed), 5, 5, check_crc=True)
-    assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.END, 5)
+    result = scan(bed.components.formats, b"".join(mixed), 5, 5, check_crc=True)
+    assert (result.tables, result.stop, result.stop_position) == ((), ScanStop.END, 5)
 
 
 @pytest.mark.parametrize("size", range(1, FRAME_BYTES))
 def test_a_few_bytes_are_a_partial_entry(bed: LogBed, mixed: list[bytes], size: int) -> None:
-    found = scan(bed.components.formats, mixed[0], 0, size, check_crc=True)
-    assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.PARTIAL, 0)
+    result = scan(bed.components.formats, mixed[0], 0, size, check_crc=True)
+    assert (result.tables, result.stop, result.stop_position) == ((), ScanStop.PARTIAL, 0)
 
 
 # --- leader epochs -----------------------------------------------------------------------------------------------
@@ -298,11 +298,11 @@ def test_batches_get_another_epoch_in_whatever_pieces_they_come(
 ) -> None:
     data = b"".join(mixed)
     setter = EpochSetter(7)
-    pieces = [setter.feed(data[at : at + piece_bytes]) for at in range(0, len(data), piece_bytes)]
+    pieces = [setter.feed(data[start : start + piece_bytes]) for start in range(0, len(data), piece_bytes)]
     changed = b"".join([*pieces, setter.rest()])
-    found = scan(bed.components.formats, changed, 0, len(changed), check_crc=True)
-    assert (found.stop, len(changed)) == (ScanStop.END, len(data))
-    epochs = [batch.leader_epoch for table in found.tables for batch in table]
+    result = scan(bed.components.formats, changed, 0, len(changed), check_crc=True)
+    assert (result.stop, len(changed)) == (ScanStop.END, len(data))
+    epochs = [batch.leader_epoch for table in result.tables for batch in table]
     assert epochs == [7 if magic == 2 else -1 for magic in MAGICS]
     back = EpochSetter(0)
     assert bytes(back.feed(changed) + back.rest()) == data

@@ -32,17 +32,17 @@ def test_the_bytes_read_are_those_of_the_segment(segment: Segment) -> None:
 
 def test_a_reader_sees_no_bytes_change(segment: Segment) -> None:
     """Bytes that a caller keeps must not change, even after the reader has ended. A caller may also keep slices."""
-    kept, seen = [], []
+    views, contents = [], []
     for turn in range(3):
         with ReusedReads(USUAL_BYTES, SPARE) as reads:
             read = reads.of(segment)
             for position in range(turn, 12):
                 view = read(position, USUAL_BYTES)
-                kept.append(view if position % 2 else view[3:20].cast("B"))
-                seen.append(bytes(kept[-1]))
+                views.append(view if position % 2 else view[3:20].cast("B"))
+                contents.append(bytes(views[-1]))
                 del view
                 read(position + 20, USUAL_BYTES)
-    assert [bytes(view) for view in kept] == seen
+    assert [bytes(view) for view in views] == contents
 
 
 def test_memory_is_used_again(segment: Segment) -> None:
@@ -71,8 +71,8 @@ def address_of(data: object) -> int:
 
 
 def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
-    with ReusedReads(USUAL_BYTES, SPARE) as one, ReusedReads(USUAL_BYTES, SPARE) as other:
-        first, second = one.of(segment)(0, USUAL_BYTES), other.of(segment)(7, USUAL_BYTES)
+    with ReusedReads(USUAL_BYTES, SPARE) as reads, ReusedReads(USUAL_BYTES, SPARE) as other_reads:
+        first, second = reads.of(segment)(0, USUAL_BYTES), other_reads.of(segment)(7, USUAL_BYTES)
         assert bytes(first) == bytes(segment.read(0, USUAL_BYTES))
         assert bytes(second) == bytes(segment.read(7, USUAL_BYTES))
 
@@ -89,18 +89,18 @@ def test_buffers_are_reused_once_no_view_uses_them() -> None:
     assert second is not None
     assert second.obj is not owner
     del part, second
-    again = pool.take(USUAL_BYTES)
-    assert again is not None
-    assert again.obj is owner
+    third = pool.take(USUAL_BYTES)
+    assert third is not None
+    assert third.obj is owner
 
 
 def test_rooms_are_few_and_of_the_usual_size() -> None:
     pool = BufferPool(USUAL_BYTES)
     assert pool.take(USUAL_BYTES + 1) is None
-    taken = [pool.take(1) for _ in range(20)]
-    given = [room for room in taken if room is not None]
-    assert 1 <= len(given) < 20
-    assert len({id(room.obj) for room in given}) == len(given)
-    given.pop()
-    taken.clear()
+    buffers = [pool.take(1) for _ in range(20)]
+    rooms = [room for room in buffers if room is not None]
+    assert 1 <= len(rooms) < 20
+    assert len({id(room.obj) for room in rooms}) == len(rooms)
+    rooms.pop()
+    buffers.clear()
     assert pool.take(1) is not None

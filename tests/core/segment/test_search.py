@@ -81,8 +81,8 @@ class Made:
         self.batches: list[bytes] = []
         offset = BASE
         for magic, codec, stamps in layout:
-            written = [Record(timestamp_ms=stamp, key=b"k", value=value_of(stamp)) for stamp in stamps]
-            self.batches.append(bed.batch(offset, written, magic=magic, codec=codec))
+            batch_records = [Record(timestamp_ms=stamp, key=b"k", value=value_of(stamp)) for stamp in stamps]
+            self.batches.append(bed.batch(offset, batch_records, magic=magic, codec=codec))
             self.records += [(offset + index, stamp) for index, stamp in enumerate(stamps)]
             offset += len(stamps)
             self.lasts.append(offset - 1)
@@ -100,16 +100,16 @@ class Made:
     def check_offsets(self) -> None:
         """Check that a search finds every offset at the batch that a scan from the start finds."""
         for offset in range(BASE - 2, self.end + 3):
-            found, index = find_batch(self.segment, offset, self.components), self.batch_of(offset)
-            assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
+            result, index = find_batch(self.segment, offset, self.components), self.batch_of(offset)
+            assert (None if result is None else result[0]) == (None if index is None else self.position(index)), offset
             for max_bytes in (1, 300):
-                for whole in (True, False):
-                    self.check_read(offset, max_bytes, whole=whole)
+                for is_whole in (True, False):
+                    self.check_read(offset, max_bytes, whole=is_whole)
 
     def check_read(self, offset: int, max_bytes: int, *, whole: bool = True) -> None:
         """Check a read: whole batches from the requested one on, as many as fit, and at least one."""
         index = self.batch_of(offset)
-        found = find_batches(
+        result = find_batches(
             self.segment,
             offset,
             self.components,
@@ -118,11 +118,11 @@ class Made:
             needs_data=whole,
             check_crc=whole,
         )
-        if found is None:
+        if result is None:
             assert index is None, offset
             return
         assert index is not None, offset
-        position, end_position, last_offset, data, _ = found
+        position, end_position, last_offset, data, _ = result
         sizes = list(accumulate(map(len, self.batches[index:])))
         count = max(1, bisect_right(sizes, max_bytes))
         expected = b"".join(self.batches[index : index + count])
@@ -146,12 +146,12 @@ def made(request: pytest.FixtureRequest, bed: LogBed, make_segment: MakeSegment)
     return Made(bed, make_segment, LAYOUTS[request.param])
 
 
-def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
+def honest(sample: Made, role: IndexRole, interval_bytes: int) -> bytes:
     """Return the index entries that an appender would have written."""
     config = TopicConfig(index_interval_bytes=interval_bytes)
-    builder = made.components.indexes[role].builder(BASE, config)
+    builder = sample.components.indexes[role].builder(BASE, config)
     entries = []
-    for chunk in walk(made.segment, 0, made.components):
+    for chunk in walk(sample.segment, 0, sample.components):
         for batch in chunk.batches():
             start, last = chunk.position + batch.position, batch.last_offset
             entries.append(added(builder, stored_batch(start, batch.size_bytes, last, last, batch.max_timestamp_ms)))
@@ -171,16 +171,16 @@ def test_honest_indexes_find_what_a_scan_finds(made: Made, interval_bytes: int) 
 
 def test_an_honest_index_saves_reading(made: Made) -> None:
     made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 0))
-    found = [start_position(made.segment, offset, made.components) for offset in range(BASE, made.end)]
-    assert found == sorted(found)
-    assert found[-1] == made.position(len(made.batches) - 1)
+    positions = [start_position(made.segment, offset, made.components) for offset in range(BASE, made.end)]
+    assert positions == sorted(positions)
+    assert positions[-1] == made.position(len(made.batches) - 1)
 
 
 def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
     bed: LogBed, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Made(bed, make_segment, UNEVEN)
-    made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 4096))
+    sample = Made(bed, make_segment, UNEVEN)
+    sample.segment.hold_entries(IndexRole.OFFSET, honest(sample, IndexRole.OFFSET, 4096))
     read, positions = Segment.read, list[int]()
 
     def counted(segment: Segment, position: int, size_bytes: int) -> memoryview:
@@ -189,7 +189,8 @@ def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
 
     monkeypatch.setattr(Segment, "read", counted)
     assert (
-        find_batches(made.segment, BASE + 1, made.components, max_bytes=1, bound=made.end, needs_data=True) is not None
+        find_batches(sample.segment, BASE + 1, sample.components, max_bytes=1, bound=sample.end, needs_data=True)
+        is not None
     )
     assert positions == [0]
 
@@ -214,8 +215,8 @@ def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
         empty.close()
 
 
-def moved(batch: RecordBatch, by: int) -> RecordBatch:
-    return replace(batch, position=0, base_offset=batch.base_offset + by, last_offset=batch.last_offset + by)
+def moved(batch: RecordBatch, shift: int) -> RecordBatch:
+    return replace(batch, position=0, base_offset=batch.base_offset + shift, last_offset=batch.last_offset + shift)
 
 
 # --- wrong indexes -----------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def moved(batch: RecordBatch, by: int) -> RecordBatch:
 def lies(entries: bytes, size: int, seed: int) -> Iterator[bytes]:
     """Yield wrong contents of an index."""
     chance = random.Random(seed)  # noqa: S311 - the same lies in every run
-    listed = [entries[at : at + size] for at in range(0, len(entries), size)]
+    items = [entries[start : start + size] for start in range(0, len(entries), size)]
     yield b""
     yield bytes(len(entries))
     yield b"\xff" * len(entries)
@@ -232,11 +233,11 @@ def lies(entries: bytes, size: int, seed: int) -> Iterator[bytes]:
     yield entries + bytes(5 * size)
     yield entries[: len(entries) // 2 // size * size]
     yield entries[: len(entries) // 2 + 1]
-    yield b"".join(reversed(listed))
-    yield b"".join(listed[1:] + listed[:1])
+    yield b"".join(reversed(items))
+    yield b"".join(items[1:] + items[:1])
     for _ in range(12):
-        chance.shuffle(listed)
-        yield b"".join(listed)
+        chance.shuffle(items)
+        yield b"".join(items)
         yield chance.randbytes(len(entries))
     for _ in range(80):
         flipped = bytearray(entries)
@@ -284,10 +285,10 @@ def test_no_time_index_changes_an_answer(made: Made) -> None:
 
 def test_two_batches_of_one_timestamp(bed: LogBed, make_segment: MakeSegment) -> None:
     """An entry that refers to the later of two batches with one largest timestamp must not hide the earlier one."""
-    made = Made(bed, make_segment, [(2, None, [1000]), (2, None, [2000]), (2, None, [2000]), (2, None, [3000])])
+    sample = Made(bed, make_segment, [(2, None, [1000]), (2, None, [2000]), (2, None, [2000]), (2, None, [3000])])
     for relative in range(4):
-        made.segment.hold_entries(IndexRole.TIME, pack(">qiqi", 1000, 0, 2000, relative))
-        made.check_timestamps([BASE])
+        sample.segment.hold_entries(IndexRole.TIME, pack(">qiqi", 1000, 0, 2000, relative))
+        sample.check_timestamps([BASE])
 
 
 # --- the largest timestamp ---------------------------------------------------------------------------------------
@@ -307,11 +308,11 @@ def test_the_largest_timestamp(made: Made, interval_bytes: int) -> None:
 
 
 def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeSegment) -> None:
-    made = Made(bed, make_segment, [(0, None, [-1]), (2, None, [-1, -1])])
-    assert largest_timestamp(made.segment, made.components) == TimestampOffset(-1, BASE)
-    assert made.segment.max_timestamp_ms == -1
-    assert made.segment.age_from_ms == made.segment.file.modified_ms > 0
-    assert find_timestamp(made.segment, 0, BASE, made.components) is None
+    sample = Made(bed, make_segment, [(0, None, [-1]), (2, None, [-1, -1])])
+    assert largest_timestamp(sample.segment, sample.components) == TimestampOffset(-1, BASE)
+    assert sample.segment.max_timestamp_ms == -1
+    assert sample.segment.age_from_ms == sample.segment.file.modified_ms > 0
+    assert find_timestamp(sample.segment, 0, BASE, sample.components) is None
 
 
 # --- single batches ----------------------------------------------------------------------------------------------
@@ -321,21 +322,21 @@ def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeS
 def test_a_batch_is_taken_only_where_one_starts(made: Made) -> None:
     begins = {made.position(index): last for index, last in enumerate(made.lasts)}
     for position in range(-2, made.segment.size_bytes + 3):
-        found = batch_at(made.segment, position, made.components)
-        assert (None if found is None else found.last_offset) == begins.get(position)
+        batch = batch_at(made.segment, position, made.components)
+        assert (None if batch is None else batch.last_offset) == begins.get(position)
 
 
 def test_a_damaged_batch_is_no_batch(bed: LogBed, make_segment: MakeSegment) -> None:
-    good, bad = bed.batch(0, [Record(value=b"one")]), bytearray(bed.batch(1, [Record(value=b"two")]))
-    bad[-1] ^= 1
-    segment = make_segment([good, bad], 0, 2)
+    first, second = bed.batch(0, [Record(value=b"one")]), bytearray(bed.batch(1, [Record(value=b"two")]))
+    second[-1] ^= 1
+    segment = make_segment([first, second], 0, 2)
     assert batch_at(segment, 0, bed.components) is not None
-    assert batch_at(segment, len(good), bed.components) is None
-    segment.hold_entries(IndexRole.OFFSET, pack(">ii", 1, len(good)))
+    assert batch_at(segment, len(first), bed.components) is None
+    segment.hold_entries(IndexRole.OFFSET, pack(">ii", 1, len(first)))
     assert start_position(segment, 1, bed.components) == 0
     with pytest.raises(CorruptBatchError) as caught:
         list(walk(segment, 0, bed.components))
-    assert caught.value.position == len(good)
+    assert caught.value.position == len(first)
 
 
 # --- aborted transactions ----------------------------------------------------------------------------------------
@@ -350,16 +351,24 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
 
     The search stops at an entry whose last stable offset is at or above the end.
     """
-    listed = [AbortedTransaction(1, 3, 10, 5), AbortedTransaction(2, 5, 20, 21), AbortedTransaction(1, 30, 40, 41)]
+    transactions = [
+        AbortedTransaction(1, 3, 10, 5),
+        AbortedTransaction(2, 5, 20, 21),
+        AbortedTransaction(1, 30, 40, 41),
+    ]
     first, second = make_segment([], 0, 25), make_segment([], 25, 50)
     first.hold_entries(IndexRole.TRANSACTION, entry(1, 3, 10, 5) + entry(2, 5, 20, 21))
     second.hold_entries(IndexRole.TRANSACTION, entry(1, 30, 40, 41))
     for start in range(50):
         for end in range(start, 51):
             segments = [segment for segment in (first, second) if segment.end_offset > start]
-            found = aborted_transactions(segments, start, end, bed.components)
-            expected = [gone for gone in listed if gone.last_offset >= start and gone.first_offset < end]
-            assert list(found) == expected
+            result = aborted_transactions(segments, start, end, bed.components)
+            expected = [
+                transaction
+                for transaction in transactions
+                if transaction.last_offset >= start and transaction.first_offset < end
+            ]
+            assert list(result) == expected
 
 
 # --- consecutive reads ----------------------------------------------------------------------------------------------
@@ -367,14 +376,14 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
 
 def test_a_fetch_continues_where_the_last_one_ended(bed: LogBed, make_segment: MakeSegment) -> None:
     """The segment notes the end of the last read. The result must not depend on this note or on an index."""
-    made = Made(bed, make_segment, [(2, None, [7000 + 2 * n, 7001 + 2 * n]) for n in range(12)])
-    made.segment.hold_entries(IndexRole.OFFSET, b"")
-    offset, max_bytes = BASE, len(made.batches[0]) * 2
-    while offset < made.end:
-        made.check_read(offset, max_bytes)
+    sample = Made(bed, make_segment, [(2, None, [7000 + 2 * n, 7001 + 2 * n]) for n in range(12)])
+    sample.segment.hold_entries(IndexRole.OFFSET, b"")
+    offset, max_bytes = BASE, len(sample.batches[0]) * 2
+    while offset < sample.end:
+        sample.check_read(offset, max_bytes)
         offset += 4
-        assert made.segment.next_read == OffsetPosition(offset, made.position((offset - BASE) // 2))
-    for noted in range(BASE, made.end):
-        for position in (0, 1, made.position(3), made.position(5) + 61, made.segment.size_bytes, 1 << 40):
-            made.segment.next_read = OffsetPosition(noted, position)
-            made.check_read(noted, 1)
+        assert sample.segment.next_read == OffsetPosition(offset, sample.position((offset - BASE) // 2))
+    for noted in range(BASE, sample.end):
+        for position in (0, 1, sample.position(3), sample.position(5) + 61, sample.segment.size_bytes, 1 << 40):
+            sample.segment.next_read = OffsetPosition(noted, position)
+            sample.check_read(noted, 1)

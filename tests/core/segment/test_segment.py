@@ -36,8 +36,8 @@ def closed(bed: LogBed, make_segment: MakeSegment) -> Segment:
 
 
 def entries_of(segment: Segment, bed: LogBed, role: IndexRole) -> int:
-    found = bed.components.indexes[role]
-    reader = found.reader(segment.index_entries(role), segment.base_offset)
+    index = bed.components.indexes[role]
+    reader = index.reader(segment.index_entries(role), segment.base_offset)
     reader.check(segment.end_offset, segment.size_bytes)
     return len(reader)
 

@@ -110,23 +110,23 @@ def test_a_missing_offset_index_of_a_local_segment_is_a_problem(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     segment = make_segment(batches, 0, 6)
-    found = read_stored_indexes(segment, bed.components)
-    assert {role: stored.problem for role, stored in found.items()} == {
+    indexes = read_stored_indexes(segment, bed.components)
+    assert {role: index.problem for role, index in indexes.items()} == {
         IndexRole.OFFSET: "the index is missing",
         IndexRole.TIME: "",
         IndexRole.TRANSACTION: "",
     }
-    assert found[IndexRole.TIME].place == str(bed.path(0, ".timeindex"))
+    assert indexes[IndexRole.TIME].place == str(bed.path(0, ".timeindex"))
 
 
 def test_an_aborted_transaction_counts_as_missing_only_if_the_producers_are_known(
     bed: LogBed, make_segment: MakeSegment
 ) -> None:
-    written: Sequence[Buffer] = [
+    batches: Sequence[Buffer] = [
         bed.batch(0, records(1), producer=(5, 0, 0), transactional=True),
         bed.marker(1, 5, ControlType.ABORT),
     ]
-    segment = make_segment(written, 0, 2)
+    segment = make_segment(batches, 0, 2)
     check = partial(check_segment, segment, bed.components, indexes={IndexRole.TRANSACTION: StoredIndex("index")})
     assert check().findings == []
     state = ProducerState()
