@@ -88,9 +88,9 @@ def test_a_bool_or_an_object_without_index_is_no_integer(value: Any) -> None:
 
 
 def test_an_object_with_an_index_is_passed_on_as_an_int() -> None:
-    found = CALLED.number(Index(), end=Index())  # type: ignore[arg-type]  # as numbers of libraries without types are
-    assert found == (7, 0, 7)
-    assert {type(value) for value in found} == {int}
+    result = CALLED.number(Index(), end=Index())  # type: ignore[arg-type]  # as numbers of libraries without types are
+    assert result == (7, 0, 7)
+    assert {type(value) for value in result} == {int}
 
 
 @pytest.mark.parametrize(

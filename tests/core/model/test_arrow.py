@@ -40,7 +40,7 @@ def table_of(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> 
     return table
 
 
-def rows_of(listed: list[Record]) -> list[dict[str, Any]]:
+def rows_of(source: list[Record]) -> list[dict[str, Any]]:
     """Return the expected rows of the table of these records. Timestamps are in microseconds."""
     return [
         {
@@ -55,7 +55,7 @@ def rows_of(listed: list[Record]) -> list[dict[str, Any]]:
             "headers": [{"key": name, "value": value} for name, value in record.headers],
             "leader_epoch": record.leader_epoch,
         }
-        for record in listed
+        for record in source
     ]
 
 
@@ -138,7 +138,7 @@ def test_a_table_of_nothing_has_the_schema() -> None:
 def test_chunks_are_read_one_by_one_and_released() -> None:
     """A whole log must not be in memory twice, so the table must not refer to the arenas of the records."""
     arenas = list[bytes]()
-    held = list[int]()
+    counts = list[int]()
 
     def chunks() -> Iterator[RecordColumns]:
         for _ in range(3):
@@ -146,19 +146,19 @@ def test_chunks_are_read_one_by_one_and_released() -> None:
             arenas.append(bytes(columns.arena))
             yield replace(columns, arena=arenas[-1])
             del columns
-            held.append(sys.getrefcount(arenas[-1]))
+            counts.append(sys.getrefcount(arenas[-1]))
 
     table = to_arrow(chunks(), 3)
     gc.collect()
     assert table.num_rows == 150
     assert [sys.getrefcount(arena) for arena in arenas] == [sys.getrefcount(bytes(bytearray(9))) + 2] * 3
-    assert max(held) <= min(held) + 1
+    assert max(counts) <= min(counts) + 1
 
 
 def test_a_partition_has_32_bits() -> None:
-    for wrong, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
+    for partition, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
         with pytest.raises(error, match="partition"):
-            to_arrow([columns_of([ONE])], wrong)  # type: ignore[arg-type]  # a str, as who does not check types may give
+            to_arrow([columns_of([ONE])], partition)  # type: ignore[arg-type]  # a str, as who does not check types may give
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +211,8 @@ def test_header_names_are_replaced_as_objects_have_them(record_batches: arrow.Ba
         header_key_position=int32_column(positions),
         header_key_size=int32_column(map(len, names)),
     )
-    found = [row["headers"][0]["key"] for row in plain(table_of(record_batches, columns))]
-    assert found == [text_of(name) for name in names] == [header[0][0] for header in columns.headers()]
+    actual = [row["headers"][0]["key"] for row in plain(table_of(record_batches, columns))]
+    assert actual == [text_of(name) for name in names] == [header[0][0] for header in columns.headers()]
 
 
 @given(hostile_columns(), st.integers(0, 40))
@@ -223,8 +223,8 @@ def test_inconsistent_columns_are_refused_or_both_encoders_agree(
     assert compiled == pure
     assert compiled is IndexError or isinstance(compiled, list)
     for way in (packed, arrow.convert_batches):
-        cut = rows_or_error(way, columns, limit)
-        assert cut in (compiled, OverflowError) or compiled is cut is IndexError
+        limited = rows_or_error(way, columns, limit)
+        assert limited in (compiled, OverflowError) or compiled is limited is IndexError
 
 
 @pytest.mark.parametrize("name", ROW_COLUMNS)
@@ -245,8 +245,8 @@ def test_columns_above_the_range_of_32_bit_offsets_become_several_batches(
     for batch in batches:
         for name in ("key", "value"):
             assert sum(len(item or b"") for item in batch.column(name).to_pylist()) <= limit
-    whole = sum(len(record.value or b"") for record in listed)
-    assert len(batches) > 1 or whole <= limit
+    value_bytes = sum(len(record.value or b"") for record in listed)
+    assert len(batches) > 1 or value_bytes <= limit
 
 
 def test_one_record_above_the_limit_is_refused(record_batches: arrow.Batches) -> None:
@@ -272,8 +272,8 @@ def test_a_buffer_that_changes_while_it_is_packed_is_safe(packed: arrow.Batches)
 
     def write() -> None:
         while not stop.is_set():
-            for at in range(0, 1000, 7):
-                sizes[at] = (sizes[at] + 1) % 3 - 1
+            for index in range(0, 1000, 7):
+                sizes[index] = (sizes[index] + 1) % 3 - 1
             arena[:10] = bytes(10)
 
     writer = threading.Thread(target=write)

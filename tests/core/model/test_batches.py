@@ -75,8 +75,8 @@ def test_offsets_ascend_if_no_batch_reaches_the_next(bounds: list[tuple[int, int
 
 def test_a_part_of_a_table_may_ascend_though_the_whole_does_not() -> None:
     columns = table(30, 10, 20).columns
-    whole = BatchTable(2, columns, ScanStop.END, 0, ascends=False)
-    assert (whole.ascends, whole.take(1, 3).ascends, whole.take(0, 2).ascends) == (False, True, False)
+    batches = BatchTable(2, columns, ScanStop.END, 0, ascends=False)
+    assert (batches.ascends, batches.take(1, 3).ascends, batches.take(0, 2).ascends) == (False, True, False)
     assert BatchTable(2, columns, ScanStop.END, 0).ascends is False
     assert BatchTable(2, table(10, 20).columns, ScanStop.END, 0, ascends=True).take(1, 2).ascends
 
@@ -104,11 +104,11 @@ def test_an_empty_table_has_the_reason_why_the_scan_stopped() -> None:
 
 def test_taking_rows_shares_memory_and_keeps_the_stop() -> None:
     batches = table(10, 20, 30)
-    taken = batches.take(1, 3)
-    assert taken.base_offset.tolist() == [20, 30]
-    assert (taken.magic, taken.stop, taken.stop_position, taken.reason) == (2, ScanStop.CORRUPT, 777, "bad crc")
+    part = batches.take(1, 3)
+    assert part.base_offset.tolist() == [20, 30]
+    assert (part.magic, part.stop, part.stop_position, part.reason) == (2, ScanStop.CORRUPT, 777, "bad crc")
     batches.base_offset[1] = 21
-    assert taken[0].base_offset == 21
+    assert part[0].base_offset == 21
 
 
 def test_keeping_rows_needs_a_word_for_each() -> None:
@@ -124,17 +124,17 @@ def a_batch(magic: int, attributes: int) -> RecordBatch:
 
 
 def test_attributes_of_the_newest_format() -> None:
-    plain, full = a_batch(2, 0), a_batch(2, 0x7F)
-    assert plain.timestamp_type is TimestampType.CREATE_TIME
-    assert (plain.codec_id, plain.is_transactional, plain.is_control, plain.delete_horizon_ms) == (
+    no_flags, all_flags = a_batch(2, 0), a_batch(2, 0x7F)
+    assert no_flags.timestamp_type is TimestampType.CREATE_TIME
+    assert (no_flags.codec_id, no_flags.is_transactional, no_flags.is_control, no_flags.delete_horizon_ms) == (
         0,
         False,
         False,
         None,
     )
-    assert full.timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert (full.codec_id, full.is_transactional, full.is_control) == (7, True, True)
-    assert full.delete_horizon_ms == full.base_timestamp_ms
+    assert all_flags.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (all_flags.codec_id, all_flags.is_transactional, all_flags.is_control) == (7, True, True)
+    assert all_flags.delete_horizon_ms == all_flags.base_timestamp_ms
 
 
 @pytest.mark.parametrize(("bit", "field"), [(TRANSACTIONAL_BIT, "is_transactional"), (CONTROL_BIT, "is_control")])

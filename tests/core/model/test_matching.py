@@ -20,12 +20,12 @@ def finder(request: pytest.FixtureRequest) -> Finder:
     if request.param == "python":
         return python_rows_of_key
     twin = compiled_twin(EXTENSIONS[2])
-    made: Finder = twin.rows_of_key
-    return made
+    compiled: Finder = twin.rows_of_key
+    return compiled
 
 
-def columns(listed: list[bytes | None]) -> RecordColumns:
-    return RecordColumns.from_records(Record(key=key, value=b"value") for key in listed)
+def columns(record_keys: list[bytes | None]) -> RecordColumns:
+    return RecordColumns.from_records(Record(key=key, value=b"value") for key in record_keys)
 
 
 def test_a_key_is_the_whole_key(finder: Finder) -> None:
@@ -37,8 +37,8 @@ def test_a_key_is_the_whole_key(finder: Finder) -> None:
 
 @given(st.lists(keys, max_size=40), st.binary(max_size=3))
 def test_the_rows_of_a_key_are_those_with_an_equal_key(listed: list[bytes | None], key: bytes) -> None:
-    wanted = [found == key for found in listed]
-    assert [list(find(columns(listed), key)) for find in (rows_of_key, python_rows_of_key)] == [wanted, wanted]
+    expected = [record_key == key for record_key in listed]
+    assert [list(find(columns(listed), key)) for find in (rows_of_key, python_rows_of_key)] == [expected, expected]
 
 
 def test_columns_that_are_wrong_are_refused(finder: Finder) -> None:
@@ -56,8 +56,8 @@ def test_columns_that_are_wrong_are_refused(finder: Finder) -> None:
 def first_late(request: pytest.FixtureRequest) -> Callable[[RecordColumns, int, int], int | None]:
     if request.param == "python":
         return python_first_late_row
-    found: Callable[[RecordColumns, int, int], int | None] = compiled_twin(EXTENSIONS[2]).first_late_row
-    return found
+    compiled: Callable[[RecordColumns, int, int], int | None] = compiled_twin(EXTENSIONS[2]).first_late_row
+    return compiled
 
 
 def test_the_first_late_record_need_not_have_the_least_timestamp(
@@ -70,7 +70,7 @@ def test_the_first_late_record_need_not_have_the_least_timestamp(
     assert first_late(records, 6, 12) == 3
     assert first_late(records, -huge, 12) == 2
     assert first_late(records, 9, -huge) == 1
-    assert [first_late(records, *wanted) for wanted in [(10, 0), (5, 15), (huge, 0), (0, huge)]] == [None] * 4
+    assert [first_late(records, *arguments) for arguments in [(10, 0), (5, 15), (huge, 0), (0, huge)]] == [None] * 4
     assert first_late(RecordColumns(b"", 0), 0, 0) is None
     with pytest.raises(ValueError, match=r"\d|shorter"):
         first_late(RecordColumns(b"", 1, int64_column([1]), int64_column()), 0, 0)

@@ -299,7 +299,7 @@ def test_a_listing_continues_behind_a_log_and_misses_no_other(
     prefix = names.log_prefix(log, topic_id)
     after = names.after_log_prefix(prefix).encode()
     assert (prefix + rest).encode() < after
-    for further in (other, TopicPartition(log.topic, other.partition)):
+    for next_log in (other, TopicPartition(log.topic, other.partition)):
         for further_id in (topic_id, other_id):
-            key = (names.log_prefix(further, further_id) + rest).encode()
+            key = (names.log_prefix(next_log, further_id) + rest).encode()
             assert key.startswith(prefix.encode()) or not prefix.encode() <= key < after

@@ -16,12 +16,12 @@ CONTROL = 0x20
 @pytest.fixture(params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> type[PreparedBatches]:
     """Return the Python or the compiled class ``PreparedBatches``."""
-    made: Any = prepared_py if request.param == "python" else compiled_twin(EXTENSIONS[3])
-    found: type[PreparedBatches] = made.PreparedBatches
-    return found
+    module: Any = prepared_py if request.param == "python" else compiled_twin(EXTENSIONS[3])
+    twin_class: type[PreparedBatches] = module.PreparedBatches
+    return twin_class
 
 
-def row(position: int, size: int, base: int, last: int, stamp: int, **other: int) -> tuple[int, ...]:
+def row(position: int, size: int, base: int, last: int, stamp: int, **overrides: int) -> tuple[int, ...]:
     fields = dict.fromkeys(BATCH_COLUMNS, -1) | {
         "position": position,
         "size_bytes": size,
@@ -31,7 +31,7 @@ def row(position: int, size: int, base: int, last: int, stamp: int, **other: int
         "record_count": last - base + 1,
         "attributes": 0,
     }
-    return tuple((fields | other).values())
+    return tuple((fields | overrides).values())
 
 
 def table(*rows: tuple[int, ...], magic: int = 2) -> BatchTable:
@@ -102,12 +102,14 @@ def test_the_result_of_a_new_scan_is_kept(twin: type[PreparedBatches], magic: in
 
 
 def test_pieces_are_joined_from_offset_0_on(twin: type[PreparedBatches]) -> None:
-    joined = twin.joined([twin(THREE, bytearray(b"a" * 211)), twin(table(row(0, 65, 3, 4, 90)), bytearray(b"b" * 65))])
-    assert bytes(joined.data) == b"a" * 211 + b"b" * 65
-    assert joined.table.position.tolist() == [0, 70, 150, 211]
-    assert joined.table.base_offset.tolist() == [0, 5, 6, 11]
-    assert joined.table.last_offset.tolist() == [4, 5, 10, 12]
-    assert (joined.span, joined.largest_ms, joined.largest_offset, joined.size_bytes) == (13, 90, 12, 276)
+    combined = twin.joined(
+        [twin(THREE, bytearray(b"a" * 211)), twin(table(row(0, 65, 3, 4, 90)), bytearray(b"b" * 65))]
+    )
+    assert bytes(combined.data) == b"a" * 211 + b"b" * 65
+    assert combined.table.position.tolist() == [0, 70, 150, 211]
+    assert combined.table.base_offset.tolist() == [0, 5, 6, 11]
+    assert combined.table.last_offset.tolist() == [4, 5, 10, 12]
+    assert (combined.span, combined.largest_ms, combined.largest_offset, combined.size_bytes) == (13, 90, 12, 276)
 
 
 def test_one_piece_is_not_copied(twin: type[PreparedBatches]) -> None:
@@ -117,8 +119,8 @@ def test_one_piece_is_not_copied(twin: type[PreparedBatches]) -> None:
 
 def test_joined_messages_have_their_last_offset(twin: type[PreparedBatches]) -> None:
     wrapper = twin(table(row(0, 40, 9, 9, 1, record_count=3), magic=1), bytearray(40))
-    joined = twin.joined([wrapper, wrapper])
-    assert joined.table.base_offset.tolist() == joined.table.last_offset.tolist() == [2, 5]
+    combined = twin.joined([wrapper, wrapper])
+    assert combined.table.base_offset.tolist() == combined.table.last_offset.tolist() == [2, 5]
 
 
 def test_pieces_have_one_magic(twin: type[PreparedBatches]) -> None:
@@ -129,9 +131,9 @@ def test_pieces_have_one_magic(twin: type[PreparedBatches]) -> None:
 
 def test_the_twins_are_equal() -> None:
     compiled: Any = compiled_twin(EXTENSIONS[3]).PreparedBatches
-    found = []
+    results = []
     for kind in (prepared_py.PreparedBatches, compiled):
-        one, three = kind(table(row(0, 61, 0, 0, -1)), bytearray(61)), kind(THREE, bytearray(211))
-        joined = kind.joined([three, one])
-        found.append([facts(batches) for batches in (one, three, joined)])
-    assert found[0] == found[1]
+        single, three = kind(table(row(0, 61, 0, 0, -1)), bytearray(61)), kind(THREE, bytearray(211))
+        combined = kind.joined([three, single])
+        results.append([facts(batches) for batches in (single, three, combined)])
+    assert results[0] == results[1]

@@ -46,19 +46,19 @@ def _listed(drawn: list[tuple[Any, ...]]) -> list[Record]:  # Any: the fields of
 def test_a_kept_record_stays_unchanged_while_iteration_continues(
     twin: ModuleType, drawn: list[tuple[Any, ...]]
 ) -> None:
-    listed = _listed(drawn)
-    kept = []
-    for record, expected, row in zip(twin.iterator_of(columns_of(listed), 3), listed, drawn, strict=True):
+    originals = _listed(drawn)
+    pairs = []
+    for record, expected, row in zip(twin.iterator_of(columns_of(originals), 3), originals, drawn, strict=True):
         assert tuple(record) == tuple(expected)
         assert hash(tuple(record)) == hash(tuple(expected))
-        kept.append((KEEPS[row[3]](record), KEEPS[row[3]](expected)))
-    for found, wanted in kept:
-        assert found == wanted
+        pairs.append((KEEPS[row[3]](record), KEEPS[row[3]](expected)))
+    for part, original_part in pairs:
+        assert part == original_part
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_numbers_in_text_end_where_their_value_does(twin: ModuleType, size: int) -> None:
     """``int`` reads until a zero byte, which must follow each value, even if the value replaced a longer one."""
-    listed = [Record(value=b"1" * length, partition=3) for length in (size + 3, size + 2, size + 1)]
-    for record, expected in zip(twin.iterator_of(columns_of(listed), 3), listed, strict=True):
+    originals = [Record(value=b"1" * length, partition=3) for length in (size + 3, size + 2, size + 1)]
+    for record, expected in zip(twin.iterator_of(columns_of(originals), 3), originals, strict=True):
         assert int(record.value) == int(expected.value or b"")

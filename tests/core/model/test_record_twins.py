@@ -52,8 +52,8 @@ class Index:
 
 
 def test_the_chosen_record_is_the_compiled_one_where_it_can_be() -> None:
-    found = extension("stratalog.model.record_c")
-    assert records.Record is (record_py if found is None else found).Record
+    compiled = extension("stratalog.model.record_c")
+    assert records.Record is (record_py if compiled is None else compiled).Record
 
 
 # --- creation ----------------------------------------------------------------------------------------------------
@@ -110,12 +110,12 @@ def test_a_wrong_type_is_refused_when_a_record_is_made_and_when_it_is_replaced(
     ("field", "bits"), [("offset", 64), ("timestamp_ms", 64), ("leader_epoch", 32), ("partition", 32)]
 )
 def test_numbers_have_the_bits_that_they_have_in_a_batch(twin: ModuleType, field: str, bits: int) -> None:
-    for good in (-(1 << bits - 1), (1 << bits - 1) - 1):
-        assert getattr(twin.Record(**{field: good}), field) == good
-    for wrong in (-(1 << bits - 1) - 1, 1 << bits - 1, 1 << 80):
+    for valid in (-(1 << bits - 1), (1 << bits - 1) - 1):
+        assert getattr(twin.Record(**{field: valid}), field) == valid
+    for invalid in (-(1 << bits - 1) - 1, 1 << bits - 1, 1 << 80):
         for make in (twin.Record, twin.Record()._replace):
-            with pytest.raises(InvalidRecordError, match=f"{field} {wrong} does not fit {bits} bits"):
-                make(**{field: wrong})
+            with pytest.raises(InvalidRecordError, match=f"{field} {invalid} does not fit {bits} bits"):
+                make(**{field: invalid})
 
 
 def test_both_record_classes_hold_values_of_the_exact_types(twin: ModuleType) -> None:
@@ -223,9 +223,9 @@ def test_a_record_is_copied_and_pickled_and_loads_as_the_class_in_use(twin: Modu
     record = twin.Record(**chosen)
     assert copy.copy(record) is copy.deepcopy(record) is record
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        loaded = pickle.loads(pickle.dumps(record, protocol))  # noqa: S301 - our own bytes
-        assert loaded == record
-        assert type(loaded) is records.Record
+        record_copy = pickle.loads(pickle.dumps(record, protocol))  # noqa: S301 - our own bytes
+        assert record_copy == record
+        assert type(record_copy) is records.Record
 
 
 def test_twins_pickle_to_the_same_bytes(record_c: ModuleType) -> None:
@@ -245,20 +245,22 @@ def test_the_collector_does_not_walk_records_and_does_not_have_to(record_c: Modu
     """The garbage collector does not know records. No reference leaks: a record releases its fields in each case."""
     key, value, headers = bytes(1000), bytes(1001), (("h", b"x"),)
     before = sys.getrefcount(key), sys.getrefcount(value), sys.getrefcount(headers)
-    made = [record_c.Record(key=key, value=value, headers=headers) for _ in range(600)]
-    made += [record._replace(offset=1) for record in made]
-    for record in made[:10]:
+    instances = [record_c.Record(key=key, value=value, headers=headers) for _ in range(600)]
+    instances += [record._replace(offset=1) for record in instances]
+    for record in instances[:10]:
         with pytest.raises(TypeError):
             record._replace(offset="no")
         with pytest.raises(InvalidRecordError):
             record_c.Record(key=key, value=value, headers=headers, partition=1 << 31)
-    assert not any(map(gc.is_tracked, made))
+    assert not any(map(gc.is_tracked, instances))
     assert sys.getrefcount(key) == before[0] + 1200
-    del made, record
+    del instances, record
     assert (sys.getrefcount(key), sys.getrefcount(value), sys.getrefcount(headers)) == before
 
 
 @given(st.lists(fields, max_size=4))
 def test_sorting_is_that_of_tuples(twin: ModuleType, chosen: list[dict[str, Any]]) -> None:
-    listed = [twin.Record(**{**one, "key": None, "value": b"", "headers": ()}) for one in chosen]
-    assert outcome(lambda: [tuple(one) for one in sorted(listed)]) == outcome(lambda: sorted(map(tuple, listed)))
+    instances = [twin.Record(**{**item, "key": None, "value": b"", "headers": ()}) for item in chosen]
+    assert outcome(lambda: [tuple(item) for item in sorted(instances)]) == outcome(
+        lambda: sorted(map(tuple, instances))
+    )

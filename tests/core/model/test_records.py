@@ -72,9 +72,9 @@ def test_columns_come_back_as_records(listed: list[Record]) -> None:
 @given(st.lists(records, max_size=5), st.integers(0, 6), st.integers(0, 6))
 def test_taking_records_is_slicing(listed: list[Record], start: int, end: int) -> None:
     """A range past the end once counted records that do not exist."""
-    taken = columns_of(listed).take(start, end)
-    assert taken.to_records(3) == listed[start:end]
-    assert taken.count == len(listed[start:end])
+    part = columns_of(listed).take(start, end)
+    assert part.to_records(3) == listed[start:end]
+    assert part.count == len(listed[start:end])
 
 
 def test_fields_that_were_not_requested_are_empty() -> None:
@@ -94,20 +94,20 @@ def in_order(columns: RecordColumns) -> list[memoryview]:
     return [getattr(columns, name) for name in ROW_COLUMNS | FLAT_COLUMNS]
 
 
-def same(twin: ModuleType, listed: list[Record]) -> list[Record]:
+def same(twin: ModuleType, originals: list[Record]) -> list[Record]:
     """Return the records as objects of this module."""
-    return [twin.Record(*record) for record in listed]
+    return [twin.Record(*record) for record in originals]
 
 
 @given(st.lists(records, max_size=5))
 @pytest.mark.long
 def test_a_twin_makes_records_of_columns_and_columns_of_records(twin: ModuleType, listed: list[Record]) -> None:
-    found = twin.records_of(columns_of(listed), 3)
-    assert found == listed
-    assert all(type(record) is twin.Record for record in found)
-    arena, count, columns = twin.columns_of(found)
-    made = RecordColumns(arena, count, *columns)
-    assert twin.records_of(made, 3) == listed
+    twin_records = twin.records_of(columns_of(listed), 3)
+    assert twin_records == listed
+    assert all(type(record) is twin.Record for record in twin_records)
+    arena, count, columns = twin.columns_of(twin_records)
+    rebuilt = RecordColumns(arena, count, *columns)
+    assert twin.records_of(rebuilt, 3) == listed
     assert len(arena) == sum(
         len(item or b"")
         for record in listed
@@ -138,13 +138,16 @@ def test_twins_agree_on_inconsistent_columns(record_c: ModuleType, columns: Reco
     ):
         assert pure == compiled
         assert pure is IndexError or isinstance(pure, list)
-    for at, size in ((columns.key_position, columns.key_size), (columns.header_key_position, columns.header_key_size)):
-        assert items(record_py, columns, at, size) == items(record_c, columns, at, size)
+    for positions, sizes in (
+        (columns.key_position, columns.key_size),
+        (columns.header_key_position, columns.header_key_size),
+    ):
+        assert items(record_py, columns, positions, sizes) == items(record_c, columns, positions, sizes)
 
 
-def items(twin: ModuleType, columns: RecordColumns, at: memoryview, size: memoryview) -> object:
+def items(twin: ModuleType, columns: RecordColumns, positions: memoryview, sizes: memoryview) -> object:
     """Return one column of fields as this module decodes it, or the type of the error."""
-    return outcome(lambda: twin.items_of(columns.arena, at, size))
+    return outcome(lambda: twin.items_of(columns.arena, positions, sizes))
 
 
 FAR = (1 << 31) - 1
@@ -194,10 +197,13 @@ def test_an_absent_column_is_named(twin: ModuleType, name: str) -> None:
 def test_a_column_of_another_format_or_length_is_named(twin: ModuleType, name: str) -> None:
     columns = columns_of(ALL)
     column = getattr(columns, name)
-    other = (int32_column if column.format == "q" else int64_column)([0] * len(column))
-    for wrong, reason in ((other, f"format {column.format}, not {other.format}"), (column[::2], "not a contiguous")):
+    other_column = (int32_column if column.format == "q" else int64_column)([0] * len(column))
+    for replacement, reason in (
+        (other_column, f"format {column.format}, not {other_column.format}"),
+        (column[::2], "not a contiguous"),
+    ):
         with pytest.raises(TypeError, match=f"{name} is .*{reason}"):
-            twin.records_of(changed(columns, name, wrong), 0)
+            twin.records_of(changed(columns, name, replacement), 0)
     with pytest.raises(ValueError, match=r"has [23] rows instead of [23]"):
         twin.records_of(changed(columns, name, column[:-1]), 0)
 
@@ -215,15 +221,15 @@ def test_a_timestamp_type_that_does_not_exist_is_refused(twin: ModuleType, numbe
 
 
 def test_types_of_timestamps_are_shared(twin: ModuleType) -> None:
-    found = twin.records_of(columns_of(ALL), 0)
-    assert [record.timestamp_type for record in found] == [record.timestamp_type for record in ALL]
-    assert all(record.timestamp_type is TimestampType(record.timestamp_type) for record in found)
+    result = twin.records_of(columns_of(ALL), 0)
+    assert [record.timestamp_type for record in result] == [record.timestamp_type for record in ALL]
+    assert all(record.timestamp_type is TimestampType(record.timestamp_type) for record in result)
 
 
 def test_a_partition_has_32_bits(twin: ModuleType) -> None:
-    for wrong, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
+    for partition, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
         with pytest.raises(error, match="partition"):
-            twin.records_of(columns_of([ONE]), wrong)
+            twin.records_of(columns_of([ONE]), partition)
 
 
 @pytest.mark.parametrize("raw", JAVA_READS, ids=bytes.hex)
@@ -248,9 +254,9 @@ def test_any_buffer_is_an_arena(twin: ModuleType, arena: Callable[[bytes], bytes
 
 
 def test_only_records_become_columns(twin: ModuleType) -> None:
-    for wrong in (None, tuple(ONE), b"v"):
+    for value in (None, tuple(ONE), b"v"):
         with pytest.raises(TypeError, match="a Record is needed"):
-            twin.columns_of([twin.Record(), wrong])
+            twin.columns_of([twin.Record(), value])
 
 
 def test_a_header_name_without_bytes_is_refused_with_its_record(twin: ModuleType) -> None:
@@ -270,23 +276,23 @@ def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
     """The test compares reference counts of the objects from which records are made and which records share."""
     columns = columns_of(ALL * 300)
     arena = bytes(columns.arena)
-    good = replace(columns, arena=arena)
-    bad = changed(good, "value_position", int32_column([*good.value_position[:-1], FAR]))
+    sound = replace(columns, arena=arena)
+    damaged = changed(sound, "value_position", int32_column([*sound.value_position[:-1], FAR]))
     name = "a name of its own"
-    mine = record_c.Record(headers=((name, arena),))
+    named_record = record_c.Record(headers=((name, arena),))
     gc.collect()
-    before = sys.getrefcount(arena), sys.getrefcount(good.key_size), sys.getrefcount(name)
+    before = sys.getrefcount(arena), sys.getrefcount(sound.key_size), sys.getrefcount(name)
     shared = sys.getrefcount(TimestampType.LOG_APPEND_TIME)
     for _ in range(50):
-        record_c.records_of(good, 0)
-        list(record_c.iterator_of(good, 0))
-        record_c.headers_of(good)
-        record_c.columns_of([mine])
-        for attempt in (lambda: record_c.records_of(bad, 0), lambda: list(record_c.iterator_of(bad, 0))):
+        record_c.records_of(sound, 0)
+        list(record_c.iterator_of(sound, 0))
+        record_c.headers_of(sound)
+        record_c.columns_of([named_record])
+        for attempt in (lambda: record_c.records_of(damaged, 0), lambda: list(record_c.iterator_of(damaged, 0))):
             assert outcome(attempt) is IndexError
-        assert outcome(lambda: record_c.columns_of([mine, None])) is WrongTypeError
+        assert outcome(lambda: record_c.columns_of([named_record, None])) is WrongTypeError
     gc.collect()
-    assert before == (sys.getrefcount(arena), sys.getrefcount(good.key_size), sys.getrefcount(name))
+    assert before == (sys.getrefcount(arena), sys.getrefcount(sound.key_size), sys.getrefcount(name))
     assert abs(sys.getrefcount(TimestampType.LOG_APPEND_TIME) - shared) < 50
 
 
@@ -295,13 +301,13 @@ def test_records_are_made_when_they_are_asked_for(twin: ModuleType) -> None:
 
     The Python implementation makes several records at a time.
     """
-    listed = ALL * 1000
-    columns = columns_of(listed)
-    assert list(twin.iterator_of(columns, 3)) == listed == list(columns.iter_records(3))
+    originals = ALL * 1000
+    columns = columns_of(originals)
+    assert list(twin.iterator_of(columns, 3)) == originals == list(columns.iter_records(3))
     assert list(twin.iterator_of(columns.take(0, 0), 3)) == []
-    bad = changed(columns, "value_position", int32_column([*columns.value_position[:-1], FAR]))
-    iterator = twin.iterator_of(bad, 3)
-    assert [next(iterator) for _ in range(5)] == listed[:5]
+    damaged = changed(columns, "value_position", int32_column([*columns.value_position[:-1], FAR]))
+    iterator = twin.iterator_of(damaged, 3)
+    assert [next(iterator) for _ in range(5)] == originals[:5]
     with pytest.raises(IndexError):
         list(iterator)
     with pytest.raises(ConfigError):
@@ -313,5 +319,5 @@ def test_records_are_made_when_they_are_asked_for(twin: ModuleType) -> None:
 def test_many_threads_read_the_same_columns(twin: ModuleType) -> None:
     columns = columns_of(ALL * 200)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: twin.records_of(columns, 3), range(40)):
-            assert found == ALL * 200
+        for result in pool.map(lambda _: twin.records_of(columns, 3), range(40)):
+            assert result == ALL * 200

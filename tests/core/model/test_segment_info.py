@@ -13,19 +13,19 @@ from stratalog.model.segment_info import FileKind, FileSlice, share_bytes
 
 
 def test_a_slice_over_memory_has_no_descriptor() -> None:
-    with FileSlice.of(b"abc", 7) as found:
-        assert bytes(found.data) == b"abc"
-        assert (found.size_bytes, found.position, found.fileno()) == (3, 7, None)
+    with FileSlice.of(b"abc", 7) as file_slice:
+        assert bytes(file_slice.data) == b"abc"
+        assert (file_slice.size_bytes, file_slice.position, file_slice.fileno()) == (3, 7, None)
 
 
 def test_a_slice_is_released_once_however_often_it_is_asked() -> None:
     released = list[str]()
-    found = FileSlice(memoryview(b"abc"), 0, 4, lambda: released.append("once"))
-    assert found.fileno() == 4
+    file_slice = FileSlice(memoryview(b"abc"), 0, 4, lambda: released.append("once"))
+    assert file_slice.fileno() == 4
     assert released == []
-    with found:
-        found.release()
-    found.release()
+    with file_slice:
+        file_slice.release()
+    file_slice.release()
     assert released == ["once"]
 
 
@@ -48,10 +48,10 @@ def test_a_slice_releases_even_if_that_fails_only_once() -> None:
         calls.append("once")
         raise OSError("cannot close")
 
-    found = FileSlice(memoryview(b"abc"), 0, 4, failing)
+    file_slice = FileSlice(memoryview(b"abc"), 0, 4, failing)
     with pytest.raises(OSError, match="cannot close"):
-        found.release()
-    found.release()
+        file_slice.release()
+    file_slice.release()
     assert calls == ["once"]
 
 

@@ -25,13 +25,13 @@ def test_groups_hold_all_records_and_keep_the_limit(twin: ModuleType) -> None:
     records = made(twin, [(number, b"k", bytes(number % 90), ()) for number in range(100)])
     start = 0
     while start < len(records):
-        found = twin.survey(records, start, 500, 30)
-        group = records[start : found.end]
+        result = twin.survey(records, start, 500, 30)
+        group = records[start : result.end]
         sizes = [30 + 1 + len(record.value) for record in group]
         assert len(group) == 1 or sum(sizes) <= 500
-        assert found.end == 100 or sum(sizes) + 31 + found.end % 90 > 500
-        assert (found.least_ms, found.largest_ms, found.null_key) == (start, found.end - 1, False)
-        start = found.end
+        assert result.end == 100 or sum(sizes) + 31 + result.end % 90 > 500
+        assert (result.least_ms, result.largest_ms, result.null_key) == (start, result.end - 1, False)
+        start = result.end
     assert start == 100
 
 
@@ -52,5 +52,5 @@ def test_bytes_that_are_no_record_are_refused(twin: ModuleType) -> None:
 def test_twins_see_the_same(record_c: ModuleType, rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows) - 1))
     limit = data.draw(st.integers(0, 2000))
-    found, expected = (tuple(twin.survey(made(twin, rows), start, limit, 30)) for twin in (record_c, record_py))
-    assert found == expected
+    actual, expected = (tuple(twin.survey(made(twin, rows), start, limit, 30)) for twin in (record_c, record_py))
+    assert actual == expected

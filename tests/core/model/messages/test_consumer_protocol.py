@@ -27,21 +27,21 @@ V1 = "00000001000174000000020000000100000002"
     ],
 )
 def test_subscriptions_are_encoded_and_decoded(version: int, layout: str, read: Subscription) -> None:
-    written = version.to_bytes(2, "big") + bytes.fromhex(layout)[2:]
-    assert SUBSCRIPTION.parse(written) == (read, version)
-    assert SUBSCRIPTION.encode(WHOLE, version) == written
+    data = version.to_bytes(2, "big") + bytes.fromhex(layout)[2:]
+    assert SUBSCRIPTION.parse(data) == (read, version)
+    assert SUBSCRIPTION.encode(WHOLE, version) == data
 
 
 def test_assignments_are_encoded_and_decoded() -> None:
-    written = bytes.fromhex("0001" + V1 + "ffffffff")
-    assert ASSIGNMENT.parse(written) == (Assignment(partitions=OWNED, user_data=None), 1)
-    assert ASSIGNMENT.encode(Assignment(partitions=OWNED), 1) == written
+    data = bytes.fromhex("0001" + V1 + "ffffffff")
+    assert ASSIGNMENT.parse(data) == (Assignment(partitions=OWNED, user_data=None), 1)
+    assert ASSIGNMENT.encode(Assignment(partitions=OWNED), 1) == data
 
 
 def test_later_versions_are_read_as_the_last_known_one() -> None:
-    written = b"\0\x09" + SUBSCRIPTION.encode(WHOLE, 3)[2:] + b"more"
-    assert SUBSCRIPTION.parse(written) == (WHOLE, 9)
+    data = b"\0\x09" + SUBSCRIPTION.encode(WHOLE, 3)[2:] + b"more"
+    assert SUBSCRIPTION.parse(data) == (WHOLE, 9)
     with pytest.raises(InvalidRecordError, match="version -1"):
-        SUBSCRIPTION.parse(b"\xff\xff" + written[2:])
+        SUBSCRIPTION.parse(b"\xff\xff" + data[2:])
     with pytest.raises(InvalidRecordError, match="version 9"):
         SUBSCRIPTION.encode(WHOLE, 9)

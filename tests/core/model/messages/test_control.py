@@ -31,10 +31,10 @@ ABORT_KEY, COMMIT_KEY = bytes.fromhex("00000000"), bytes.fromhex("00000001")
 VALUE = bytes.fromhex("000000000007")
 
 
-def quorum_voters(listed: list[Any], version: int) -> tuple[QuorumVoter, ...]:
+def quorum_voters(voters: list[Any], version: int) -> tuple[QuorumVoter, ...]:
     if not version:
-        return tuple(QuorumVoter(voter_id=number) for number in listed)
-    return tuple(QuorumVoter(voter_id=number, directory_id=uuid.UUID(directory)) for number, directory in listed)
+        return tuple(QuorumVoter(voter_id=number) for number in voters)
+    return tuple(QuorumVoter(voter_id=number, directory_id=uuid.UUID(directory)) for number, directory in voters)
 
 
 def record_of(name: str, inputs: dict[str, Any]) -> ControlRecord:
@@ -75,10 +75,10 @@ def test_values_are_those_of_kafka(name: str) -> None:
     ("kind", "name"), [(ControlType.ABORT, "v2_abort_marker"), (ControlType.COMMIT, "v2_commit_marker")]
 )
 def test_marker_records_are_those_of_kafka(kind: ControlType, name: str) -> None:
-    (written,) = VECTORS[name]["inputs"]["records"]
+    (record,) = VECTORS[name]["inputs"]["records"]
     marker = EndMarker(kind, 7)
-    assert (control_key(kind).hex(), control_value(marker).hex()) == (written["key"], written["value"])
-    assert parse_control(bytes.fromhex(written["key"]), bytes.fromhex(written["value"])) == marker
+    assert (control_key(kind).hex(), control_value(marker).hex()) == (record["key"], record["value"])
+    assert parse_control(bytes.fromhex(record["key"]), bytes.fromhex(record["value"])) == marker
 
 
 ids = st.integers(-(1 << 31), (1 << 31) - 1)

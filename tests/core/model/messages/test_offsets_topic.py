@@ -94,8 +94,8 @@ def group_of(inputs: dict[str, Any]) -> GroupMetadata:
 def test_commits_of_every_version(name: str) -> None:
     inputs = VECTORS[name]["inputs"]
     value = commit_of(inputs)
-    found = parse_offsets_record(raw("offset_commit_key_v1"), raw(name))
-    assert found == OffsetsRecord(OffsetsType.OFFSET_COMMIT, COMMIT_KEY, value, inputs["version"])
+    result = parse_offsets_record(raw("offset_commit_key_v1"), raw(name))
+    assert result == OffsetsRecord(OffsetsType.OFFSET_COMMIT, COMMIT_KEY, value, inputs["version"])
     assert offsets_value(OffsetsType.OFFSET_COMMIT, value, inputs["version"]) == raw(name)
 
 
@@ -103,8 +103,8 @@ def test_commits_of_every_version(name: str) -> None:
 def test_groups_of_every_version(name: str) -> None:
     inputs = VECTORS[name]["inputs"]
     value = group_of(inputs)
-    found = parse_offsets_record(raw("group_metadata_key_v2"), raw(name))
-    assert found == OffsetsRecord(OffsetsType.GROUP_METADATA, GROUP, value, inputs["version"])
+    result = parse_offsets_record(raw("group_metadata_key_v2"), raw(name))
+    assert result == OffsetsRecord(OffsetsType.GROUP_METADATA, GROUP, value, inputs["version"])
     assert offsets_value(OffsetsType.GROUP_METADATA, value, inputs["version"]) == raw(name)
 
 
@@ -196,19 +196,19 @@ NEWER: list[tuple[OffsetsType, OffsetsKey, OffsetsValue]] = [
 
 @pytest.mark.parametrize(("kind", "key", "value"), NEWER, ids=[kind.name for kind, _, _ in NEWER])
 def test_written_records_are_read_back(kind: OffsetsType, key: OffsetsKey, value: OffsetsValue) -> None:
-    written = offsets_value(kind, value, 0)
-    assert parse_offsets_record(offsets_key(kind, key), written) == OffsetsRecord(kind, key, value, 0)
-    for end in range(len(written)):
+    data = offsets_value(kind, value, 0)
+    assert parse_offsets_record(offsets_key(kind, key), data) == OffsetsRecord(kind, key, value, 0)
+    for end in range(len(data)):
         with pytest.raises(InvalidRecordError):
-            parse_offsets_record(offsets_key(kind, key), written[:end])
+            parse_offsets_record(offsets_key(kind, key), data[:end])
 
 
 def test_share_groups_keep_their_bytes() -> None:
     for kind in OffsetsType:
         if kind.name.startswith("SHARE_GROUP"):
             key: OffsetsKey = MEMBER if "MEMBER" in kind.name else GROUP
-            found = parse_offsets_record(offsets_key(kind, key), b"\0\2rest")
-            assert found == OffsetsRecord(kind, key, b"\0\2rest", 2)
+            result = parse_offsets_record(offsets_key(kind, key), b"\0\2rest")
+            assert result == OffsetsRecord(kind, key, b"\0\2rest", 2)
 
 
 def test_a_later_type_is_passed_over() -> None:

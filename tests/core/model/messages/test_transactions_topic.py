@@ -30,15 +30,15 @@ def raw(name: str) -> bytes:
 
 
 def state_of(inputs: dict[str, Any]) -> TransactionState:
-    listed = inputs["partitions"]
+    partitions = inputs["partitions"]
     return TransactionState(
         producer_id=inputs["producer_id"],
         producer_epoch=inputs["epoch"],
         timeout_ms=inputs["timeout_ms"],
         status=inputs["status"],
         partitions=None
-        if listed is None
-        else tuple(TransactionPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in listed),
+        if partitions is None
+        else tuple(TransactionPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in partitions),
         last_update_timestamp_ms=inputs["last_update"],
         start_timestamp_ms=inputs["start"],
         previous_producer_id=inputs.get("previous_producer_id", -1),
@@ -64,13 +64,13 @@ def test_keys_and_tombstones() -> None:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    written = raw("txn_log_value_v1_ongoing")
+    data = raw("txn_log_value_v1_ongoing")
     end = len(bytes.fromhex("000200080000000000000f9f02020002")) - 1
-    tagged = written[:-end]
-    assert written[-end] == 2
-    more = tagged + b"\3" + written[-end + 1 :] + b"\x09\x03abc"
-    found, plain = (parse_transaction_record(raw("txn_log_key_v0"), value) for value in (more, written))
-    assert found == plain
+    tagged = data[:-end]
+    assert data[-end] == 2
+    extended = tagged + b"\3" + data[-end + 1 :] + b"\x09\x03abc"
+    result, expected = (parse_transaction_record(raw("txn_log_key_v0"), value) for value in (extended, data))
+    assert result == expected
 
 
 def test_a_key_of_a_later_version_is_passed_over() -> None:
