@@ -32,8 +32,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def faults(how: str, what: str = "written") -> int:
     command = [sys.executable, "-c", _FAULTS, how, what]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own words
-    return int(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own words
+    return int(process.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")

@@ -83,11 +83,11 @@ def test_the_interrupt_of_one_caller_does_not_end_the_others() -> None:
         assert entered.wait(10)
         results.append(cache.get_or_load("a", lambda: b"data"))
 
-    other = threading.Thread(target=read)
-    other.start()
+    other_thread = threading.Thread(target=read)
+    other_thread.start()
     with pytest.raises(KeyboardInterrupt):
         cache.get_or_load("a", interrupted)
-    other.join()
+    other_thread.join()
     assert results == [b"data"]
 
 

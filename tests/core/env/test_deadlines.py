@@ -15,9 +15,9 @@ LONG_S = 600.0
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
     """Yield an event that calls wait for. It is set when the test ends."""
-    made = threading.Event()
-    yield made
-    made.set()
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def laggards() -> list[threading.Thread]:
@@ -81,10 +81,10 @@ def test_laggards_are_bounded_for_each_component_and_counted_off_when_they_retur
 
 
 def test_a_call_that_is_under_way_is_not_waited_for_when_the_engine_closes(gate: threading.Event) -> None:
-    calls, begun, errors = DeadlineCalls(), threading.Event(), list[OverdueError]()
+    calls, started, errors = DeadlineCalls(), threading.Event(), list[OverdueError]()
 
     def work() -> None:
-        begun.set()
+        started.set()
         gate.wait()
 
     def wait() -> None:
@@ -94,7 +94,7 @@ def test_a_call_that_is_under_way_is_not_waited_for_when_the_engine_closes(gate:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    begun.wait()
+    started.wait()
     calls.hurry(0.0)
     waiting.join()
     assert len(errors) == 1

@@ -176,29 +176,29 @@ def test_a_closed_pool_opens_nothing_more(pool: HandlePool, files: CountingVfs) 
 
 
 def test_maps_count_and_make_room(pool: HandlePool, files: CountingVfs) -> None:
-    gone: list[str] = []
+    dropped_names: list[str] = []
 
     def keep(name: str) -> None:
-        pool.keep(name, partial(gone.append, name))
+        pool.keep(name, partial(dropped_names.append, name))
 
     keep("map a")
     keep("map b")
     touched(pool, files, "a")
     keep("map a")
     touched(pool, files, "b")
-    assert gone == ["map b"]
+    assert dropped_names == ["map b"]
     touched(pool, files, "c")
-    assert (gone, len(files.closed)) == (["map b"], 1)
+    assert (dropped_names, len(files.closed)) == (["map b"], 1)
     keep("map b")
-    assert gone == ["map b", "map a"]
+    assert dropped_names == ["map b", "map a"]
     pool.drop("map b")
     pool.drop("map b")
-    assert gone == ["map b", "map a", "map b"]
+    assert dropped_names == ["map b", "map a", "map b"]
     keep("map c")
     pool.close()
-    assert gone[3:] == ["map c"]
+    assert dropped_names[3:] == ["map c"]
     keep("map d")
-    assert gone[4:] == ["map d"]
+    assert dropped_names[4:] == ["map d"]
     assert pool.open_count == 0
 
 
@@ -209,7 +209,7 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
     names = [str(tmp_path / str(number)) for number in range(6)]
     for name in names:
         Path(name).write_text(name, encoding="utf-8")
-    wrong: list[bytes] = []
+    mismatches: list[bytes] = []
 
     def read(turn: int) -> None:
         for step in range(200):
@@ -217,7 +217,7 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
             with pool.using(name, partial(files.open, name)) as descriptor:
                 data = files.read(descriptor, 0, 1000)
             if data != name.encode():
-                wrong.append(data)
+                mismatches.append(data)
             if step % 7 == 0:
                 pool.drop(names[step % len(names)])
 
@@ -226,7 +226,7 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert mismatches == []
     assert pool.open_count <= 2
     pool.close()
     assert pool.open_count == 0

@@ -14,15 +14,15 @@ from stratalog.env import PosixVfs
 from stratalog.errors.system import IrregularFileError
 
 
-def make_socket(path: Path, owned: ExitStack) -> None:
-    made = owned.enter_context(socket.socket(socket.AF_UNIX))
-    here = os.open(".", os.O_RDONLY)
-    owned.callback(os.close, here)
+def make_socket(path: Path, stack: ExitStack) -> None:
+    unix_socket = stack.enter_context(socket.socket(socket.AF_UNIX))
+    current_folder = os.open(".", os.O_RDONLY)
+    stack.callback(os.close, current_folder)
     os.chdir(path.parent)  # the path of a socket must be short
     try:
-        made.bind(path.name)
+        unix_socket.bind(path.name)
     finally:
-        os.fchdir(here)
+        os.fchdir(current_folder)
 
 
 KINDS: dict[str, Callable[[Path, ExitStack], object]] = {
@@ -37,8 +37,8 @@ KINDS: dict[str, Callable[[Path, ExitStack], object]] = {
 def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Yield the kind of the file and its path."""
     path = tmp_path / "strange"
-    with ExitStack() as owned:
-        KINDS[request.param](path, owned)
+    with ExitStack() as stack:
+        KINDS[request.param](path, stack)
         yield request.param, path
 
 

@@ -94,8 +94,8 @@ def test_the_bound_holds_for_any_input(limit: int) -> None:
             order.touch(key)
         else:
             sizes[key] = chance.randrange(30)
-            for gone in order.add(key, sizes[key]):
-                del sizes[gone]
+            for evicted_key in order.add(key, sizes[key]):
+                del sizes[evicted_key]
         assert order.size_bytes == sum(sizes.values()) <= limit
         assert set(order.keys()) == set(sizes)
         assert len(order) == len(sizes)

@@ -22,9 +22,9 @@ def files() -> PosixVfs:
 @pytest.fixture
 def descriptor(files: PosixVfs, tmp_path: Path) -> Iterator[int]:
     """Yield the descriptor of a new file that is open for writing."""
-    opened = files.open(str(tmp_path / "file"), write=True, create=True)
-    yield opened
-    files.close(opened)
+    new_descriptor = files.open(str(tmp_path / "file"), write=True, create=True)
+    yield new_descriptor
+    files.close(new_descriptor)
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ def test_names_are_listed_in_order(files: PosixVfs, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "c").symlink_to(tmp_path / "a")
     files.set_modified(str(tmp_path / "b"), 1_600_000_000_123)
-    listed = files.list(str(tmp_path))
-    assert [(entry.name, entry.is_folder) for entry in listed] == [("a", True), ("b", False), ("c", False)]
-    assert listed[1] == files.stat(str(tmp_path / "b")) == FileStat("b", 2, 1_600_000_000_123, is_folder=False)
+    entries = files.list(str(tmp_path))
+    assert [(entry.name, entry.is_folder) for entry in entries] == [("a", True), ("b", False), ("c", False)]
+    assert entries[1] == files.stat(str(tmp_path / "b")) == FileStat("b", 2, 1_600_000_000_123, is_folder=False)
     assert files.stat(str(tmp_path / "missing")) is None
     assert files.stat(str(tmp_path / "b" / "inside a file")) is None
     with pytest.raises(FileNotFoundError):
@@ -264,20 +264,20 @@ def test_a_lock_refused_leaks_no_descriptor(files: PosixVfs, tmp_path: Path, mon
     path = str(tmp_path / "lock")
     first = files.lock(path)
     assert first is not None
-    opened: list[int] = []
+    descriptors: list[int] = []
     real = os.open
 
     def noted(path: str, flags: int, mode: int = 0o777) -> int:
-        opened.append(real(path, flags, mode))
-        return opened[-1]
+        descriptors.append(real(path, flags, mode))
+        return descriptors[-1]
 
     monkeypatch.setattr(os, "open", noted)
     assert files.lock(path) is None
     assert files.is_locked(path)
-    for descriptor in opened:
+    for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
-    assert len(opened) == 2
+    assert len(descriptors) == 2
     files.close(first)
 
 
@@ -311,12 +311,12 @@ def test_without_open_file_locks_another_lock_does(
 
 
 def test_a_stamp_differs_for_a_changed_file(tmp_path: Path) -> None:
-    files, file, other = PosixVfs(), tmp_path / "a", tmp_path / "b"
+    files, file, other_file = PosixVfs(), tmp_path / "a", tmp_path / "b"
     stamps = set()
     for change in ("made", "longer", "touched", "replaced"):
         if change == "replaced":
-            other.write_bytes(b"ab")
-            other.rename(file)
+            other_file.write_bytes(b"ab")
+            other_file.rename(file)
         elif change == "touched":
             os.utime(file, ns=(1, 1))
         else:
@@ -349,9 +349,11 @@ def is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner
     """Return ``is_private`` of a file with this mode and owner."""
     path = tmp_path / "keys"
     path.write_bytes(b"")
-    found = path.stat()
-    told = os.stat_result((stat.S_IFREG | mode, *found[1:4], owner, *found[5:10]), {"st_mtime_ns": 0})
-    monkeypatch.setattr(os, "stat", lambda _: told)
+    file_status = path.stat()
+    fake_status = os.stat_result(
+        (stat.S_IFREG | mode, *file_status[1:4], owner, *file_status[5:10]), {"st_mtime_ns": 0}
+    )
+    monkeypatch.setattr(os, "stat", lambda _: fake_status)
     status = PosixVfs().stat(str(path))
     assert status is not None
     return status.is_private
