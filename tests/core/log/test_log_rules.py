@@ -186,12 +186,12 @@ def test_a_log_with_gaps_returns_the_next_batch(tmp_path: Path, installed: Regis
     with LogBed(tmp_path / "data", installed, topic=TopicConfig(segment_bytes=200, index_interval_bytes=0)) as bed:
         log = bed.open()
         log.follow(0)
-        held = [(3, 4), (5, 5), (9, 11), (40, 41), (42, 42), (90, 92)]
-        for first, last in held:
+        ranges = [(3, 4), (5, 5), (9, 11), (40, 41), (42, 42), (90, 92)]
+        for first, last in ranges:
             log.append_as_follower(bed.batch(first, records(last - first + 1, start=first)), last + 1, 0)
         assert len(log.segments()) > 2
         for offset in range(93):
-            expected = next(first for first, last in held if last >= offset)
+            expected = next(first for first, last in ranges if last >= offset)
             with log.fetch(offset) as fetched:
                 assert struct.unpack_from(">q", fetched.read())[0] == expected
             assert next(iter(log.records(max(offset, 1)))).offset == max(offset, expected)
@@ -226,7 +226,7 @@ def test_no_reader_gets_past_the_bound_of_its_isolation(led: tuple[LogBed, Log])
         assert ordered(offsets)
         limits = {"log_end": end, "read_uncommitted": watermark, "read_committed": offsets.last_stable}
         for isolation, limit in limits.items():
-            assert [found.offset for found in log.records(isolation=isolation) if found.offset >= limit] == []
+            assert [record.offset for record in log.records(isolation=isolation) if record.offset >= limit] == []
             for offset in range(offsets.log_start, end + 1):
                 with log.fetch(offset, 1 << 20, isolation) as fetched:
                     assert fetched.next_offset <= max(limit, offset)

@@ -55,24 +55,24 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(stamps=st.lists(st.integers(0, 50), min_size=1, max_size=5), durable=st.booleans())
     def append(self, stamps: list[int], durable: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        base, written = len(self.model), self.values(stamps)
+        base, stamped_values = len(self.model), self.values(stamps)
         self.as_leader()
         result = self.log.append(
-            [Record(timestamp_ms=stamp, key=b"k", value=value) for stamp, value in written],
+            [Record(timestamp_ms=stamp, key=b"k", value=value) for stamp, value in stamped_values],
             durability="durable" if durable else "written",
         )
         assert (result.base_offset, result.last_offset) == (base, base + len(stamps) - 1)
-        self.write(written)
+        self.write(stamped_values)
         if durable:
             self.durable = len(self.model)
 
     @rule(codec=codecs, count=st.integers(1, 4))
     def append_encoded(self, codec: str | None, count: int) -> None:
-        base, written = len(self.model), self.values([7] * count)
+        base, stamped_values = len(self.model), self.values([7] * count)
         self.as_leader()
-        data = self.bed.batch(0, [Record(timestamp_ms=t, key=b"k", value=v) for t, v in written], codec=codec)
+        data = self.bed.batch(0, [Record(timestamp_ms=t, key=b"k", value=v) for t, v in stamped_values], codec=codec)
         assert self.log.append_as_leader(data).base_offset == base
-        self.write(written)
+        self.write(stamped_values)
 
     @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), gap=st.integers(0, 3), durable=st.booleans())
     def append_as_follower(self, counts: list[int], gap: int, durable: bool) -> None:  # noqa: FBT001 - as above
@@ -80,11 +80,11 @@ class LogMachine(RuleBasedStateMachine):
         data, watermark = b"", self.log.offsets().high_watermark
         for count in counts:
             self.model += [None] * gap
-            written, base = self.values([9] * count), len(self.model)
-            encoded = [Record(timestamp_ms=t, key=b"k", value=v) for t, v in written]
+            stamped_values, base = self.values([9] * count), len(self.model)
+            encoded = [Record(timestamp_ms=t, key=b"k", value=v) for t, v in stamped_values]
             magic = self.bed.components.formats.chosen(self.bed.topic.record_version).magic
             data += self.bed.batch(base, encoded, magic=magic, leader_epoch=self.log.leader_epoch)
-            self.write(written)
+            self.write(stamped_values)
         offsets = self.log.append_as_follower(
             data, len(self.model) - 1, self.start, durability="durable" if durable else "written"
         )
@@ -183,9 +183,9 @@ class LogMachine(RuleBasedStateMachine):
         self.serial += len(stamps)
         return [(stamp, b"value %d" % (self.serial - index)) for index, stamp in enumerate(stamps)]
 
-    def write(self, written: list[tuple[int, bytes]]) -> None:
+    def write(self, stamped_values: list[tuple[int, bytes]]) -> None:
         self.begins.add(len(self.model))
-        self.model += written
+        self.model += stamped_values
 
     def cut(self, end: int) -> None:
         del self.model[end:]
@@ -226,19 +226,23 @@ class LogMachine(RuleBasedStateMachine):
     def every_offset_and_time_is_found(self) -> None:
         if not hasattr(self, "log"):
             return
-        shown = self.shown()
+        visible = self.shown()
         for offset in range(self.start, len(self.model), 3):
-            following = next((value for at, (_, value) in shown if at >= offset), None)
+            following = next((value for record_offset, (_, value) in visible if record_offset >= offset), None)
             read = next(iter(self.log.records(offset, isolation="log_end")), None)
             assert following == (None if read is None else read.value)
         if self.bed.topic.record_version:
             for stamp in (0, 7, 25, 50):
-                found = next((offset for offset, (at, _) in shown if at >= stamp), None)
-                assert self.log.offset_for_timestamp(stamp, "log_end") == found
+                expected = next((offset for offset, (record_stamp, _) in visible if record_stamp >= stamp), None)
+                assert self.log.offset_for_timestamp(stamp, "log_end") == expected
 
     def shown(self) -> list[tuple[int, tuple[int, bytes]]]:
         """Return the records that readers must return, with their offsets."""
-        return [(at, found) for at, found in enumerate(self.model) if found is not None and at >= self.start]
+        return [
+            (offset, stamped_value)
+            for offset, stamped_value in enumerate(self.model)
+            if stamped_value is not None and offset >= self.start
+        ]
 
     def teardown(self) -> None:
         self.bed.close()

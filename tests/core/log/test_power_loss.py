@@ -37,8 +37,8 @@ def test_a_log_that_was_closed_cleanly_has_no_reserved_space_after_a_power_loss(
     log.append([Record(value=b"second")], durability="durable")
     bed.close()
     files.leave(tmp_path / "left", None)
-    with LogBed(tmp_path / "left", bed.registry, bed.topic) as left:
-        log = left.open()
+    with LogBed(tmp_path / "left", bed.registry, bed.topic) as crashed_bed:
+        log = crashed_bed.open()
         assert log.healthy
         assert [record.value for record in log.records()] == [b"first", b"second"]
 
@@ -56,8 +56,8 @@ def test_a_second_power_loss_does_not_restore_bytes_that_recovery_removed(tmp_pa
     log.roll()
     log.append(records(1, start=3), durability="durable")
     files.leave(tmp_path / "left", None)
-    with LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4) as left:
-        assert offsets_in(left.open(clean=False)) == [0, 1, 2, 3]
+    with LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4) as crashed_bed:
+        assert offsets_in(crashed_bed.open(clean=False)) == [0, 1, 2, 3]
 
 
 def damaged_in_the_middle(bed: LogBed) -> None:
@@ -84,30 +84,30 @@ def test_recovery_that_ends_early_has_dropped_the_last_segment_first(bed: LogBed
 def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Path, bed: LogBed) -> None:
     """Without its damaged end, a truncated segment does not show that the segments after it were dropped."""
     damaged_in_the_middle(bed)
-    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
+    crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
-    def check(found: Log) -> None:
-        assert offsets_in(found) == [0, 1, 2]
+    def check(recovered_log: Log) -> None:
+        assert offsets_in(recovered_log) == [0, 1, 2]
 
     files = bed.files_port = PowerLossVfs(bed.folder)
-    with power_losses(files, left, check):
+    with power_losses(files, crashed_bed, check):
         check(bed.open(clean=False))
 
 
 def test_aborted_records_stay_aborted_if_the_power_fails_during_a_roll(tmp_path: Path, bed: LogBed) -> None:
     """The transaction index has a durable name before the next segment exists: recovery would not build it again."""
     bed.folder.mkdir(parents=True)
-    left = LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4)
+    crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4)
 
-    def check(found: Log) -> None:
-        assert [record.offset for record in found.records(isolation="read_committed")] == [3]
+    def check(recovered_log: Log) -> None:
+        assert [record.offset for record in recovered_log.records(isolation="read_committed")] == [3]
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(2), producer=(7, 0, 0), transactional=True), durability="durable")
     log.end_transaction(7, 0, commit=False, coordinator_epoch=0, durability="durable")
     log.append(records(1), durability="durable")
-    with power_losses(files, left, check, samples=10) as names:
+    with power_losses(files, crashed_bed, check, samples=10) as names:
         log.roll()
     assert bed.path(4).name in names
 
@@ -121,23 +121,23 @@ def test_a_deletion_of_records_keeps_the_producers_of_durable_ones(tmp_path: Pat
     log.append(records(2))
     log.delete_records(5)
     files.leave(tmp_path / "left", None)
-    with LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=5, recovery_point=5) as left:
-        assert left.open(clean=False).append_as_leader(batch).duplicate
+    with LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=5, recovery_point=5) as crashed_bed:
+        assert crashed_bed.open(clean=False).append_as_leader(batch).duplicate
 
 
 def test_records_below_the_log_start_are_durable_before_a_roll(tmp_path: Path, bed: LogBed) -> None:
     """Damage in a closed segment takes a log out of service, also below the log start."""
     bed.folder.mkdir(parents=True)
-    left = LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=3, recovery_point=3)
+    crashed_bed = LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=3, recovery_point=3)
 
-    def check(found: Log) -> None:
-        assert found.healthy
+    def check(recovered_log: Log) -> None:
+        assert recovered_log.healthy
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
     log.append(records(3))
     log.maintenance.raise_log_start(3)
-    with power_losses(files, left, check):
+    with power_losses(files, crashed_bed, check):
         log.roll()
 
 

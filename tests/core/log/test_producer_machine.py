@@ -61,39 +61,39 @@ def follow(model: Model, batch: Written) -> tuple[int, int] | None:
 
     Return first offset and marker offset of the transaction that the batch aborted, or None.
     """
-    known = model.setdefault(batch.producer, Known(batch.epoch))
-    if known.epoch != batch.epoch:
-        known.epoch, known.batches = batch.epoch, []
+    state = model.setdefault(batch.producer, Known(batch.epoch))
+    if state.epoch != batch.epoch:
+        state.epoch, state.batches = batch.epoch, []
     if batch.count:
-        known.batches = [*known.batches, batch][-5:]
-        if batch.transactional and known.opened_at is None:
-            known.opened_at = batch.offset
+        state.batches = [*state.batches, batch][-5:]
+        if batch.transactional and state.opened_at is None:
+            state.opened_at = batch.offset
         return None
-    opened_at, known.opened_at, known.coordinator = known.opened_at, None, batch.coordinator
+    opened_at, state.opened_at, state.coordinator = state.opened_at, None, batch.coordinator
     return None if opened_at is None or batch.commit else (opened_at, batch.offset)
 
 
-def verdict(known: Known | None, batch: Written) -> Written | Refusal | None:
+def verdict(state: Known | None, batch: Written) -> Written | Refusal | None:
     """Return the expected result of an append.
 
     It is the earlier batch if this one is a retry, the class of the error, or None if the log must write the batch.
     """
-    if known is None:
+    if state is None:
         return None
-    if batch.count and known.epoch == batch.epoch:
-        for earlier in known.batches:
+    if batch.count and state.epoch == batch.epoch:
+        for earlier in state.batches:
             if (earlier.sequence, earlier.count) == (batch.sequence, batch.count):
                 return earlier
-    if batch.epoch < known.epoch:
+    if batch.epoch < state.epoch:
         return InvalidProducerEpochError
     if not batch.count:
-        return TransactionCoordinatorFencedError if batch.coordinator < known.coordinator else None
+        return TransactionCoordinatorFencedError if batch.coordinator < state.coordinator else None
     expected = 0
-    if known.batches and known.epoch == batch.epoch:
-        expected = (known.batches[-1].sequence + known.batches[-1].count) % SEQUENCES
+    if state.batches and state.epoch == batch.epoch:
+        expected = (state.batches[-1].sequence + state.batches[-1].count) % SEQUENCES
     if batch.sequence != expected:
         return OutOfOrderSequenceError
-    if known.opened_at is not None and not batch.transactional:
+    if state.opened_at is not None and not batch.transactional:
         return InvalidTxnStateError
     return None
 
@@ -131,15 +131,15 @@ class ProducerMachine(RuleBasedStateMachine):
         transactional=st.booleans(),
     )
     def send(self, producer: int, bump: int, ahead: int, count: int, transactional: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        known = self.model.get(producer)
-        epoch = max((known.epoch if known else 1) + bump, 0)
-        last = known.batches[-1] if known and known.batches and not bump else None
+        state = self.model.get(producer)
+        epoch = max((state.epoch if state else 1) + bump, 0)
+        last = state.batches[-1] if state and state.batches and not bump else None
         sequence = ((last.sequence + last.count if last else 0) + ahead) % SEQUENCES
         self._send(Written(self.end, producer, epoch, sequence, count, transactional))
 
     @rule(back=st.sampled_from([1, 1, 2, 4, 5, 5, 6]))
     def send_again(self, back: int) -> None:
-        sent = [found for found in self.history if found.count]
+        sent = [entry for entry in self.history if entry.count]
         if sent:
             old = sent[-min(back, len(sent))]
             self._send(Written(self.end, old.producer, old.epoch, old.sequence, old.count, old.transactional))
@@ -151,10 +151,10 @@ class ProducerMachine(RuleBasedStateMachine):
         commit=st.booleans(),
     )
     def end_transaction(self, producer: int, bump: int, coordinator: int, commit: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        known = self.model.get(producer)
-        epoch = max((known.epoch if known else 1) + bump, 0)
+        state = self.model.get(producer)
+        epoch = max((state.epoch if state else 1) + bump, 0)
         marker = Written(self.end, producer, epoch, -1, 0, coordinator=coordinator, commit=commit)
-        expected = verdict(known, marker)
+        expected = verdict(state, marker)
 
         def attempt() -> int:
             return self.log.end_transaction(producer, epoch, commit=commit, coordinator_epoch=coordinator).base_offset
@@ -200,8 +200,8 @@ class ProducerMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Reopen the log: a snapshot remembers only the last batch of each producer."""
         self.log = self.bed.open()
-        for known in self.model.values():
-            known.batches = known.batches[-1:]
+        for state in self.model.values():
+            state.batches = state.batches[-1:]
 
     @rule()
     def crash(self) -> None:
@@ -216,9 +216,12 @@ class ProducerMachine(RuleBasedStateMachine):
     def bounds_and_transactions_are_those_of_the_model(self) -> None:
         if not hasattr(self, "log"):
             return
-        opened = {found.producer_id: found.transaction_first_offset for found in self.log.open_transactions()}
-        expected = {pid: known.opened_at for pid, known in self.model.items() if known.opened_at is not None}
-        assert opened == expected
+        first_offsets = {
+            transaction.producer_id: transaction.transaction_first_offset
+            for transaction in self.log.open_transactions()
+        }
+        expected = {pid: state.opened_at for pid, state in self.model.items() if state.opened_at is not None}
+        assert first_offsets == expected
         bounds = self.log.offsets()
         assert bounds.log_end == self.end
         assert bounds.last_stable == min(expected.values(), default=self.end)
@@ -234,7 +237,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def _committed(self, batch: Written) -> range:
         if not batch.count:
             return range(0)
-        ends = [found.offset for found in self.history if found.producer == batch.producer and not found.count]
+        ends = [entry.offset for entry in self.history if entry.producer == batch.producer and not entry.count]
         end = next((offset for offset in ends if offset > batch.offset), None)
         lost = batch.transactional and any(
             producer == batch.producer and first <= batch.offset and self._aborts(end)
@@ -243,7 +246,7 @@ class ProducerMachine(RuleBasedStateMachine):
         return range(0) if lost else range(batch.offset, batch.offset + batch.count)
 
     def _aborts(self, offset: int | None) -> bool:
-        return any(found.offset == offset and not found.count and not found.commit for found in self.history)
+        return any(entry.offset == offset and not entry.count and not entry.commit for entry in self.history)
 
     def teardown(self) -> None:
         self.bed.close()

@@ -30,8 +30,8 @@ def held(log: Log) -> list[tuple[int, int, bytes | None]]:
 
 def records_end(log: Log) -> int:
     """Return the offset after the last record; the log start if there is no record."""
-    stored = [record.offset + 1 for record in log.records(isolation="log_end")][-1:]
-    return max([*stored, log.offsets().log_start])
+    ends = [record.offset + 1 for record in log.records(isolation="log_end")][-1:]
+    return max([*ends, log.offsets().log_start])
 
 
 def stored_end(log: Log) -> int:
@@ -78,13 +78,13 @@ def test_a_high_watermark_lags_by_one_fetch(pair: list[Log]) -> None:
     leader, follower = pair
     leader.append(records(4))
     follower.follow(0)
-    seen = []
+    watermarks = []
     for count in (1, 0, 0):
         if count:
             leader.append(records(count))
         replicate(leader, follower)
-        seen.append((leader.offsets().high_watermark, follower.offsets().high_watermark))
-    assert seen == [(0, 0), (5, 5), (5, 5)]
+        watermarks.append((leader.offsets().high_watermark, follower.offsets().high_watermark))
+    assert watermarks == [(0, 0), (5, 5), (5, 5)]
 
 
 def test_records_that_were_committed_survive_a_follower_that_restarts_and_leads(pair: list[Log]) -> None:
@@ -192,9 +192,9 @@ class ReplicaMachine(RuleBasedStateMachine):
                 break
         replicate(leader, follower)
         self.commit()
-        ours, theirs = held(leader), held(follower)
+        leader_rows, follower_rows = held(leader), held(follower)
         start = max(leader.offsets().log_start, follower.offsets().log_start)
-        assert [found for found in ours if found[0] >= start] == [found for found in theirs if found[0] >= start]
+        assert [row for row in leader_rows if row[0] >= start] == [row for row in follower_rows if row[0] >= start]
         assert leader.offsets().log_end == follower.offsets().log_end == leader.offsets().high_watermark
         for log in (leader, follower):
             assert all(log.view().epochs.epoch_at(offset) == epoch for offset, epoch, _ in held(log))
@@ -202,8 +202,8 @@ class ReplicaMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         log = self.logs[self.leader]
         for record in log.records():
-            found = record.leader_epoch, record.value
-            assert self.committed.setdefault(record.offset, found) == found  # the record at an offset never changes
+            content = record.leader_epoch, record.value
+            assert self.committed.setdefault(record.offset, content) == content  # the record at an offset never changes
 
     @invariant()
     def what_is_committed_is_in_the_leaders_log(self) -> None:
@@ -215,8 +215,8 @@ class ReplicaMachine(RuleBasedStateMachine):
             assert bounds.log_start <= bounds.local_log_start <= bounds.log_end
             assert bounds.recovery_point <= bounds.log_end
         log = self.logs[self.leader]
-        start, there = log.offsets().log_start, {offset: (epoch, value) for offset, epoch, value in held(log)}
-        assert all(there.get(offset) == found for offset, found in self.committed.items() if offset >= start)
+        start, contents = log.offsets().log_start, {offset: (epoch, value) for offset, epoch, value in held(log)}
+        assert all(contents.get(offset) == content for offset, content in self.committed.items() if offset >= start)
 
     def teardown(self) -> None:
         if self.logs:

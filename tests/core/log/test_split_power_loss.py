@@ -32,7 +32,7 @@ def folder(bed: LogBed, first: int) -> Image:
     def data(offset: int, sequence: int, producer: int) -> bytes:
         return bed.batch(offset, records(2, start=offset), producer=(producer, 0, sequence), transactional=True)
 
-    whole = [
+    batches = [
         data(first, 0, 1),
         data(first + 2, 0, 2),
         bed.marker(first + 4, 1, ControlType.ABORT),
@@ -41,15 +41,15 @@ def folder(bed: LogBed, first: int) -> Image:
         data(3 * SPAN, 3, 1),
         bed.marker(3 * SPAN + 2, 1, ControlType.COMMIT),
     ]
-    bed.write_segment(0, whole)
+    bed.write_segment(0, batches)
     bed.write_segment(4 * SPAN, [bed.batch(4 * SPAN, records(2, start=4 * SPAN))])
     return bed.contents()
 
 
 def content(log: LogReader) -> tuple[list[int], list[int]]:
     """Return the offsets of all records, and of the records that are not aborted."""
-    found = ([record.offset for record in log.records(isolation=how)] for how in ("log_end", "read_committed"))
-    everything, committed = found
+    offsets = ([record.offset for record in log.records(isolation=how)] for how in ("log_end", "read_committed"))
+    everything, committed = offsets
     return everything, committed
 
 
@@ -69,16 +69,16 @@ class Search:
     def bed(self, name: str, files_class: type[PowerLossVfs], image: Image, *, look: bool) -> LogBed:
         bed = LogBed(self.tmp_path / name, self.registry, TOPIC, recovery_point=4 * SPAN)
         bed.write(image)
-        files = files_class(bed.folder, (lambda what: self.look(what, files)) if look else None)
+        files = files_class(bed.folder, (lambda change: self.look(change, files)) if look else None)
         bed.files_port = files
         return bed
 
     def run(self) -> None:
-        made = LogBed(self.tmp_path / "made", self.registry, TOPIC)
-        with made:
-            image = folder(made, self.first)
-            with made:
-                self.offsets = content(made.open_reader())
+        source_bed = LogBed(self.tmp_path / "made", self.registry, TOPIC)
+        with source_bed:
+            image = folder(source_bed, self.first)
+            with source_bed:
+                self.offsets = content(source_bed.open_reader())
         assert len(self.offsets[0]) == 10
         assert len(self.offsets[1]) == 4
         with self.bed("data", self.files_class, image, look=True) as bed:
@@ -93,9 +93,9 @@ class Search:
         logs = {name[:20] for name in bed.names() if name.endswith(LOG_SUFFIX)}
         assert logs == {f"{base:020d}" for base in bases}
 
-    def look(self, what: str, files: PowerLossVfs) -> None:
+    def look(self, change: str, files: PowerLossVfs) -> None:
         """Recover some of the possible states after a crash now. The file system calls this before each change."""
-        del what
+        del change
         for image in files.images(self.chance, SAMPLES):
             state = hash(frozenset(image.items()))
             if state not in self.seen:

@@ -85,9 +85,9 @@ class Search:
         values = [b"%d " % (self.serial + index) + b"x" * size for index in range(count)]
         self.serial += count
         self.settle(self.held._replace(values=(*self.held.values, *values)))
-        written = [Record(timestamp_ms=self.bed.clock.now_ms(), value=value) for value in values]
+        new_records = [Record(timestamp_ms=self.bed.clock.now_ms(), value=value) for value in values]
         durability = self.chance.choice(["written", "durable"])
-        batch = self.bed.batch(0, written, producer=(PRODUCER, log.leader_epoch, self.sequence(log)))
+        batch = self.bed.batch(0, new_records, producer=(PRODUCER, log.leader_epoch, self.sequence(log)))
         log.append_as_leader(batch, durability=durability)
         self.bounds.append(self.held.end)
         if durability == "durable":
@@ -118,17 +118,17 @@ class Search:
         self.settle(after)
         self.look("after")
 
-    def settle(self, held: AllowedContents) -> None:
-        self.held, self.allowed = held, [held]
+    def settle(self, contents: AllowedContents) -> None:
+        self.held, self.allowed = contents, [contents]
 
     def sequence(self, log: Log) -> int:
         entries = [entry for entry in log.producers() if entry.producer_id == PRODUCER]
         same = bool(entries) and entries[0].producer_epoch == log.leader_epoch
         return entries[0].last_sequence + 1 if same else 0
 
-    def look(self, what: str) -> None:
+    def look(self, change: str) -> None:
         """Recover some of the possible states after a crash now. The file system calls this before each change."""
-        del what
+        del change
         for image in self.files.images(self.chance, 2):
             state = (tuple(self.allowed), hash(frozenset(image.items())))
             if state not in self.seen:
@@ -148,21 +148,23 @@ class Search:
 
     def check(self, log: Log) -> None:
         self.checked += 1
-        offsets, listed = log.offsets(), list(log.records())
-        assert [record.offset for record in listed] == list(range(offsets.log_end - len(listed), offsets.log_end))
-        values = tuple(record.value for record in listed)
+        offsets, log_records = log.offsets(), list(log.records())
+        assert [record.offset for record in log_records] == list(
+            range(offsets.log_end - len(log_records), offsets.log_end)
+        )
+        values = tuple(record.value for record in log_records)
         assert offsets.recovery_point <= offsets.log_end
-        assert any(_fits(values, offsets.log_end, held) for held in self.allowed), (values, self.allowed)
-        assert all(log.view().epochs.epoch_at(record.offset) == record.leader_epoch for record in listed)
-        again = ProducerState()
-        replay_range(again, log.view().segments, 0, offsets.log_end, log.components)
-        assert log.producers() == again.entries()
+        assert any(_fits(values, offsets.log_end, contents) for contents in self.allowed), (values, self.allowed)
+        assert all(log.view().epochs.epoch_at(record.offset) == record.leader_epoch for record in log_records)
+        replayed = ProducerState()
+        replay_range(replayed, log.view().segments, 0, offsets.log_end, log.components)
+        assert log.producers() == replayed.entries()
 
 
-def _fits(values: tuple[bytes | None, ...], end: int, held: AllowedContents) -> bool:
+def _fits(values: tuple[bytes | None, ...], end: int, contents: AllowedContents) -> bool:
     if not values:
-        return end >= held.durable and (end == held.start or held.durable <= held.start)
-    return end - len(values) == held.start and held.values[: len(values)] == values and end >= held.durable
+        return end >= contents.durable and (end == contents.start or contents.durable <= contents.start)
+    return end - len(values) == contents.start and contents.values[: len(values)] == values and end >= contents.durable
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -183,19 +185,19 @@ def test_where_a_log_was_cut_inside_a_batch_is_durable(tmp_path: Path, bed: LogB
     topic, chance = TopicConfig(segment_bytes=300, index_interval_bytes=0), random.Random(target)  # noqa: S311 - as above
     ends: set[int] = set()
 
-    def look(what: str) -> None:
-        del what
+    def look(change: str) -> None:
+        del change
         for image in files.images(chance, 1):
             with LogBed(tmp_path / "after", bed.registry, topic) as after:
                 after.write(image)
                 recovered = after.open(clean=False)
                 ends.add(recovered.offsets().log_end)
-                listed = [record.offset for record in recovered.records()]
-                assert listed == list(range(len(listed)))
+                offsets = [record.offset for record in recovered.records()]
+                assert offsets == list(range(len(offsets)))
 
     bed.topic = topic
     bed.folder.mkdir(parents=True)
-    files = PowerLossVfs(bed.folder, lambda what: look(what) if ends else None)
+    files = PowerLossVfs(bed.folder, lambda change: look(change) if ends else None)
     bed.files_port = files
     log = bed.open()
     for _ in range(3):
