@@ -31,7 +31,7 @@ def test_sent_records_are_consumed_and_committed(tmp_path: Path) -> None:
                 await producer.flush()
             consumer = engine.consumer(topics=["one"], group="g", isolation="read_committed")
             async with AsyncConsumer(consumer) as reading:
-                found = [record.value async for _, record in reading.records(timeout_ms=10)]
+                values = [record.value async for _, record in reading.records(timeout_ms=10)]
                 assert reading.positions()[ONE].offset >= 3
                 await reading.commit()
                 assert (await reading.committed())[ONE].offset >= 3
@@ -44,7 +44,7 @@ def test_sent_records_are_consumed_and_committed(tmp_path: Path) -> None:
                 assert len(await reading.poll(2)) == 1
             with pytest.raises(ClosedError):
                 await reading.poll()
-            return found
+            return values
 
     assert asyncio.run(work()) == [b"1", b"2"]
 
@@ -66,12 +66,12 @@ def test_a_log_is_appended_and_read(tmp_path: Path) -> None:
 
 def test_records_before_a_damaged_batch_are_yielded(tmp_path: Path) -> None:
     async def work(log: Log) -> list[bytes | None]:
-        found = list[bytes | None]()
+        values = list[bytes | None]()
         try:
             async for record in AsyncLog(log).records():
-                found.append(record.value)
+                values.append(record.value)
         except CorruptBatchError:
-            return found
+            return values
         raise AssertionError
 
     with open_engine(tmp_path) as engine:

@@ -95,11 +95,11 @@ def test_errors_cross_process_borders(
 ) -> None:
     error = an_error(kind, optional=optional)
     error.add_note("seen on the way")
-    other = duplicate(error)
-    assert type(other) is kind
-    assert str(other) == str(error)
-    assert vars(other) == vars(error)
-    assert other.__notes__ == ["seen on the way"]
+    error_copy = duplicate(error)
+    assert type(error_copy) is kind
+    assert str(error_copy) == str(error)
+    assert vars(error_copy) == vars(error)
+    assert error_copy.__notes__ == ["seen on the way"]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -177,21 +177,21 @@ def drawn_tree() -> dict[str, tuple[str, str]]:
     tree = dict[str, tuple[str, str]]()
     path = list[tuple[int, str]]()
     for line in (errors.__doc__ or "").splitlines():
-        found = _BRANCH.fullmatch(line)
-        if not found:
+        match = _BRANCH.fullmatch(line)
+        if not match:
             continue
         depth = len(line) - len(line.lstrip("│├└─ "))
         while path and path[-1][0] >= depth:
             path.pop()
-        tree[found["name"]] = (path[-1][1] if path else "", found["rest"].strip())
-        path.append((depth, found["name"]))
+        tree[match["name"]] = (path[-1][1] if path else "", match["rest"].strip())
+        path.append((depth, match["name"]))
     return tree
 
 
 def test_the_tree_of_the_docstring_is_the_tree_of_the_classes() -> None:
     bases = {kind.__name__: kind.__base__.__name__ if kind.__base__ else "" for kind in CLASSES}
     bases["StorageError"] = ""
-    assert {name: above for name, (above, _) in drawn_tree().items()} == bases
+    assert {name: parent for name, (parent, _) in drawn_tree().items()} == bases
 
 
 def test_the_tree_marks_the_errors_that_may_be_retried() -> None:
@@ -202,7 +202,7 @@ def test_the_tree_marks_the_errors_that_may_be_retried() -> None:
 
 def test_every_exception_of_the_module_is_in_the_tree() -> None:
     exceptions = {
-        name for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, Exception)
+        name for name, member in vars(errors).items() if inspect.isclass(member) and issubclass(member, Exception)
     }
     assert exceptions == {kind.__name__ for kind in CLASSES}
 
@@ -219,5 +219,5 @@ def test_no_other_codes_are_used() -> None:
 
 def test_errors_live_where_they_are_public() -> None:
     """The classes are defined in several files, but tracebacks and pickles must use the public module."""
-    assert {found.__module__ for found in CLASSES} == {"stratalog.errors"}
-    assert [found.__name__ for found in CLASSES] == sorted({*errors.__all__} - {"log_dir_error"})
+    assert {kind.__module__ for kind in CLASSES} == {"stratalog.errors"}
+    assert [kind.__name__ for kind in CLASSES] == sorted({*errors.__all__} - {"log_dir_error"})

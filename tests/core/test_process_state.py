@@ -37,21 +37,21 @@ def called(node: ast.stmt) -> str:
 
 
 def test_no_module_and_no_class_keeps_locks_threads_or_collections() -> None:
-    found = [
+    violations = [
         (name, node.lineno, called(node))
         for name, tree in modules()
         for body in [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
         for node in body
         if called(node) in CHANGING and name not in ALLOWED
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_no_function_assigns_a_name_of_its_module() -> None:
-    found = [
+    violations = [
         (name, node.lineno)
         for name, tree in modules(containing="global")
         for node in ast.walk(tree)
         if isinstance(node, ast.Global)
     ]
-    assert found == []
+    assert violations == []

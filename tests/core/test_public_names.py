@@ -32,8 +32,8 @@ def test_every_public_name_is_imported_at_its_first_use() -> None:
 
 
 def test_the_public_names_are_listed_before_they_are_imported() -> None:
-    listed = run("import stratalog; print(*dir(stratalog))").split()
-    assert set(stratalog.__all__) <= set(listed)
+    names = run("import stratalog; print(*dir(stratalog))").split()
+    assert set(stratalog.__all__) <= set(names)
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:

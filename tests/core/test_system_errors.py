@@ -31,16 +31,16 @@ LISTED: dict[type[LogDirError], tuple[str, ...]] = {
 @pytest.mark.parametrize("number", sorted(set(errno.errorcode)), ids=lambda number: errno.errorcode[number])
 def test_an_error_condemns_the_directory_unless_the_table_lists_it(number: int) -> None:
     kinds = [kind for kind, names in LISTED.items() if number in {getattr(errno, name) for name in names}]
-    found = log_dir_error(OSError(number, os.strerror(number)), "/logs/t-0")
-    assert [type(found)] == (kinds or [LogDirOfflineError])
-    assert found.path == "/logs/t-0"
-    assert found.reason == os.strerror(number).lower()
+    error = log_dir_error(OSError(number, os.strerror(number)), "/logs/t-0")
+    assert [type(error)] == (kinds or [LogDirOfflineError])
+    assert error.path == "/logs/t-0"
+    assert error.reason == os.strerror(number).lower()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENXIO, errno.EISDIR])
 def test_an_error_about_no_file_condemns_no_directory(number: int) -> None:
-    found = log_dir_error(IrregularFileError(number, "a FIFO has the name of a file"), "/logs/t-0/x")
-    assert type(found) is NotAFileError
+    error = log_dir_error(IrregularFileError(number, "a FIFO has the name of a file"), "/logs/t-0/x")
+    assert type(error) is NotAFileError
 
 
 def test_only_a_lack_of_descriptors_or_memory_is_worth_another_try() -> None:
