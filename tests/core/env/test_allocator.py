@@ -30,8 +30,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(how: str, what: str = "written") -> int:
-    command = [sys.executable, "-c", _FAULTS, how, what]
+def faults(how: str, repeated_call: str = "written") -> int:
+    command = [sys.executable, "-c", _FAULTS, how, repeated_call]
     process = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own words
     return int(process.stdout)
 

@@ -80,8 +80,8 @@ def test_a_torn_replacement_takes_the_place_of_what_its_whole_batches_cover(smal
 class Failing(PosixVfs):
     """File system whose n-th change of the disk fails."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, allowed: int) -> None:
+        self.left = allowed
 
     def _count(self) -> None:
         self.left -= 1
