@@ -73,11 +73,11 @@ class Authenticity:
             self._contents[root.prefix] = root.commit_id, head.content_sha256
 
     def entry_check(self, root: Root) -> EntryCheck | None:
-        """Return a function that checks one entry of a root; None if the root has a MAC, or no layout has a key.
+        """Return a function that checks one entry of a root without a MAC; None if the root has a MAC.
 
         The function raises TamperedManifestError if only a root with a MAC may have the entry.
         """
-        if root.mac is not None or all(self._find_authenticator(name) is None for name in self._layouts.names()):
+        if root.mac is not None:
             return None
         required = self._required_layout(root)
         allows_all = required is None or self._policy(required) is not Unauthenticated.WARN
