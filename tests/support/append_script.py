@@ -135,26 +135,26 @@ class ScriptWriter:
             yield self._append("next", topic, author)
 
     def _again(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: bool(found.sent)):
+        for author in self._one(topic, lambda candidate: bool(candidate.sent)):
             yield Append("again", topic, self.chance.choice(author.sent), accepted=True)
 
     def _gap(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: bool(found.sent)):
+        for author in self._one(topic, lambda candidate: bool(candidate.sent)):
             ahead = (author.sequence + self.chance.randrange(1, 50)) % SEQUENCES
             yield self._refused("gap", topic, author, ahead, author.epoch)
 
     def _stale(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: bool(found.sent) and found.epoch > 0):
+        for author in self._one(topic, lambda candidate: bool(candidate.sent) and candidate.epoch > 0):
             yield self._refused("stale", topic, author, author.sequence, author.epoch - 1)
 
     def _bump(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: bool(found.sent) and not found.is_open):
+        for author in self._one(topic, lambda candidate: bool(candidate.sent) and not candidate.is_open):
             author.epoch, author.sequence = author.epoch + 1, 0
             author.sent.clear()
             yield self._append("bump", topic, author)
 
     def _bad_bump(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: bool(found.sent)):
+        for author in self._one(topic, lambda candidate: bool(candidate.sent)):
             yield self._refused("bad bump", topic, author, self.chance.randrange(1, 9), author.epoch + 1)
 
     def _nobody(self, topic: str) -> Iterator[Step]:
@@ -162,11 +162,11 @@ class ScriptWriter:
 
     def _outside(self, topic: str) -> Iterator[Step]:
         """Yield a non-transactional batch of a producer whose transaction is open."""
-        for author in self._one(topic, lambda found: found.is_open):
+        for author in self._one(topic, lambda candidate: candidate.is_open):
             yield self._refused("outside", topic, author, author.sequence, author.epoch, transactional=False)
 
     def _end(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: found.transactional):
+        for author in self._one(topic, lambda candidate: candidate.transactional):
             author.is_open = False
             if not author.sent:
                 author.sequence = 0  # the marker makes the producer known
@@ -177,13 +177,15 @@ class ScriptWriter:
 
         A coordinator writes such a marker after a transaction timeout, or when a new producer with the same id starts.
         """
-        for author in self._one(topic, lambda found: found.transactional):
+        for author in self._one(topic, lambda candidate: candidate.transactional):
             author.epoch, author.sequence, author.is_open = author.epoch + 1, 0, False
             author.sent.clear()
             yield self._marker("fence", topic, author, author.epoch)
 
     def _late_end(self, topic: str) -> Iterator[Step]:
-        for author in self._one(topic, lambda found: found.transactional and found.epoch > 0 and bool(found.sent)):
+        for author in self._one(
+            topic, lambda candidate: candidate.transactional and candidate.epoch > 0 and bool(candidate.sent)
+        ):
             yield self._marker("late end", topic, author, author.epoch - 1, accepted=False)
 
     def _cut(self, topic: str) -> Iterator[Step]:
@@ -191,15 +193,15 @@ class ScriptWriter:
 
     def _old_coordinator(self, topic: str) -> Iterator[Step]:
         """Yield a marker of a coordinator that has been replaced."""
-        for author in self._one(topic, lambda found: found.ended_by > 0):
+        for author in self._one(topic, lambda candidate: candidate.ended_by > 0):
             yield End("old coordinator", topic, author.producer_id, author.epoch, True, author.ended_by - 1, False)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _one(self, topic: str, fits: Callable[[_Author], bool] = lambda _: True) -> list[_Author]:
         """Return a list with one of the matching producers, or an empty list."""
-        found = [author for author in self._authors[topic] if fits(author)]
-        return [self.chance.choice(found)] if found else []
+        matching_authors = [author for author in self._authors[topic] if fits(author)]
+        return [self.chance.choice(matching_authors)] if matching_authors else []
 
     def _append(self, what: str, topic: str, author: _Author) -> Append:
         records = self._records()
@@ -233,9 +235,9 @@ class ScriptWriter:
 
     def _encoded(self, header: BatchHeader, records: Sequence[Record] | None = None) -> bytes:
         codec = self.chance.choice(CODECS)
-        chosen = None if codec == UNCOMPRESSED else self._components.codecs.by_name(codec)
+        compressor = None if codec == UNCOMPRESSED else self._components.codecs.by_name(codec)
         form = self._components.formats.of(2, "", 0)
-        return bytes(form.encode(records or self._records(), header, chosen, None))
+        return bytes(form.encode(records or self._records(), header, compressor, None))
 
     def _records(self) -> list[Record]:
         return [self._record() for _ in range(self.chance.choice((1, 1, 2, 7, 30)))]

@@ -84,10 +84,10 @@ def _offered(kind: str, providers: Iterable[Provider[Any]]) -> list[Provider[Any
     part = PARTS[kind][0]
 
     def opened(provider: Provider[Any], context: OpenContext) -> object:
-        found = provider.open(context)
-        if isinstance(found, SegmentStore):
-            _stores.append(found)
-        return broken(found, part, _used[0])
+        component = provider.open(context)
+        if isinstance(component, SegmentStore):
+            _stores.append(component)
+        return broken(component, part, _used[0])
 
     return [dataclasses.replace(provider, open=partial(opened, provider)) for provider in providers]
 
@@ -200,7 +200,7 @@ class Bed:
                 self._step("open", lambda: self._open(_DEADLINE_MS), may_hang=False)
         engine = self._opened()
         self.breaker.on = True
-        log, other = engine.log(TOPIC, 0), engine.log("other", 0)
+        log, other_log = engine.log(TOPIC, 0), engine.log("other", 0)
         steps: dict[str, Callable[[], object]] = {
             "start": lambda: engine._services.start(lambda service: service.start(engine)),  # noqa: SLF001 - without the duties' threads, which make the order of calls depend on time
             "append": lambda: self._append(engine),
@@ -222,7 +222,7 @@ class Bed:
             "duties": engine.run_duties,
             "verify": lambda: engine.verify(deep=True),
             "metrics": engine.metrics,
-            "truncate": lambda: other.truncate_to(1),
+            "truncate": lambda: other_log.truncate_to(1),
             "delete a topic": lambda: engine.delete_topic("other"),
             "read after all": lambda: self._read(engine),
             "append at last": lambda: self._append(engine),
@@ -264,11 +264,11 @@ class Bed:
             store.close()
         _stores.clear()
         with self._open(sound=True) as engine:
-            found = self._records(engine)
+            values = self._records(engine)
         for killed in self._killed:
             with contextlib.suppress(ClosedError):  # the store of the killed engine is closed: nothing can be written
                 killed.close()  # this process may open a limited number of files
-        return found
+        return values
 
     def outcome(self, messages: str) -> Outcome:
         """Return the result of the broken method. ``messages`` is the text that was logged."""
@@ -291,8 +291,8 @@ class Bed:
         """
         outcome = self.outcome(messages)
         assert self.steps.get("close") != "hangs"
-        found = self.sound_records()
-        assert {place: found.get(place) for place in self.acknowledged} == self.acknowledged
+        values = self.sound_records()
+        assert {place: values.get(place) for place in self.acknowledged} == self.acknowledged
         assert not self.untyped
         fault = self.breaker.fault
         if fault is Fault.RAISES or (fault is Fault.TYPE and self.breaker.target != LISTENER):
@@ -374,8 +374,8 @@ class Bed:
         }
 
     def _read(self, engine: Engine) -> None:
-        found = self._records(engine)
-        self.wrong_reads += [place for place in found if found[place] != self.acknowledged.get(place)]
+        values = self._records(engine)
+        self.wrong_reads += [place for place in values if values[place] != self.acknowledged.get(place)]
 
     def _wake(self) -> None:
         with self._changed:
@@ -395,6 +395,11 @@ def _names_component(text: str, target: str) -> bool:
     """
     part = target.partition(".")[0]
     title = next(
-        (_TITLES[parts[0]] for parts in PARTS.values() if part in {found.__name__ for found in parts}), "listener"
+        (
+            _TITLES[parts[0]]
+            for parts in PARTS.values()
+            if part in {component_type.__name__ for component_type in parts}
+        ),
+        "listener",
     )
     return re.search(rf"{title} '\w+' version \d+ \(plugin acme of {DISTRIBUTION} ", text) is not None

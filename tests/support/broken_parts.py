@@ -165,7 +165,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, Callable[..., Any]]] = {
 
 def lie(value: Any) -> Any:
     """Return another value of the same type, which is wrong."""
-    return next((other(value) for kind, other in _LIES if isinstance(value, kind)), value)
+    return next((wrong_value(value) for kind, wrong_value in _LIES if isinstance(value, kind)), value)
 
 
 def _fewer_batches(table: BatchTable) -> BatchTable:
@@ -212,12 +212,12 @@ def broken(sound: Any, part: type[Any], breaker: Breaker) -> Any:
     key = (part, type(sound))
     if key not in _classes:
         _classes[key] = _class_of(part, type(sound))
-    made = _classes[key]()
-    made.sound, made.breaker = sound, breaker
+    component = _classes[key]()
+    component.sound, component.breaker = sound, breaker
     for name in _ATTRIBUTES:
         if hasattr(sound, name):
-            setattr(made, name, getattr(sound, name))
-    return made
+            setattr(component, name, getattr(sound, name))
+    return component
 
 
 def _class_of(part: type[Any], sound: type[Any]) -> type[Any]:
@@ -242,8 +242,8 @@ def _property(label: str, name: str) -> Callable[[Any], Any]:
 def _method(label: str, name: str, *, is_void: bool, nested: type[Any] | None) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **keywords: Any) -> Any:
         def work() -> Any:
-            found = getattr(self.sound, name)(*args, **keywords)
-            return found if nested is None or found is None else broken(found, nested, self.breaker)
+            result = getattr(self.sound, name)(*args, **keywords)
+            return result if nested is None or result is None else broken(result, nested, self.breaker)
 
         return self.breaker.call(label, work, (self.sound, *args), is_void=is_void)
 

@@ -65,8 +65,8 @@ class BulkWriterContract:
         with target.open() as writer, writer.stage(LOG) as stage:
             for start in range(0, len(records), 100):
                 stage.add(RecordColumns.from_records(records[start : start + 100]))
-            found: list[StagedSegment] = pickle.loads(pickle.dumps(stage.finish()))  # noqa: S301 - our own bytes
-            return found
+            staged_segments: list[StagedSegment] = pickle.loads(pickle.dumps(stage.finish()))  # noqa: S301 - our own bytes
+            return staged_segments
 
     @staticmethod
     def read(target: WriteTarget) -> list[Record]:
@@ -93,19 +93,21 @@ class BulkWriterContract:
     def test_the_records_of_all_tasks_are_published_once_in_task_order(self, target: WriteTarget) -> None:
         """Records of all tasks are read once, in order, with consecutive offsets and all their fields."""
         tasks = [made_records(700, task) for task in range(3)]
-        staged = [found for records in tasks for found in self.stage(target, records)]
+        staged_segments = [actual for records in tasks for actual in self.stage(target, records)]
         with target.open() as writer:
-            done = writer.append(LOG, staged, WriteMark("query", 0))
-        found = self.read(target)
-        assert [record.offset for record in found] == list(range(2100))
-        assert [fields_of(record) for record in found] == [fields_of(record) for records in tasks for record in records]
-        assert (done.base_offset, done.end_offset, done.duplicate) == (0, 2100, False)
+            publication = writer.append(LOG, staged_segments, WriteMark("query", 0))
+        actual = self.read(target)
+        assert [record.offset for record in actual] == list(range(2100))
+        assert [fields_of(record) for record in actual] == [
+            fields_of(record) for records in tasks for record in records
+        ]
+        assert (publication.base_offset, publication.end_offset, publication.duplicate) == (0, 2100, False)
 
     def test_segments_have_the_size_of_the_topic_setting(self, target: WriteTarget) -> None:
         """Segments reach the topic's segment size, even if one task staged many times as much."""
         with target.open() as writer:
-            done = writer.append(LOG, self.stage(target, made_records(2000)))
-        assert done.segments >= done.size_bytes / SEGMENT_BYTES > 2
+            publication = writer.append(LOG, self.stage(target, made_records(2000)))
+        assert publication.segments >= publication.size_bytes / SEGMENT_BYTES > 2
         assert len(self.read(target)) == 2000
 
     def test_a_round_is_published_once(self, target: WriteTarget) -> None:
@@ -113,18 +115,18 @@ class BulkWriterContract:
 
         This holds even if another attempt of the round staged other records.
         """
-        first = self.stage(target, made_records(150))
+        staged_segments = self.stage(target, made_records(150))
         with target.open() as writer:
-            writer.append(LOG, first, WriteMark("query", 7))
+            writer.append(LOG, staged_segments, WriteMark("query", 7))
         with target.open() as writer:
-            again = writer.append(LOG, first, WriteMark("query", 7))
-        other = self.stage(target, made_records(150, 1))
+            repeated_append = writer.append(LOG, staged_segments, WriteMark("query", 7))
+        other_segments = self.stage(target, made_records(150, 1))
         with target.open() as writer:
-            assert writer.append(LOG, other, WriteMark("query", 7)).duplicate
-            assert writer.append(LOG, other, WriteMark("query", 3)).duplicate
+            assert writer.append(LOG, other_segments, WriteMark("query", 7)).duplicate
+            assert writer.append(LOG, other_segments, WriteMark("query", 3)).duplicate
             assert writer.append(LOG, [], WriteMark("query", 7)).duplicate
             assert not writer.append(LOG, [], WriteMark("query", 8)).duplicate
-        assert again.duplicate
+        assert repeated_append.duplicate
         assert [fields_of(record) for record in self.read(target)] == [
             fields_of(record) for record in made_records(150)
         ]
@@ -133,19 +135,22 @@ class BulkWriterContract:
         """Each writer name has its own round numbers, and its rounds are appended at the log end."""
         for number in range(3):
             for name in ("one", "two"):
-                staged = self.stage(target, made_records(10, number))
+                staged_segments = self.stage(target, made_records(10, number))
                 with target.open() as writer:
-                    assert not writer.append(LOG, staged, WriteMark(name, number)).duplicate
+                    assert not writer.append(LOG, staged_segments, WriteMark(name, number)).duplicate
         assert len(self.read(target)) == 60
 
     def test_discarded_records_are_gone_and_published_records_stay(self, target: WriteTarget) -> None:
         """``discard`` keeps published segments: a job that aborts may not know whether its commit succeeded."""
-        kept, gone = self.stage(target, made_records(40)), self.stage(target, made_records(40, 1))
+        published_segments, discarded_segments = (
+            self.stage(target, made_records(40)),
+            self.stage(target, made_records(40, 1)),
+        )
         with target.open() as writer:
-            writer.append(LOG, kept, WriteMark("query", 0))
+            writer.append(LOG, published_segments, WriteMark("query", 0))
         with target.open() as writer:
-            writer.discard([*kept, *gone])
-            writer.discard(gone)
+            writer.discard([*published_segments, *discarded_segments])
+            writer.discard(discarded_segments)
         assert [fields_of(record) for record in self.read(target)] == [fields_of(record) for record in made_records(40)]
 
     def test_a_stage_that_fails_leaves_nothing(self, target: WriteTarget) -> None:
@@ -164,15 +169,15 @@ class BulkWriterContract:
         records = made_records(500, offset=1000, step=3)
         with target.open() as writer, writer.stage(LOG, base_offset=990) as stage:
             stage.add(RecordColumns.from_records(records))
-            staged = stage.finish(3000)
+            staged_segments = stage.finish(3000)
         with target.open() as writer:
-            done = writer.append(LOG, staged, keep_offsets=True)
-        found = self.read(target)
-        assert [record.offset for record in found] == [record.offset for record in records]
-        assert (done.base_offset, done.end_offset) == (990, 3000)
+            publication = writer.append(LOG, staged_segments, keep_offsets=True)
+        actual = self.read(target)
+        assert [record.offset for record in actual] == [record.offset for record in records]
+        assert (publication.base_offset, publication.end_offset) == (990, 3000)
         with target.open() as writer:
-            late = writer.append(LOG, self.stage(target, made_records(1)))
-        assert late.base_offset == 3000
+            late_publication = writer.append(LOG, self.stage(target, made_records(1)))
+        assert late_publication.base_offset == 3000
 
     def test_offsets_that_are_kept_must_continue_where_the_log_ends(self, target: WriteTarget) -> None:
         """``append`` publishes nothing and raises if kept offsets do not begin at the log end."""
@@ -180,23 +185,23 @@ class BulkWriterContract:
             writer.append(LOG, self.stage(target, made_records(5)))
         with target.open() as writer, writer.stage(LOG, base_offset=7) as stage:
             stage.add(RecordColumns.from_records(made_records(3, offset=7)))
-            staged = stage.finish()
+            staged_segments = stage.finish()
         with target.open() as writer, pytest.raises(OffsetsOutOfOrderError, match="5"):
-            writer.append(LOG, staged, keep_offsets=True)
+            writer.append(LOG, staged_segments, keep_offsets=True)
         assert len(self.read(target)) == 5
 
     def test_a_gap_between_offsets_that_are_kept_does_not_change_an_empty_log(self, target: WriteTarget) -> None:
         """After ``append`` has refused the segments, it accepts a part of them."""
-        staged = list[StagedSegment]()
+        staged_segments = list[StagedSegment]()
         for offset in (100, 200):
             with target.open() as writer, writer.stage(LOG, base_offset=offset) as stage:
                 stage.add(RecordColumns.from_records(made_records(3, offset=offset)))
-                staged += stage.finish()
+                staged_segments += stage.finish()
         with target.open() as writer:
             with pytest.raises(OffsetsOutOfOrderError):
-                writer.append(LOG, staged, keep_offsets=True)
-            done = writer.append(LOG, staged[1:], keep_offsets=True)
-        assert (done.base_offset, done.end_offset) == (200, 203)
+                writer.append(LOG, staged_segments, keep_offsets=True)
+            publication = writer.append(LOG, staged_segments[1:], keep_offsets=True)
+        assert (publication.base_offset, publication.end_offset) == (200, 203)
 
     def test_rounds_that_are_small_leave_few_segments(self, target: WriteTarget) -> None:
         """Merging the log end after each small round keeps the number of segments low.
@@ -206,17 +211,17 @@ class BulkWriterContract:
         rounds, records, copied = 72, list[Record](), 0
         with target.open() as writer:
             for number in range(rounds):
-                made = made_records(3, number)
+                round_records = made_records(3, number)
                 with writer.stage(LOG) as stage:
-                    stage.add(RecordColumns.from_records(made))
+                    stage.add(RecordColumns.from_records(round_records))
                     writer.append(LOG, stage.finish(), WriteMark("query", number))
-                records += made
+                records += round_records
                 merged = writer.merge_end(LOG, 1 << 20) if number < rounds - 8 else None
                 copied += merged.size_bytes if merged is not None else 0
         before = self.batches(target)
         with target.open() as writer:
             assert writer.merge_end(LOG, 1 << 20) is not None
-            assert writer.append(LOG, self.stage(target, made), WriteMark("query", number)).duplicate
+            assert writer.append(LOG, self.stage(target, round_records), WriteMark("query", number)).duplicate
         assert [fields_of(record) for record in self.read(target)] == [fields_of(record) for record in records]
         assert self.batches(target) == before
         sizes = self.sizes(target)
@@ -239,9 +244,9 @@ class BulkWriterContract:
         with target.open() as writer:
             assert writer.merge_end(LOG, 0) is None
             assert writer.merge_end(LOG, last - 1) is None
-            done = writer.merge_end(LOG, last)
-            assert done is not None
-            assert (done.base_offset, done.end_offset, done.segments, done.size_bytes) == (509, 533, 1, last)
+            merge = writer.merge_end(LOG, last)
+            assert merge is not None
+            assert (merge.base_offset, merge.end_offset, merge.segments, merge.size_bytes) == (509, 533, 1, last)
             assert writer.merge_end(LOG, 1 << 20) is None
         assert self.sizes(target) == [*sizes[:-8], last]
 
@@ -249,19 +254,19 @@ class BulkWriterContract:
     def batches(target: WriteTarget) -> bytes:
         """Return the stored bytes of all batches of the log."""
         with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
-            log, at, found = reader.log(*LOG), 0, b""
+            log, offset, data = reader.log(*LOG), 0, b""
             while True:
-                with log.fetch(at, max_bytes=1 << 20) as fetched:
+                with log.fetch(offset, max_bytes=1 << 20) as fetched:
                     if not fetched.slices:
-                        return found
-                    found += fetched.read()
-                    at = fetched.next_offset
+                        return data
+                    data += fetched.read()
+                    offset = fetched.next_offset
 
     @staticmethod
     def sizes(target: WriteTarget) -> list[int]:
         """Return the size of each segment that is not empty, in bytes."""
         with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
-            return [found.size_bytes for found in reader.log(*LOG).segments() if found.size_bytes]
+            return [segment.size_bytes for segment in reader.log(*LOG).segments() if segment.size_bytes]
 
     def test_topics_are_made_once(self, target: WriteTarget) -> None:
         """Creating the same topic again does nothing; another number of partitions raises TopicExistsError."""
@@ -282,10 +287,10 @@ class BulkWriterContract:
 
     def test_an_unknown_topic_prevents_the_publication_in_all_logs(self, target: WriteTarget) -> None:
         """``append_all`` raises the error before its first commit."""
-        staged = self.stage(target, made_records(5))
+        staged_segments = self.stage(target, made_records(5))
         with target.open() as writer:
             with pytest.raises(UnknownTopicError, match="payments"):
-                writer.append_all({LOG: staged, TopicPartition("payments", 0): []})
+                writer.append_all({LOG: staged_segments, TopicPartition("payments", 0): []})
             (error,) = writer.append_all({TopicPartition("orders", 2): []})
             assert isinstance(error, UnknownTopicError)
         assert self.read(target) == []
@@ -303,5 +308,5 @@ class BulkWriterContract:
     def test_an_empty_round_changes_nothing(self, target: WriteTarget) -> None:
         """Publishing no segments is no error and changes nothing."""
         with target.open() as writer:
-            done = writer.append(LOG, [], WriteMark("query", 0))
-        assert (done.base_offset, done.end_offset, done.segments) == (0, 0, 0)
+            publication = writer.append(LOG, [], WriteMark("query", 0))
+        assert (publication.base_offset, publication.end_offset, publication.segments) == (0, 0, 0)

@@ -33,7 +33,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         names = ((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, organization))
         subject = x509.Name(
-            [*(x509.NameAttribute(*found) for found in names), x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+            [*(x509.NameAttribute(*name) for name in names), x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
         )
         certificate = self._signed(subject, key, is_authority=False)
         path = self._folder / file
@@ -84,21 +84,21 @@ def handshake(server: TlsContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket
 
     Both handshakes advance alternately on the calling thread.
     """
-    near, far = socket.socketpair()
-    accepted = server.wrap_socket(near)
-    asked = client.wrap_socket(far, server_hostname="127.0.0.1", do_handshake_on_connect=False)
-    waiting = [accepted, asked]
-    for found in waiting:
-        found.setblocking(False)
+    server_socket, client_socket = socket.socketpair()
+    accepted = server.wrap_socket(server_socket)
+    connected = client.wrap_socket(client_socket, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+    waiting = [accepted, connected]
+    for endpoint in waiting:
+        endpoint.setblocking(False)
     for _ in range(20):
-        for found in list(waiting):
+        for endpoint in list(waiting):
             try:
-                found.do_handshake()
-                waiting.remove(found)
+                endpoint.do_handshake()
+                waiting.remove(endpoint)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
         if not waiting:
-            for found in (accepted, asked):
-                found.settimeout(10)
-            return accepted, asked
+            for endpoint in (accepted, connected):
+                endpoint.settimeout(10)
+            return accepted, connected
     raise AssertionError("the handshake does not end")

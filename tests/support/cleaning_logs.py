@@ -79,12 +79,12 @@ class Script:
         self.log.end_transaction(producer_id, 0, commit=self.chance.random() < 0.5, coordinator_epoch=0)
 
     def _append_records(self, producer: tuple[int, int, int], *, transactional: bool) -> int:
-        written = [self._record() for _ in range(self.chance.choice([1, 1, 2, 5, 9]))]
+        records = [self._record() for _ in range(self.chance.choice([1, 1, 2, 5, 9]))]
         codec = self.chance.choice(self.codecs)
         self.log.append_as_leader(
-            self.bed.batch(0, written, magic=self.magic, codec=codec, producer=producer, transactional=transactional)
+            self.bed.batch(0, records, magic=self.magic, codec=codec, producer=producer, transactional=transactional)
         )
-        return len(written)
+        return len(records)
 
     def _record(self) -> Record:
         chance, now_ms = self.chance, self.bed.clock.now_ms()
@@ -134,11 +134,13 @@ def described(bed: LogBed, data: bytes) -> list[object]:
     Positions are 0. Size and CRC are 0 for compressed batches, because compressors may produce different bytes.
     """
     return [
-        (replace(batch, position=0, **({"size_bytes": 0, "crc": 0} if batch.codec_id else {})), listed)
-        for batch, listed in batches_in(data, bed.components)
+        (replace(batch, position=0, **({"size_bytes": 0, "crc": 0} if batch.codec_id else {})), records)
+        for batch, records in batches_in(data, bed.components)
     ]
 
 
 def contents(bed: LogBed, data: bytes) -> list[tuple[object, ...]]:
     """Return offset, timestamp, key and value of each record in ``data``, for any record format."""
-    return [(one.offset, one.timestamp_ms, one.key, one.value) for one in records_in(data, bed.components)]
+    return [
+        (record.offset, record.timestamp_ms, record.key, record.value) for record in records_in(data, bed.components)
+    ]

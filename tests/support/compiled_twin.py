@@ -10,7 +10,7 @@ from stratalog.extensions import absence, extension
 
 def compiled_twin(module: str) -> ModuleType:
     """Return the compiled module; skip or fail the test without it, as ``requirement.missing`` does."""
-    found = extension(module)
-    if found is None:
+    compiled_module = extension(module)
+    if compiled_module is None:
         missing(Requirement.KERNELS, f"{module} is {absence(module)}")
-    return found
+    return compiled_module

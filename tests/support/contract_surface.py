@@ -34,15 +34,15 @@ def surface() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(label: str, found: Any) -> Iterator[str]:
-    if inspect.isclass(found) and typing.get_origin(found) is None:
-        found = getattr(prepared_py, found.__name__, found)  # the compiled twin has no signatures
-        yield f"{label} class({', '.join(base.__name__ for base in found.__bases__)})"
-        yield from (f"{label}.{line}" for line in _members(found))
-    elif inspect.isfunction(found):
-        yield f"{label}{inspect.signature(found)}"
-    elif isinstance(found, int | str):
-        yield f"{label} = {found!r}"
+def _lines(label: str, member: Any) -> Iterator[str]:
+    if inspect.isclass(member) and typing.get_origin(member) is None:
+        member = getattr(prepared_py, member.__name__, member)  # the compiled twin has no signatures
+        yield f"{label} class({', '.join(base.__name__ for base in member.__bases__)})"
+        yield from (f"{label}.{line}" for line in _members(member))
+    elif inspect.isfunction(member):
+        yield f"{label}{inspect.signature(member)}"
+    elif isinstance(member, int | str):
+        yield f"{label} = {member!r}"
     else:
         yield label
 

@@ -56,12 +56,12 @@ def _headers(digest: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 def in_appends(records: Iterator[Record], *sizes: int) -> list[list[Record]]:
     """Split the records into appends. The numbers of records are ``sizes``, repeated as often as needed."""
-    rest = list(records)
+    remaining_records = list(records)
     appends: list[list[Record]] = []
-    while rest:
+    while remaining_records:
         size = sizes[len(appends) % len(sizes)]
-        appends.append(rest[:size])
-        rest = rest[size:]
+        appends.append(remaining_records[:size])
+        remaining_records = remaining_records[size:]
     return appends
 
 

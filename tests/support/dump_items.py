@@ -27,23 +27,23 @@ _MARKER: Final = re.compile(r"endTxnMarker: (?P<type>\w+) coordinatorEpoch: (?P<
 
 def dumped_file(name: str, items: list[Item]) -> DumpedFile:
     """Return the items of one file as the object that ``dump_parser`` makes of the tool's output."""
-    found = DumpedFile(name)
+    dumped = DumpedFile(name)
     for item in items:
         kind = item["kind"]
         if kind == "batch":
-            found.batches.append(_batch(item))
+            dumped.batches.append(_batch(item))
         elif kind == "offset_entry":
-            found.offset_entries.append(OffsetPosition(item["offset"], item["position"]))
+            dumped.offset_entries.append(OffsetPosition(item["offset"], item["position"]))
         elif kind == "time_entry":
-            found.time_entries.append(TimestampOffset(item["timestamp_ms"], item["offset"]))
+            dumped.time_entries.append(TimestampOffset(item["timestamp_ms"], item["offset"]))
         elif kind == "aborted_transaction":
             names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
-            found.aborted.append(AbortedTransaction(*(item[name] for name in names)))
+            dumped.aborted.append(AbortedTransaction(*(item[name] for name in names)))
         elif kind == "producer":
-            found.producers.append(ProducerEntry(**{name: item[name] for name in ProducerEntry._fields}))
+            dumped.producers.append(ProducerEntry(**{name: item[name] for name in ProducerEntry._fields}))
         else:
             raise AssertionError(f"{name}: {item}")
-    return found
+    return dumped
 
 
 def _batch(item: Item) -> DumpedBatch:
@@ -88,13 +88,13 @@ def agrees(record: Item, said: str) -> bool:
 def _json(payload: str) -> Item | None:
     if not payload.startswith("{"):
         return None  # a tombstone, which the tool prints with other words
-    found: Item = json.loads(payload)
-    return found
+    item: Item = json.loads(payload)
+    return item
 
 
 def _leader_change(control: Item) -> Item:
-    def voters(listed: list[Item]) -> list[Item]:
-        return [{"voterId": voter["voter_id"]} for voter in listed]
+    def voters(voter_items: list[Item]) -> list[Item]:
+        return [{"voterId": voter["voter_id"]} for voter in voter_items]
 
     return {
         "version": control["version"],
@@ -124,29 +124,29 @@ def _payload(decoded: Item) -> Item | None:
 
 
 def _commit(value: Item, version: int) -> Item:
-    found = {
+    item = {
         "offset": value["offset"],
         "metadata": value["metadata"],
         "commitTimestamp": value["commit_timestamp_ms"],
     }
     if version == 1:
-        found["expireTimestamp"] = value["expire_timestamp_ms"]
+        item["expireTimestamp"] = value["expire_timestamp_ms"]
     if version >= 3:
-        found["leaderEpoch"] = value["leader_epoch"]
-    return found
+        item["leaderEpoch"] = value["leader_epoch"]
+    return item
 
 
 def _group(value: Item, version: int) -> Item:
-    found = {name: value[name] for name in ("generation", "protocol", "leader")}
+    item = {name: value[name] for name in ("generation", "protocol", "leader")}
     if version >= 2:
-        found["currentStateTimestamp"] = value["state_timestamp_ms"]
+        item["currentStateTimestamp"] = value["state_timestamp_ms"]
     members = [_member(member, version) for member in value["members"]]
-    return {**found, "protocolType": value["protocol_type"], "members": members}
+    return {**item, "protocolType": value["protocol_type"], "members": members}
 
 
 def _member(member: Item, version: int) -> Item:
     subscription, assignment = member["subscription"], member["assignment"]
-    found = {
+    item = {
         "memberId": member["member"],
         "clientId": member["client_id"],
         "clientHost": member["client_host"],
@@ -164,10 +164,10 @@ def _member(member: Item, version: int) -> Item:
         },
     }
     if version >= 1:
-        found["rebalanceTimeout"] = member["rebalance_timeout_ms"]
+        item["rebalanceTimeout"] = member["rebalance_timeout_ms"]
     if version >= 3:
-        found["groupInstanceId"] = member["instance"]
-    return found
+        item["groupInstanceId"] = member["instance"]
+    return item
 
 
 def _base64(item: Item, name: str) -> str | None:
@@ -178,15 +178,15 @@ def _base64(item: Item, name: str) -> str | None:
 
 
 def _transaction(value: Item, version: int) -> Item:
-    listed = value["partitions"]
-    found = {
+    partitions = value["partitions"]
+    item = {
         "producerId": value["producer_id"],
         "producerEpoch": value["producer_epoch"],
         "transactionTimeoutMs": value["timeout_ms"],
         "transactionStatus": value["status"],
         "transactionPartitions": None
-        if listed is None
-        else [{"topic": place["topic"], "partitionIds": place["partitions"]} for place in listed],
+        if partitions is None
+        else [{"topic": place["topic"], "partitionIds": place["partitions"]} for place in partitions],
         "transactionLastUpdateTimestampMs": value["last_update_timestamp_ms"],
         "transactionStartTimestampMs": value["start_timestamp_ms"],
     }
@@ -195,4 +195,6 @@ def _transaction(value: Item, version: int) -> Item:
         "nextProducerId": (value["next_producer_id"], -1),
         "clientTransactionVersion": (value["client_transaction_version"], 0),
     }
-    return found | {name: given for name, (given, default) in tagged.items() if version >= 1 and given != default}
+    return item | {
+        name: field_value for name, (field_value, default) in tagged.items() if version >= 1 and field_value != default
+    }

@@ -212,90 +212,90 @@ def parse_dump(text: str) -> Dump:
 
 def _take(file: DumpedFile, line: str) -> bool:
     """Add the contents of ``line`` to ``file``; return False if the line contains no contents."""
-    if found := _RECORD.fullmatch(line):
+    if match := _RECORD.fullmatch(line):
         if not file.batches:
             return False
-        file.batches[-1].records.append(_record(found))
-    elif found := _BATCH.fullmatch(line):
-        file.batches.append(_batch(found))
-    elif found := _ENTRY.fullmatch(line):
-        file.batches.append(_entry(found))
-    elif found := _OFFSET_ENTRY.fullmatch(line):
-        file.offset_entries.append(OffsetPosition(*_numbers(found)))
-    elif found := _TIME_ENTRY.fullmatch(line):
-        file.time_entries.append(TimestampOffset(*_numbers(found)))
-    elif found := _ABORTED.fullmatch(line):
-        file.aborted.append(AbortedTransaction(*_numbers(found)))
-    elif found := _PRODUCER.fullmatch(line):
-        file.producers.append(_producer(found))
+        file.batches[-1].records.append(_record(match))
+    elif match := _BATCH.fullmatch(line):
+        file.batches.append(_batch(match))
+    elif match := _ENTRY.fullmatch(line):
+        file.batches.append(_entry(match))
+    elif match := _OFFSET_ENTRY.fullmatch(line):
+        file.offset_entries.append(OffsetPosition(*_numbers(match)))
+    elif match := _TIME_ENTRY.fullmatch(line):
+        file.time_entries.append(TimestampOffset(*_numbers(match)))
+    elif match := _ABORTED.fullmatch(line):
+        file.aborted.append(AbortedTransaction(*_numbers(match)))
+    elif match := _PRODUCER.fullmatch(line):
+        file.producers.append(_producer(match))
     else:
         return False
     return True
 
 
-def _numbers(found: re.Match[str]) -> list[int]:
-    return [int(text) for text in found.groups()]
+def _numbers(match: re.Match[str]) -> list[int]:
+    return [int(text) for text in match.groups()]
 
 
-def _record(found: re.Match[str]) -> DumpedRecord:
-    keys = found["keys"]
+def _record(match: re.Match[str]) -> DumpedRecord:
+    keys = match["keys"]
     return DumpedRecord(
-        int(found["offset"]),
-        _TYPES[found["type"]],
-        int(found["stamp"]),
-        int(found["key_size"]),
-        int(found["value_size"]),
-        int(found["sequence"] or -1),
+        int(match["offset"]),
+        _TYPES[match["type"]],
+        int(match["stamp"]),
+        int(match["key_size"]),
+        int(match["value_size"]),
+        int(match["sequence"] or -1),
         tuple(keys.split(",")) if keys else (),
-        int(found["crc"]) if found["crc"] else None,
-        found["contents"] or "",
+        int(match["crc"]) if match["crc"] else None,
+        match["contents"] or "",
     )
 
 
-def _common(found: re.Match[str]) -> dict[str, Any]:  # Any: keyword arguments of several types
+def _common(match: re.Match[str]) -> dict[str, Any]:  # Any: keyword arguments of several types
     return {
-        "magic": int(found["magic"]),
-        "position": int(found["position"]),
-        "size_bytes": int(found["size"]),
-        "timestamp_type": _TYPES[found["type"]],
-        "max_timestamp_ms": int(found["stamp"]),
-        "codec": found["codec"],
-        "crc": int(found["crc"]),
-        "valid": found["valid"] == "true",
+        "magic": int(match["magic"]),
+        "position": int(match["position"]),
+        "size_bytes": int(match["size"]),
+        "timestamp_type": _TYPES[match["type"]],
+        "max_timestamp_ms": int(match["stamp"]),
+        "codec": match["codec"],
+        "crc": int(match["crc"]),
+        "valid": match["valid"] == "true",
     }
 
 
-def _entry(found: re.Match[str]) -> DumpedBatch:
-    return DumpedBatch(last_offset=int(found["offset"]), **_common(found))
+def _entry(match: re.Match[str]) -> DumpedBatch:
+    return DumpedBatch(last_offset=int(match["offset"]), **_common(match))
 
 
-def _batch(found: re.Match[str]) -> DumpedBatch:
+def _batch(match: re.Match[str]) -> DumpedBatch:
     return DumpedBatch(
-        base_offset=int(found["base_offset"]),
-        last_offset=int(found["last_offset"]),
-        count=int(found["count"]),
-        base_sequence=int(found["base_sequence"]),
-        last_sequence=int(found["last_sequence"]),
-        producer_id=int(found["producer_id"]),
-        producer_epoch=int(found["producer_epoch"]),
-        leader_epoch=int(found["leader_epoch"]),
-        transactional=found["transactional"] == "true",
-        control=found["control"] == "true",
-        delete_horizon_ms=int(found["horizon"]) if found["horizon"] else None,
-        **_common(found),
+        base_offset=int(match["base_offset"]),
+        last_offset=int(match["last_offset"]),
+        count=int(match["count"]),
+        base_sequence=int(match["base_sequence"]),
+        last_sequence=int(match["last_sequence"]),
+        producer_id=int(match["producer_id"]),
+        producer_epoch=int(match["producer_epoch"]),
+        leader_epoch=int(match["leader_epoch"]),
+        transactional=match["transactional"] == "true",
+        control=match["control"] == "true",
+        delete_horizon_ms=int(match["horizon"]) if match["horizon"] else None,
+        **_common(match),
     )
 
 
-def _producer(found: re.Match[str]) -> ProducerEntry:
+def _producer(match: re.Match[str]) -> ProducerEntry:
     return ProducerEntry(
-        producer_id=int(found["producer_id"]),
-        producer_epoch=int(found["producer_epoch"]),
-        last_sequence=int(found["last_sequence"] or -1),
-        last_offset=int(found["last_offset"] or -1),
-        offset_delta=int(found["offset_delta"] or 0),
-        last_timestamp_ms=int(found["stamp"]),
-        coordinator_epoch=int(found["coordinator_epoch"]),
-        transaction_first_offset=int(found["first_offset"] or -1),
+        producer_id=int(match["producer_id"]),
+        producer_epoch=int(match["producer_epoch"]),
+        last_sequence=int(match["last_sequence"] or -1),
+        last_offset=int(match["last_offset"] or -1),
+        offset_delta=int(match["offset_delta"] or 0),
+        last_timestamp_ms=int(match["stamp"]),
+        coordinator_epoch=int(match["coordinator_epoch"]),
+        transaction_first_offset=int(match["first_offset"] or -1),
     )
 
 

@@ -40,11 +40,11 @@ _STAMPED: Final = (*_MESSAGE, ("timestamp", 8))
 
 def entries_of(data: bytes) -> list[bytes]:
     """Return the entries of a valid sequence of entries."""
-    entries, at = [], 0
-    while at < len(data):
-        end = at + OVERHEAD_BYTES + number_of(data[at + SIZE_POSITION : at + OVERHEAD_BYTES])
-        entries.append(data[at:end])
-        at = end
+    entries, position = [], 0
+    while position < len(data):
+        end = position + OVERHEAD_BYTES + number_of(data[position + SIZE_POSITION : position + OVERHEAD_BYTES])
+        entries.append(data[position:end])
+        position = end
     return entries
 
 
@@ -52,31 +52,31 @@ def parts_of_entry(entry: bytes) -> list[Part]:
     """Return the fields of a valid entry of any magic, in order; the records of a batch are one field, the last one."""
     magic = entry[MAGIC_POSITION]
     if magic == 2:
-        parts, at = _fixed(entry, _BATCH)
-        return [*parts, ("records", entry[at:])]
-    parts, at = _fixed(entry, _STAMPED if magic else _MESSAGE)
+        parts, position = _fixed(entry, _BATCH)
+        return [*parts, ("records", entry[position:])]
+    parts, position = _fixed(entry, _STAMPED if magic else _MESSAGE)
     for name in ("key", "value"):
-        end = at + 4 + max(number_of(entry[at : at + 4]), 0)
-        parts += [(f"{name} length", entry[at : at + 4]), (name, entry[at + 4 : end])]
-        at = end
-    return [*parts, ("rest", entry[at:])] if at < len(entry) else parts
+        end = position + 4 + max(number_of(entry[position : position + 4]), 0)
+        parts += [(f"{name} length", entry[position : position + 4]), (name, entry[position + 4 : end])]
+        position = end
+    return [*parts, ("rest", entry[position:])] if position < len(entry) else parts
 
 
 def parts_of_records(section: bytes) -> list[list[Part]]:
     """Return the fields of each record of a valid, uncompressed batch of magic 2."""
-    records, at = [], 0
-    while at < len(section):
+    records, position = [], 0
+    while position < len(section):
         record: list[Part] = []
-        at = take_varint(section, at, "length", record)[0] + 1
-        record.append(("attributes", section[at - 1 : at]))
+        position = take_varint(section, position, "length", record)[0] + 1
+        record.append(("attributes", section[position - 1 : position]))
         for name in ("timestamp delta", "offset delta"):
-            at, _ = take_varint(section, at, name, record)
+            position, _ = take_varint(section, position, name, record)
         for name in ("key", "value"):
-            at = _take_field(section, at, name, record)
-        at, headers = take_varint(section, at, "header count", record)
+            position = _take_field(section, position, name, record)
+        position, headers = take_varint(section, position, "header count", record)
         for _ in range(headers):
             for name in ("header key", "header value"):
-                at = _take_field(section, at, name, record)
+                position = _take_field(section, position, name, record)
         records.append(record)
     return records
 
@@ -113,11 +113,11 @@ def take_varint(raw: bytes, at: int, name: str, into: list[Part]) -> tuple[int, 
 def varint(number: int) -> bytes:
     """Return the zigzag varint of a number of up to 64 bits."""
     number = (number << 1 ^ number >> 63) & (1 << 64) - 1
-    out = bytearray()
+    encoded = bytearray()
     while number > 127:
-        out.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes((*out, number))
+    return bytes((*encoded, number))
 
 
 def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:

@@ -55,8 +55,8 @@ class ContractMutants:
 def altered(sound: Any, **changes: Any) -> Any:
     """Replace methods and attributes of a component, and return it."""
     kind = type(sound)
-    made = type(f"Wrong{kind.__name__}", (kind,), {"__slots__": (), **changes})
-    object.__setattr__(sound, "__class__", made)
+    altered_type = type(f"Wrong{kind.__name__}", (kind,), {"__slots__": (), **changes})
+    object.__setattr__(sound, "__class__", altered_type)
     for name in changes:
         # remove a compiled function that the instance has in place of the method
         getattr(sound, "__dict__", {}).pop(name, None)
@@ -144,18 +144,18 @@ def outcomes(found: ContractMutants, folder: Path, *, is_sound: bool = False) ->
     return recorder.outcomes
 
 
-def _fixtures(found: ContractMutants, make: Callable[[Path], Any]) -> dict[str, Any]:
+def _fixtures(mutants: ContractMutants, make: Callable[[Path], Any]) -> dict[str, Any]:
     def component(self: Any, tmp_path: Path) -> Any:  # noqa: ARG001 - a method of a test class
         return make(tmp_path)
 
-    made = {found.fixture: pytest.fixture(name=found.fixture)(component)}
-    for name, of in found.fixtures.items():
-        made[name] = _derived(name, found.fixture, of)
-    return made
+    fixtures = {mutants.fixture: pytest.fixture(name=mutants.fixture)(component)}
+    for name, part_of in mutants.fixtures.items():
+        fixtures[name] = _derived(name, mutants.fixture, part_of)
+    return fixtures
 
 
-def _derived(name: str, fixture: str, of: Callable[[Any], Any]) -> Any:
+def _derived(name: str, fixture: str, part_of: Callable[[Any], Any]) -> Any:
     def derived(self: Any, request: pytest.FixtureRequest) -> Any:  # noqa: ARG001 - a method of a test class
-        return of(request.getfixturevalue(fixture))
+        return part_of(request.getfixturevalue(fixture))
 
     return pytest.fixture(name=name)(derived)

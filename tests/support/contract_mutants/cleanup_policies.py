@@ -43,13 +43,13 @@ def _planned(plan: Plan) -> Callable[[Path], CleanupPolicy]:
 
 def _filters(**changes: Any) -> Callable[[Path], CleanupPolicy]:
     """Return the policy ``compact`` with filters of which some methods are changed."""
-    change = result_of(CompactPolicy, "record_filter", lambda made: altered(made, **changes))
+    change = result_of(CompactPolicy, "record_filter", lambda record_filter: altered(record_filter, **changes))
     return lambda _: altered(CompactPolicy(random.Random(0)), record_filter=change)  # noqa: S311 - the same each time
 
 
 def _overlapping(log: LogSummary, now_ms: int) -> Sequence[Action]:
     del now_ms
-    first = next((found for found in log.segments if found.base_offset < found.end_offset), None)
+    first = next((segment for segment in log.segments if segment.base_offset < segment.end_offset), None)
     return () if first is None else [Keep(first.base_offset, first.end_offset, "twice")] * 2
 
 
@@ -61,9 +61,9 @@ def _beyond(log: LogSummary, now_ms: int) -> Sequence[Action]:
 def _closed(log: LogSummary) -> list[tuple[int, int]]:
     """Return the ranges of the committed closed segments."""
     return [
-        (found.base_offset, found.end_offset)
-        for found in log.segments
-        if not found.is_active and found.end_offset <= log.offsets.high_watermark
+        (segment.base_offset, segment.end_offset)
+        for segment in log.segments
+        if not segment.is_active and segment.end_offset <= log.offsets.high_watermark
     ]
 
 
@@ -100,7 +100,7 @@ def _once(log: LogSummary, now_ms: int) -> Sequence[Action]:
 
 def _uncommitted(log: LogSummary, now_ms: int) -> Sequence[Action]:
     del now_ms
-    closed = [found for found in log.segments if not found.is_active]
+    closed = [segment for segment in log.segments if not segment.is_active]
     return [DeletePrefix(closed[0].base_offset, closed[0].end_offset, "too old")] if closed else ()
 
 

@@ -80,9 +80,9 @@ def _in_one_room(folder: Path) -> Codec:
     room = bytearray(2 << 20)
 
     def decompress(data: Buffer, limit_bytes: int) -> Buffer:
-        found = _decompress(data, limit_bytes)
-        room[: len(found)] = found
-        return memoryview(room)[: len(found)]
+        decompressed = _decompress(data, limit_bytes)
+        room[: len(decompressed)] = decompressed
+        return memoryview(room)[: len(decompressed)]
 
     return _unpacks(decompress)(folder)
 
@@ -93,21 +93,21 @@ def _for_one_thread(folder: Path) -> Codec:
 
 
 def _first_stream(data: Buffer, limit_bytes: int) -> Buffer:
-    found, rest, _ = _first(data) if bytes(data[:2]) == _HEAD else (b"", b"", True)
-    return found if rest.startswith(_HEAD) else _decompress(data, limit_bytes)
+    decompressed, remaining_data, _ = _first(data) if bytes(data[:2]) == _HEAD else (b"", b"", True)
+    return decompressed if remaining_data.startswith(_HEAD) else _decompress(data, limit_bytes)
 
 
 def _with_the_rest(data: Buffer, limit_bytes: int) -> Buffer:
-    found = bytes(_decompress(data, limit_bytes))
-    rest = _first(data)[1]
-    return found if rest.startswith(_HEAD) else found + rest
+    decompressed = bytes(_decompress(data, limit_bytes))
+    remaining_data = _first(data)[1]
+    return decompressed if remaining_data.startswith(_HEAD) else decompressed + remaining_data
 
 
 def _wipes(_: Codec, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-    found = bytes(_decompress(data, limit_bytes, magic))
+    decompressed = bytes(_decompress(data, limit_bytes, magic))
     if isinstance(data, bytearray):
         data[:] = bytes(len(data))
-    return memoryview(found)
+    return memoryview(decompressed)
 
 
 def _as_bytes(_: Codec, data: Buffer, *, limit_bytes: int, magic: int) -> bytes:
@@ -126,10 +126,10 @@ def _all_at_once(least_bytes: int) -> Callable[[Buffer, int], Buffer]:
     def decompress(data: Buffer, limit_bytes: int) -> Buffer:
         if len(data) < least_bytes:
             return _decompress(data, limit_bytes)
-        found = _decompress(data, 1 << 30)
-        if len(found) > limit_bytes:
-            raise DecompressedSizeError(f"{len(found)} bytes are above {limit_bytes}", "", 0)
-        return found
+        decompressed = _decompress(data, 1 << 30)
+        if len(decompressed) > limit_bytes:
+            raise DecompressedSizeError(f"{len(decompressed)} bytes are above {limit_bytes}", "", 0)
+        return decompressed
 
     return decompress
 
@@ -149,12 +149,12 @@ def _without_the_crc(data: Buffer, limit_bytes: int) -> Buffer:
     except CorruptBatchError:
         try:
             stream = zlib.decompressobj(-15)
-            found = stream.decompress(data[_HEAD_BYTES:])
+            decompressed = stream.decompress(data[_HEAD_BYTES:])
         except zlib.error:
             raise CorruptBatchError("no stream", "", 0) from None
         if not stream.eof or len(stream.unused_data) < 8:
             raise
-        return found
+        return decompressed
 
 
 def _untyped(data: Buffer, limit_bytes: int) -> Buffer:

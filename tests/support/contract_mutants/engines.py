@@ -102,7 +102,7 @@ def _made(kind: str, opened: Callable[[OpenContext], Any]) -> Callable[[Path], E
 
 def _upgraded(setup: EngineSetup) -> EngineSetup:
     """Return the setup with version 2 of the ``Upgraded`` plugin."""
-    plugins = [Upgraded(2) if isinstance(found, Upgraded) else found for found in setup.plugins]
+    plugins = [Upgraded(2) if isinstance(plugin, Upgraded) else plugin for plugin in setup.plugins]
     return dataclasses.replace(setup, plugins=plugins)
 
 
@@ -169,15 +169,15 @@ def _refuses(*_: Any) -> StoredSegment:
 def _own_segments(context: OpenContext) -> TierLayout:
     """Return a layout that reads only segments that it wrote itself."""
     del context
-    written = set[str]()
+    written_hashes = set[str]()
 
     def write(self: Any, *args: Any) -> StoredSegment:
-        stored = PlainLayout.write(self, *args)
-        written.add(stored.sha256)
-        return stored
+        entry = PlainLayout.write(self, *args)
+        written_hashes.add(entry.sha256)
+        return entry
 
     def read(self: Any, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        if segment.sha256 not in written:
+        if segment.sha256 not in written_hashes:
             raise CorruptObjectError("another layout wrote the segment", segment.log_key)
         return PlainLayout.read(self, segment, start, end, fetch)
 
@@ -246,7 +246,7 @@ def _never_sound(self: OffsetReader, end_offset: int, size_bytes: int) -> None:
 
 def _picky(context: OpenContext) -> IndexFormat[Any]:
     del context
-    reader = result_of(OffsetIndex, "reader", lambda found: altered(found, check=_never_sound))
+    reader = result_of(OffsetIndex, "reader", lambda index_reader: altered(index_reader, check=_never_sound))
     return altered(OffsetIndex(), suffix=".mine", reader=reader)  # type: ignore[no-any-return] # the same class
 
 

@@ -45,12 +45,12 @@ def _made(**changes: Any) -> Callable[[Path], IndexFormat[Any]]:
 
 def _builds(**changes: Any) -> Callable[[Path], IndexFormat[Any]]:
     """Return a format with changed builders."""
-    return _made(builder=result_of(OffsetIndex, "builder", lambda made: altered(WrappedBuilder(made), **changes)))
+    return _made(builder=result_of(OffsetIndex, "builder", lambda builder: altered(WrappedBuilder(builder), **changes)))
 
 
 def _reads(**changes: Any) -> Callable[[Path], IndexFormat[Any]]:
     """Return a format with changed readers."""
-    return _made(reader=result_of(OffsetIndex, "reader", lambda made: altered(made, **changes)))
+    return _made(reader=result_of(OffsetIndex, "reader", lambda reader: altered(reader, **changes)))
 
 
 def _checks(change: Callable[[OffsetReader, int, int], None]) -> Callable[[Path], IndexFormat[Any]]:
@@ -59,8 +59,8 @@ def _checks(change: Callable[[OffsetReader, int, int], None]) -> Callable[[Path]
 
 
 def _half_an_entry(self: WrappedBuilder, *args: Any) -> bytes:
-    made = WrappedBuilder.add(self, *args)
-    return made[: _SIZE // 2] if made and self.count > 20 else made
+    entries = WrappedBuilder.add(self, *args)
+    return entries[: _SIZE // 2] if entries and self.count > 20 else entries
 
 
 def _always_full(self: WrappedBuilder) -> bool:
@@ -77,13 +77,13 @@ def _forgets(_: Any, base_offset: int, config: Any, *, entries: Buffer = b"") ->
 
 
 def _one_entry_a_call(self: WrappedBuilder, batches: PreparedBatches, *args: Any) -> bytes:
-    made = WrappedBuilder.add(self, batches, *args)
-    return made[-_SIZE:]
+    entries = WrappedBuilder.add(self, batches, *args)
+    return entries[-_SIZE:]
 
 
 def _of_markers(self: WrappedBuilder, batches: PreparedBatches, position: int, aborted: Any) -> bytes:
-    made = WrappedBuilder.add(self, batches, position, aborted)
-    return made + bytes(_SIZE) if len(aborted) > 1 else made
+    entries = WrappedBuilder.add(self, batches, position, aborted)
+    return entries + bytes(_SIZE) if len(aborted) > 1 else entries
 
 
 def _no_iteration(self: OffsetReader) -> Iterator[OffsetPosition]:
@@ -107,8 +107,8 @@ def _after_above(self: OffsetReader, target: int) -> OffsetPosition | None:
 
 
 def _first_twice(_: Any, entries: Buffer, base_offset: int, target: int) -> Any:
-    found = OffsetReader(entries, base_offset).floor(target)
-    return found, found, None
+    position = OffsetReader(entries, base_offset).floor(target)
+    return position, position, None
 
 
 def _never_sound(self: OffsetReader, end_offset: int, size_bytes: int) -> None:
@@ -145,10 +145,10 @@ def _is_beyond(self: OffsetReader, error: CorruptIndexError) -> bool:
 
 
 def _untyped(self: OffsetReader, target: int) -> OffsetPosition | None:
-    found = OffsetReader.floor(self, target)
-    if found is not None and found.position < 0:
+    offset_position = OffsetReader.floor(self, target)
+    if offset_position is not None and offset_position.position < 0:
         raise MutantError("damaged")
-    return found
+    return offset_position
 
 
 def _keeps_too_much(_: Any, entries: Buffer, base_offset: int, end_offset: int) -> int:

@@ -115,8 +115,8 @@ def _for_one_thread(folder: Path) -> ObjectStore:
 
 
 def _free_key_exists(self: _Store, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-    found = _Store.create(self, key, data, deadline_ns=deadline_ns)
-    return Created.UNKNOWN if found is Created.CREATED else found
+    outcome = _Store.create(self, key, data, deadline_ns=deadline_ns)
+    return Created.UNKNOWN if outcome is Created.CREATED else outcome
 
 
 def _bytes_alone(self: _Store, key: str, data: Buffer, *, deadline_ns: int) -> Created:
@@ -124,9 +124,9 @@ def _bytes_alone(self: _Store, key: str, data: Buffer, *, deadline_ns: int) -> C
 
 
 def _overwrites(self: _Store, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-    found = _Store.create(self, key, data, deadline_ns=deadline_ns)
+    outcome = _Store.create(self, key, data, deadline_ns=deadline_ns)
     self.bucket.write(key, bytes(data))
-    return found
+    return outcome
 
 
 def _knows_own_keys(folder: Path) -> ObjectStore:
@@ -173,9 +173,9 @@ def _by_folder(self: _Store, prefix: str, **keywords: Any) -> Sequence[ObjectInf
 
 
 def _from_after(self: _Store, prefix: str, *, after: str = "", **keywords: Any) -> Sequence[ObjectInfo]:
-    found = _Store.list(self, prefix, after=after, **keywords)
+    listing = _Store.list(self, prefix, after=after, **keywords)
     is_key = after in self.bucket.objects and keywords.get("limit", 1000) == 1000
-    return [*([ObjectInfo(after, 0)] if is_key else []), *found]
+    return [*([ObjectInfo(after, 0)] if is_key else []), *listing]
 
 
 def _short_pages(self: _Store, prefix: str, *, limit: int = 1000, **keywords: Any) -> Sequence[ObjectInfo]:
@@ -183,11 +183,11 @@ def _short_pages(self: _Store, prefix: str, *, limit: int = 1000, **keywords: An
 
 
 def _stale(folder: Path) -> ObjectStore:
-    seen = list[Sequence[ObjectInfo]]()
+    listings = list[Sequence[ObjectInfo]]()
 
     def listed(self: _Store, prefix: str, **keywords: Any) -> Sequence[ObjectInfo]:
-        seen.append(_Store.list(self, prefix, **keywords))
-        return seen[0] if prefix == "f/" else seen[-1]
+        listings.append(_Store.list(self, prefix, **keywords))
+        return listings[0] if prefix == "f/" else listings[-1]
 
     return _made(list=listed)(folder)
 

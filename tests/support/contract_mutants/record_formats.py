@@ -204,9 +204,9 @@ def _closes_gaps(records: Any, header: BatchHeader, codec: Any, level: Any, **ke
 
 
 def _same_object(data: Any, rules: Any, now_ms: int) -> PreparedBatches | None:
-    found = _SOUND.prepare_batches(data, rules, now_ms)
-    given: Any = data.obj if isinstance(data, memoryview) else data
-    return None if found is None else PreparedBatches(found.table, given)
+    prepared = _SOUND.prepare_batches(data, rules, now_ms)
+    source: Any = data.obj if isinstance(data, memoryview) else data
+    return None if prepared is None else PreparedBatches(prepared.table, source)
 
 
 def _without_rules(data: Any, rules: Any, now_ms: int) -> PreparedBatches | None:
@@ -251,8 +251,12 @@ def _selects(**given: Any) -> Callable[[Path], RecordFormat]:
 
 
 def _one_byte_more(data: Buffer, **keywords: Any) -> Any:
-    found = _SOUND.select(data, **keywords)
-    return found if found is None or not keywords.get("beyond_bytes") else (found[0], found[1] + 1, found[2])
+    selection = _SOUND.select(data, **keywords)
+    return (
+        selection
+        if selection is None or not keywords.get("beyond_bytes")
+        else (selection[0], selection[1] + 1, selection[2])
+    )
 
 
 def _any_time(data: Buffer, **keywords: Any) -> Any:
@@ -279,14 +283,14 @@ def _retains(
 
 def _keeps_the_last(verdicts: Sequence[Buffer], horizon_ms: int | None) -> Sequence[Buffer]:
     del horizon_ms
-    return [bytes(found[:3]) + bytes([Verdict.KEEP]) if len(found) == 4 else found for found in verdicts]
+    return [bytes(verdict[:3]) + bytes([Verdict.KEEP]) if len(verdict) == 4 else verdict for verdict in verdicts]
 
 
 def _drops_at_once(verdicts: Sequence[Buffer], horizon_ms: int | None) -> Sequence[Buffer]:
     if horizon_ms is None:
         return verdicts
     table = bytes.maketrans(bytes([Verdict.DROP_AT_HORIZON]), bytes([Verdict.DROP]))
-    return [bytes(found).translate(table) for found in verdicts]
+    return [bytes(verdict).translate(table) for verdict in verdicts]
 
 
 def _next_epoch_bytes(data: bytes) -> bytes:

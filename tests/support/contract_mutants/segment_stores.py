@@ -192,25 +192,27 @@ def _removes_nothing(self: LocalLogFiles, name: str) -> None:
 def _by_a_file(store: LocalStore, context: OpenContext) -> Any:
     """Lock the directory by creating a file. A killed process leaves this file behind."""
     folder = Path(context.location)
-    file, owned = folder / "owner", list[Path]()
+    file, owned_files = folder / "owner", list[Path]()
 
     def acquire(self: LocalStore) -> None:
         self._disk.check_writable(self.path())
-        if owned:
+        if owned_files:
             return
         folder.mkdir(exist_ok=True, parents=True)
         try:
             file.touch(exist_ok=False)
         except FileExistsError as error:
             raise LogDirLockedError("another engine holds the directory", str(folder)) from error
-        owned.append(file)
+        owned_files.append(file)
 
     def close(self: LocalStore) -> None:
         LocalStore.close(self)
-        while owned:
-            owned.pop().unlink()
+        while owned_files:
+            owned_files.pop().unlink()
 
-    return altered(store, acquire=acquire, close=close, is_acquired_elsewhere=lambda _: not owned and file.exists())
+    return altered(
+        store, acquire=acquire, close=close, is_acquired_elsewhere=lambda _: not owned_files and file.exists()
+    )
 
 
 def _writes_in_place(self: LocalLogFiles, name: str, data: Any) -> None:

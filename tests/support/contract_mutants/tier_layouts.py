@@ -123,11 +123,11 @@ def _by_sum(segment: StoredSegment, start: int, end: int, fetch: RangeReader) ->
 
 
 def _remembers(folder: Path) -> TierLayout:
-    seen = list[bytes]()
+    reads = list[bytes]()
 
     def read(_: Any, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        seen.append(b"".join(_sound(segment, start, end, fetch)))
-        yield memoryview(seen[0][: end - start] if start == 0 else seen[-1])
+        reads.append(b"".join(_sound(segment, start, end, fetch)))
+        yield memoryview(reads[0][: end - start] if start == 0 else reads[-1])
 
     return _made(read=read)(folder)
 
@@ -235,25 +235,25 @@ def _refuses_empty(source: SegmentSource) -> SegmentSource:
     return source
 
 
-def _unknown_object(stored: StoredSegment) -> StoredSegment:
-    place = stored.slices[FileKind.LOG]
+def _unknown_object(entry: StoredSegment) -> StoredSegment:
+    place = entry.slices[FileKind.LOG]
     key = f"{place.key}x"
-    return replace(stored, extra={**stored.extra, "objects": [key]})
+    return replace(entry, extra={**entry.extra, "objects": [key]})
 
 
-def _slice_beyond(stored: StoredSegment) -> StoredSegment:
-    place = stored.slices.get(FileKind.SNAPSHOT)
+def _slice_beyond(entry: StoredSegment) -> StoredSegment:
+    place = entry.slices.get(FileKind.SNAPSHOT)
     if place is None:
-        return stored
-    return replace(stored, slices={**stored.slices, FileKind.SNAPSHOT: replace(place, size_bytes=place.size_bytes + 1)})
+        return entry
+    return replace(entry, slices={**entry.slices, FileKind.SNAPSHOT: replace(place, size_bytes=place.size_bytes + 1)})
 
 
 def _restored_slice(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
     place = segment.slices.get(kind)
     if kind is not FileKind.SNAPSHOT or place is None:
         return _sound_index(segment, kind, fetch)
-    whole = replace(place, size_bytes=place.size_bytes - 1)
-    return _sound_index(replace(segment, slices={**segment.slices, kind: whole}), kind, fetch)
+    shortened_slice = replace(place, size_bytes=place.size_bytes - 1)
+    return _sound_index(replace(segment, slices={**segment.slices, kind: shortened_slice}), kind, fetch)
 
 
 def _beyond(folder: Path) -> TierLayout:
@@ -273,7 +273,7 @@ def _found(objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[Stored
 
 
 def _without_notes(objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-    return (replace(stored, extra={}) for stored in _found(objects, fetch))
+    return (replace(entry, extra={}) for entry in _found(objects, fetch))
 
 
 def _no_short_objects(objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
