@@ -17,7 +17,7 @@ def wheel_of(name: str, folder: Path) -> tuple[set[str], str]:
     (wheel,) = folder.glob("*.whl")
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        (points,) = (archive.read(found).decode() for found in names if found.endswith("entry_points.txt"))
+        (points,) = (archive.read(member).decode() for member in names if member.endswith("entry_points.txt"))
     return names, points
 
 

@@ -98,19 +98,21 @@ def _page() -> dict[str, list[str]]:
 
 def write(record: Path) -> None:
     """Write the recorded results into the page. Results in the page that were not recorded stay."""
-    found = {(method, fault.name): row[number] for method, row in _page().items() for number, fault in enumerate(Fault)}
+    outcomes = {
+        (method, fault.name): row[number] for method, row in _page().items() for number, fault in enumerate(Fault)
+    }
     for line in record.read_text(encoding="utf-8").splitlines():
         method, fault, outcome = line.split()
-        found[method, fault] = outcome
+        outcomes[method, fault] = outcome
     lines = [f"| Method | {' | '.join(Fault)} |", f"| --- |{' --- |' * len(Fault)}"]
-    lines += [f"| `{method}` | {' | '.join(found[method, fault.name] for fault in Fault)} |" for method in METHODS]
+    lines += [f"| `{method}` | {' | '.join(outcomes[method, fault.name] for fault in Fault)} |" for method in METHODS]
     text = PAGE.read_text(encoding="utf-8")
     lines += ["", "| A lie of this method is unseen | because |", "| --- | --- |"]
     for reason in dict.fromkeys(UNSEEN_LIES.values()):
-        named = ", ".join(f"`{method}`" for method, found_reason in UNSEEN_LIES.items() if found_reason == reason)
-        lines.append(f"| {named} | {reason} |")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
+        methods = ", ".join(f"`{method}`" for method, found_reason in UNSEEN_LIES.items() if found_reason == reason)
+        lines.append(f"| {methods} | {reason} |")
+    before, _, remainder = text.partition(BEGIN)
+    after = remainder.partition(END)[2]
     PAGE.write_text("\n".join([before + BEGIN, *lines, END]) + after, encoding="utf-8")
 
 

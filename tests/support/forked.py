@@ -42,9 +42,9 @@ def in_child(*checks: Callable[[], object]) -> list[str]:
 
     child, reading = fork_with_pipe(work)
     with open(reading, encoding="utf-8") as answers:  # noqa: PTH123 - a descriptor
-        found = answers.read().splitlines()
+        outcomes = answers.read().splitlines()
     os.waitpid(child, 0)
-    return found
+    return outcomes
 
 
 def _outcome(check: Callable[[], object]) -> str:

@@ -54,15 +54,15 @@ def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
     with tempfile.NamedTemporaryFile() as journal:
         journal.truncate(_JOURNAL_BYTES)
         command = [sys.executable, __file__, name, kind, seed, str(count), journal.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        last = Path(journal.name).read_bytes()
-    if done.returncode:
-        size = int.from_bytes(last[:4], "big")
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        last_mutant = Path(journal.name).read_bytes()
+    if process.returncode:
+        size = int.from_bytes(last_mutant[:4], "big")
         pytest.fail(
-            f"{name} {kind} seed={seed} count={count} ended with {done.returncode}; the last mutant was\n"
-            f"{last[4 : 4 + size].hex()}\n{done.stdout}\n{done.stderr}"
+            f"{name} {kind} seed={seed} count={count} ended with {process.returncode}; the last mutant was\n"
+            f"{last_mutant[4 : 4 + size].hex()}\n{process.stdout}\n{process.stderr}"
         )
-    return Counter(json.loads(done.stdout))
+    return Counter(json.loads(process.stdout))
 
 
 # --- in the process of its own -----------------------------------------------------------------------------------
@@ -77,28 +77,30 @@ def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: 
     start = time.thread_time()
     verdict = twins.judged(forms[0], data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
     for form in forms[1:]:
-        other = twins.judged(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
-        if other != verdict:
-            raise MisbehaviourError(f"the twins differ:\n{verdict}\n{other}")
+        twin_verdict = twins.judged(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
+        if twin_verdict != verdict:
+            raise MisbehaviourError(f"the twins differ:\n{verdict}\n{twin_verdict}")
     if time.thread_time() - start > SLOWEST_S:
         raise MisbehaviourError(f"took {time.thread_time() - start:.3f} s")
     twins.check_sense(verdict, len(data))
     if len(verdict) == twins.SCANNED:
         return "stopped"
     if data[len(data) // 2] % 4 == 0:  # slow too
-        plain, *straight = [twins.arrowed(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES) for form in forms]
-        if any(other != plain for other in straight):
-            raise MisbehaviourError(f"the twins make different tables:\n{plain}\n{straight}")
+        first_table, *other_tables = [
+            twins.arrowed(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES) for form in forms
+        ]
+        if any(twin_verdict != first_table for twin_verdict in other_tables):
+            raise MisbehaviourError(f"the twins make different tables:\n{first_table}\n{other_tables}")
     if verdict[-1]:
         return "refused"
     if data[-1] % 4 == 0:  # slow, and any criterion will do
         stamp_ms = 7000 if data[-1] % 8 else None
-        first, *others = [
+        first_output, *other_outputs = [
             twins.rewritten(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, stamp_ms=stamp_ms)
             for form in forms
         ]
-        if any(other != first for other in others):
-            raise MisbehaviourError(f"the twins write differently:\n{first}\n{others}")
+        if any(twin_verdict != first_output for twin_verdict in other_outputs):
+            raise MisbehaviourError(f"the twins write differently:\n{first_output}\n{other_outputs}")
     return "accepted"
 
 
@@ -108,7 +110,7 @@ def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) ->
     The journal has the mutant that is being examined: its size in 4 bytes, then its bytes.
     """
     forms = [twins.formats(kernels)[name] for kernels in twins.twins()]
-    chance, make, found = Random(f"{seed} {name} {kind}"), _maker(name, kind), Counter[str]()  # noqa: S311 - repeatable
+    chance, make, result_counts = Random(f"{seed} {name} {kind}"), _maker(name, kind), Counter[str]()  # noqa: S311 - repeatable
     peak = 0
     for number in range(count):
         if number % _CHUNK == 0:
@@ -120,7 +122,7 @@ def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) ->
         journal[: 4 + len(data)] = len(data).to_bytes(4, "big") + data
         fields, check_crc = _FIELDS[number % len(_FIELDS)], kind == "lie" or number % 3 == 0
         try:
-            found[examine(forms, data, check_crc=check_crc, fields=fields)] += 1
+            result_counts[examine(forms, data, check_crc=check_crc, fields=fields)] += 1
         except Exception as error:  # noqa: BLE001 - any error is reported with the mutant
             small = shrink(data, _fails_as(error, forms, check_crc=check_crc, fields=fields))
             sys.exit(
@@ -130,7 +132,7 @@ def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) ->
     faulthandler.cancel_dump_traceback_later()
     if count > _WARM and not _TOLERANT and _peak_bytes() - peak > MEMORY_BYTES:
         sys.exit(f"memory grew by {_peak_bytes() - peak} bytes")
-    return found
+    return result_counts
 
 
 def _fails_as(
@@ -147,10 +149,10 @@ def _fails_as(
 
 
 def _maker(name: str, kind: str) -> Callable[[Random], Mutant]:
-    plain, packed = corpus(name)
+    uncompressed, compressed = corpus(name)
     if kind == "lie":
-        return lambda chance: lie(plain, twins.codecs_of(name), chance)
-    return lambda chance: scramble(plain + packed, chance)
+        return lambda chance: lie(uncompressed, twins.codecs_of(name), chance)
+    return lambda chance: scramble(uncompressed + compressed, chance)
 
 
 def _peak_bytes() -> int:
@@ -173,19 +175,19 @@ def corpus(name: str) -> tuple[list[bytes], list[bytes]]:
         Record(timestamp_ms=90_000, key=b"k", value=b"v"),
     ]
     alike = [Record(timestamp_ms=1000 + n, key=b"k", value=b"v") for n in range(12)]
-    plain = [form.encode(varied, header, None, None), form.encode(varied[:1], stamped, None, None)]
+    uncompressed = [form.encode(varied, header, None, None), form.encode(varied[:1], stamped, None, None)]
     if name == "v2":
         markers = BatchHeader(producer_id=7, producer_epoch=1, base_sequence=4, transactional=True, control=True)
-        plain += [
+        uncompressed += [
             form.encode(alike, header, None, None),
             form.encode([Record(timestamp_ms=200 * n) for n in range(9)], header, None, None),
             form.encode([Record(timestamp_ms=70 * n, value=bytes(70)) for n in range(9)], header, None, None),
             form.encode(alike[:1], markers, None, None) + form.encode(alike[:2], stamped, None, None),
         ]
-    packed = [
+    compressed = [
         form.encode(records, header, codec, None) for codec in twins.codecs_of(name) for records in (varied, alike)
     ]
-    return list(map(bytes, plain)), list(map(bytes, packed))
+    return list(map(bytes, uncompressed)), list(map(bytes, compressed))
 
 
 def main() -> None:
@@ -193,8 +195,8 @@ def main() -> None:
     name, kind, seed, count, path = sys.argv[1:]
     faulthandler.enable()
     with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as journal:
-        found = campaign(name, kind, seed, int(count), journal)
-    sys.stdout.write(json.dumps(found))
+        result_counts = campaign(name, kind, seed, int(count), journal)
+    sys.stdout.write(json.dumps(result_counts))
 
 
 if __name__ == "__main__":

@@ -46,9 +46,9 @@ def measure() -> list[Cost]:
     # glibc returns freed memory to the system at once. Otherwise a child could reuse memory that the parent freed, and
     # its peak would not grow.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [Cost(*json.loads(line)) for line in done.stdout.splitlines()]
+    process = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return [Cost(*json.loads(line)) for line in process.stdout.splitlines()]
 
 
 # --- cases -------------------------------------------------------------------------------------------------------
@@ -100,19 +100,19 @@ def _batches() -> Iterator[tuple[str, bytes, int]]:
 
 def _messages(form: RecordFormat) -> Iterator[tuple[str, bytes, int]]:
     """Yield hostile contents of a wrapper message: the name, the bytes, and 0 in place of a record count."""
-    one = bytearray(form.encode([Record(value=bytes(LIMIT_BYTES - 200))], BatchHeader(), None, None))
-    yield "a message as large as the limit that is cut", bytes(one[:-1]), 0
-    for story, at, number in (("a size", 8, _MOST), ("a key length", len(one) - LIMIT_BYTES + 192, _MOST)):
-        lying = bytearray(one)
-        _INT32.pack_into(lying, at, number)
+    message = bytearray(form.encode([Record(value=bytes(LIMIT_BYTES - 200))], BatchHeader(), None, None))
+    yield "a message as large as the limit that is cut", bytes(message[:-1]), 0
+    for story, position, number in (("a size", 8, _MOST), ("a key length", len(message) - LIMIT_BYTES + 192, _MOST)):
+        lying = bytearray(message)
+        _INT32.pack_into(lying, position, number)
         yield f"{story} that lies", bytes(lying), 0
     yield "nothing but zeros", bytes(LIMIT_BYTES - 100), 0
 
 
 def _entry(name: str, contents: bytes, count: int, codec: Codec | None) -> bytes:
     magic = int(name[1])
-    packed = contents if codec is None else codec.compress(contents, level=None, magic=magic)
-    return _packed_entry(name, packed, count, codec.id if codec else 0)
+    compressed = contents if codec is None else codec.compress(contents, level=None, magic=magic)
+    return _packed_entry(name, compressed, count, codec.id if codec else 0)
 
 
 def _packed_entry(name: str, packed: bytes, count: int, codec_id: int) -> bytes:

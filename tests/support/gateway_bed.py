@@ -124,10 +124,10 @@ class Wire(Closeable):
     def _exactly(self, size: int) -> bytes | None:
         data = b""
         while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
                 return None
-            data += more
+            data += chunk
         return data
 
     def close(self) -> None:
@@ -144,11 +144,11 @@ def part(api: str, version: int, kind: str, /, **values: Any) -> Any:
 def request(api: str, version: int, values: dict[str, Any]) -> bytes:
     """Return the frame of a request without its size. Its correlation id is 7."""
     schema: Any = load_request_schema(_NUMBERS[api], version)
-    out = io.BytesIO(_HEAD.pack(_NUMBERS[api], version, 7, 4) + b"test" + (b"\0" if schema.__flexible__ else b""))
-    out.seek(0, io.SEEK_END)
+    frame = io.BytesIO(_HEAD.pack(_NUMBERS[api], version, 7, 4) + b"test" + (b"\0" if schema.__flexible__ else b""))
+    frame.seek(0, io.SEEK_END)
     writer: Any = entity_writer(schema)
-    writer(out, schema(**values))
-    return out.getvalue()
+    writer(frame, schema(**values))
+    return frame.getvalue()
 
 
 def frame_of(pieces: Iterable[Piece]) -> bytes:
@@ -161,6 +161,6 @@ def response(api: str, version: int, frame: bytes) -> Any:
     schema: Any = load_response_schema(_NUMBERS[api], version)
     assert struct.unpack_from(">i", frame)[0] == 7
     start = 5 if schema.__flexible__ and api != "ApiVersions" else 4
-    found, size = entity_reader(schema)(frame, start)
+    message, size = entity_reader(schema)(frame, start)
     assert start + size == len(frame)
-    return found
+    return message

@@ -93,11 +93,11 @@ class Load:
     def wait(self, steps: int) -> None:
         """Wait until each client has ended this many further transactions."""
         with self._steps:
-            until = [count + steps for count in self._ended()]
+            goals = [count + steps for count in self._ended()]
             is_reached = self._steps.wait_for(
-                lambda: self._errors or all(map(operator.ge, self._ended(), until)), PATIENCE_S
+                lambda: self._errors or all(map(operator.ge, self._ended(), goals)), PATIENCE_S
             )
-            assert is_reached, f"{self._ended()} transactions have ended, not {until}"
+            assert is_reached, f"{self._ended()} transactions have ended, not {goals}"
         self.check()
 
     def _ended(self) -> tuple[int, int]:
@@ -151,10 +151,10 @@ class Load:
                 while not self._ends.is_set():
                     number += 1
                     producer.begin_transaction()
-                    for each in range(TOGETHER):
-                        value = b"%08d %d" % (number, each)
+                    for index in range(TOGETHER):
+                        value = b"%08d %d" % (number, index)
                         producer.produce(
-                            WHOLE, value=value, partition=each % PARTITIONS, on_delivery=self._note_failure
+                            WHOLE, value=value, partition=index % PARTITIONS, on_delivery=self._note_failure
                         )
                     assert producer.flush(PATIENCE_S) == 0
                     self._end_whole(producer, number)
@@ -179,18 +179,18 @@ class Load:
 
     def _work(self) -> None:
         """Read ``plain``, and write ``done`` and the offsets in one transaction, until all records are processed."""
-        left = True
-        while left:
+        is_unfinished = True
+        while is_unfinished:
             with (
                 contextlib.suppress(_TryAgainError),
                 self._transactional("worker") as producer,
                 self._consumer() as consumer,
             ):
-                while left:
-                    messages = [found for found in consumer.consume(20, 0.2) if found.error() is None]
+                while is_unfinished:
+                    messages = [message for message in consumer.consume(20, 0.2) if message.error() is None]
                     if messages:
                         self._work_on(producer, consumer, messages)
-                    left = bool(messages) or not self._produced.is_set() or not _is_at_end(consumer)
+                    is_unfinished = bool(messages) or not self._produced.is_set() or not _is_at_end(consumer)
 
     def _work_on(self, producer: Any, consumer: Any, messages: list[Any]) -> None:
         producer.begin_transaction()
@@ -266,5 +266,5 @@ def _is_at_end(consumer: Any) -> bool:
     assigned = consumer.assignment()
     committed = consumer.committed(assigned, PATIENCE_S) if len(assigned) == PARTITIONS else []
     return bool(committed) and all(
-        found.offset == consumer.get_watermark_offsets(found, PATIENCE_S)[1] for found in committed
+        position.offset == consumer.get_watermark_offsets(position, PATIENCE_S)[1] for position in committed
     )

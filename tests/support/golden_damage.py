@@ -102,9 +102,9 @@ def read_all(log: stratalog.LogReader, isolation: str = "read_uncommitted") -> O
 
 
 def _batches(dumped: Sequence[DumpedBatch], base_offset: int) -> list[Batch]:
-    found, after = [], base_offset
+    batches, next_offset = [], base_offset
     for batch in dumped:
-        first = after if batch.base_offset is None else batch.base_offset
-        after = batch.last_offset + 1
-        found.append(Batch(batch.magic, batch.position, batch.size_bytes, first, after))
-    return found
+        first_offset = next_offset if batch.base_offset is None else batch.base_offset
+        next_offset = batch.last_offset + 1
+        batches.append(Batch(batch.magic, batch.position, batch.size_bytes, first_offset, next_offset))
+    return batches

@@ -69,10 +69,12 @@ class Golden:
 
     def copy_logs(self, target: Path, *names: TopicPartition) -> Path:
         """Copy the log directory to ``target``, and return ``target``. With ``names``, copy only these logs."""
-        kept = {str(name) for name in names}
+        copied_logs = {str(name) for name in names}
 
         def left_out(folder: str, entries: list[str]) -> list[str]:
-            return [entry for entry in entries if kept and Path(folder, entry).is_dir() and entry not in kept]
+            return [
+                entry for entry in entries if copied_logs and Path(folder, entry).is_dir() and entry not in copied_logs
+            ]
 
         return shutil.copytree(self.logs, target, ignore=left_out)
 
@@ -103,9 +105,9 @@ class Golden:
         """Return the queries by timestamp in ``offsets.json``, with the broker's responses."""
         answers = json.loads((self.path / "offsets.json").read_text(encoding="utf-8"))[str(log)]
         return [
-            ListedOffset(isolation, asked["query"], asked["answer"]["offset"])
+            ListedOffset(isolation, query["query"], query["answer"]["offset"])
             for isolation in ISOLATIONS
-            for asked in answers[isolation]["by-timestamp"]
+            for query in answers[isolation]["by-timestamp"]
         ]
 
     def assemble(self, target: Path) -> Path:
@@ -166,12 +168,12 @@ def _members() -> dict[str, frozenset[str]]:
             root.name: frozenset(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
             for root in roots
         }
-    found = {}
+    members = {}
     for archive in ARCHIVES.glob("*.tar.xz"):
         with tarfile.open(archive) as tar:
             names = [entry.name.partition("/")[2] for entry in tar if entry.isfile()]
-        found[archive.name.removesuffix(".tar.xz")] = frozenset(names)
-    return found
+        members[archive.name.removesuffix(".tar.xz")] = frozenset(names)
+    return members
 
 
 def _with_folder(folder: str, *, wanted: bool) -> Iterator[str]:
@@ -197,15 +199,15 @@ def tiered_directories() -> list[str]:
 
 def expected_logs(*directories: str) -> list[tuple[str, TopicPartition]]:
     """Return directory and name of each log whose expected records are stored."""
-    found = []
+    logs = []
     for directory in directories:
         for member in sorted(_members()[directory]):
             name = Path(member).name
             if member.startswith("expected/") and name.endswith(_EXPECTED_SUFFIX):
                 log = parse_partition_folder(name.removesuffix(_EXPECTED_SUFFIX))
                 assert log is not None
-                found.append((directory, log))
-    return found
+                logs.append((directory, log))
+    return logs
 
 
 def dumps() -> list[tuple[str, str]]:
@@ -220,9 +222,9 @@ def dumps() -> list[tuple[str, str]]:
 
 def unpack(name: str, folder: Path) -> Golden:
     """Return the golden directory of this name, and unpack it into ``folder`` if necessary."""
-    given = os.environ.get(FOLDER_VARIABLE)
-    if given:
-        return Golden(Path(given) / name)
+    parent_folder = os.environ.get(FOLDER_VARIABLE)
+    if parent_folder:
+        return Golden(Path(parent_folder) / name)
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has no filters
         tar.extractall(folder)  # noqa: S202 - our own archive

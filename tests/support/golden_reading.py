@@ -29,8 +29,8 @@ def fetched_records(log: LogReader, max_bytes: int, isolation: str, components: 
                 assert fetched.next_offset == offset
                 return records
             assert fetched.next_offset > offset
-            shown = _shown(fetched.read(), fetched.aborted_transactions, components)
-            records += [r._replace(partition=log.name.partition) for r in shown if r.offset >= offset]
+            visible_records = _shown(fetched.read(), fetched.aborted_transactions, components)
+            records += [r._replace(partition=log.name.partition) for r in visible_records if r.offset >= offset]
             offset = fetched.next_offset
 
 

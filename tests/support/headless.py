@@ -22,8 +22,8 @@ class Browser:
         options = {
             "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         }
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._session = f"/session/{answer['sessionId']}"
 
     def _call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
@@ -51,8 +51,8 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Return the browser's log messages since the last call: refused styles and scripts, failed requests."""
-        found = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
-        return [entry["message"] for entry in found]
+        log_entries = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
+        return [entry["message"] for entry in log_entries]
 
     def close(self) -> None:
         """Close the window."""
@@ -72,11 +72,11 @@ def browser() -> Iterator[Browser]:
         port = next(
             line.rsplit(" ", 1)[1].strip(". \n") for line in driver.stdout if "on port" in line and "success" in line
         )
-        found = Browser(f"http://127.0.0.1:{port}")
+        session = Browser(f"http://127.0.0.1:{port}")
         try:
-            yield found
+            yield session
         finally:
-            found.close()
+            session.close()
     finally:
         driver.terminate()
         driver.wait(_START_S)

@@ -94,9 +94,9 @@ def _lie_in_wrapper(entries: list[bytes], codec: Codec, chance: Random) -> Mutan
     contents = b"".join(entries)
     if 0.6 <= draw < 0.65:
         contents, story = contents[: chance.randrange(len(contents))], "the last message is cut"
-    packed = codec.compress(contents, level=None, magic=magic)
+    compressed = codec.compress(contents, level=None, magic=magic)
     wrapper = bytearray(offset + bytes(8) + bytes((magic, codec.id)) + bytes(8 if magic else 0))
-    wrapper += b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
+    wrapper += b"\xff\xff\xff\xff" + len(compressed).to_bytes(4, "big") + compressed
     framed = bytes(_framed(wrapper))
     lied = Mutant(framed, f"in the wrapper, {story}") if story else _lie_in_entry(framed, chance)
     return Mutant(lied.data, f"{lied.story}, codec {codec.id}")
@@ -178,8 +178,17 @@ def _lied_varint(raw: bytes, bits: int, room: int, chance: Random) -> bytes:
 
 def _mangled(raw: bytes, chance: Random) -> bytes:
     """Return changed bytes; their size usually differs from the size in their header."""
-    at = chance.randrange(len(raw) + 1)
-    return chance.choice((b"", raw[:at], raw[at:], raw + raw[:at], raw[:at] + b"\xff" + raw[at + 1 :], raw + b"\0"))
+    position = chance.randrange(len(raw) + 1)
+    return chance.choice(
+        (
+            b"",
+            raw[:position],
+            raw[position:],
+            raw + raw[:position],
+            raw[:position] + b"\xff" + raw[position + 1 :],
+            raw + b"\0",
+        )
+    )
 
 
 def _shuffled(items: list[bytes], chance: Random) -> tuple[list[bytes], str]:
@@ -205,16 +214,16 @@ def scramble(sets: Sequence[bytes], chance: Random) -> Mutant:
     Half of the results get the right size and CRC again.
     """
     data = bytearray(chance.choice(sets))
-    magic, done = data[MAGIC_POSITION], []
+    magic, damage_names = data[MAGIC_POSITION], []
     for _ in range(chance.choice((1, 1, 2, 3))):
         damage = chance.choice(_DAMAGE)
         damage(data, sets, chance)
-        done.append(damage.__name__.strip("_"))
+        damage_names.append(damage.__name__.strip("_"))
     if len(data) > 26 and chance.random() < 0.5:
         data[MAGIC_POSITION] = magic
         _framed(data)
-        done.append("sealed")
-    return Mutant(bytes(data), ", ".join(done))
+        damage_names.append("sealed")
+    return Mutant(bytes(data), ", ".join(damage_names))
 
 
 def _place(data: bytearray, chance: Random) -> int:
@@ -247,19 +256,19 @@ def _cut(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
 
 def _removed(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
     del sets
-    at = _place(data, chance)
-    del data[at : at + 1 + int(chance.random() * 12)]
+    position = _place(data, chance)
+    del data[position : position + 1 + int(chance.random() * 12)]
 
 
 def _repeated(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
     del sets
-    at = _place(data, chance)
-    data[at:at] = data[at : at + 1 + int(chance.random() * 40)]
+    position = _place(data, chance)
+    data[position:position] = data[position : position + 1 + int(chance.random() * 40)]
 
 
 def _spliced(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
-    other = chance.choice(sets)
-    data[_place(data, chance) :] = other[int(chance.random() * len(other)) :]
+    other_set = chance.choice(sets)
+    data[_place(data, chance) :] = other_set[int(chance.random() * len(other_set)) :]
 
 
 def _noise_behind_the_header(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
@@ -294,18 +303,18 @@ def shrink(data: bytes, fails: Callable[[bytes], bool], tries: int = 500) -> byt
     """
     size = len(data) // 2
     while size and tries > 0:
-        at = 0
-        while at < len(data) and tries > 0:
-            before, rest = data[:at], data[at + size :]
-            plain = before + bytes(len(data) - len(before) - len(rest)) + rest
-            for other in (before + rest, plain):
+        position = 0
+        while position < len(data) and tries > 0:
+            head, tail = data[:position], data[position + size :]
+            zeroed = head + bytes(len(data) - len(head) - len(tail)) + tail
+            for smaller in (head + tail, zeroed):
                 tries -= 1
-                if other != data and fails(other):
-                    data = other
+                if smaller != data and fails(smaller):
+                    data = smaller
                     break
             else:
-                at += size
+                position += size
                 continue
-            at += size if len(data) == len(plain) else 0
+            position += size if len(data) == len(zeroed) else 0
         size //= 2
     return data

@@ -54,7 +54,7 @@ def lz4_frame(blocks: list[tuple[bytes, bool]], size_code: int = 4) -> bytes:
     """Return an LZ4 frame of these blocks: pairs of bytes, and True if the bytes are stored uncompressed."""
     descriptor = bytes((0x60, size_code << 4))
     checksum = bytes((xxh32_intdigest(descriptor) >> 8 & 0xFF,))
-    parts = [LITTLE_32.pack(len(data) | stored << 31) + data for data, stored in blocks]
+    parts = [LITTLE_32.pack(len(data) | is_uncompressed << 31) + data for data, is_uncompressed in blocks]
     return b"\x04\x22\x4d\x18" + descriptor + checksum + b"".join(parts) + bytes(4)
 
 
@@ -107,6 +107,6 @@ def gzip_with_every_part(data: bytes, *, reserved: int = 0) -> tuple[bytes, byte
 
     The parts are the header with extra field, name and comment; the checksum of the header; and the rest.
     """
-    plain = gzip.compress(data)
-    head = plain[:3] + bytes((0x1E | reserved,)) + plain[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0"
-    return head, (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little"), plain[10:]
+    member = gzip.compress(data)
+    head = member[:3] + bytes((0x1E | reserved,)) + member[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0"
+    return head, (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little"), member[10:]

@@ -163,9 +163,11 @@ class KafkaBroker:
         self, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, object]] | None = None
     ) -> None:
         """Create topics with these numbers of partitions and without time retention; ``configs`` adds settings."""
-        own = {name: {key: str(value) for key, value in config.items()} for name, config in (configs or {}).items()}
+        topic_configs = {
+            name: {key: str(value) for key, value in config.items()} for name, config in (configs or {}).items()
+        }
         new = [
-            NewTopic(name, count, 1, config={"retention.ms": "-1", **own.get(name, {})})
+            NewTopic(name, count, 1, config={"retention.ms": "-1", **topic_configs.get(name, {})})
             for name, count in topics.items()
         ]
         admin = self._admin()

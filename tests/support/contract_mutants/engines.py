@@ -132,10 +132,10 @@ class DegradingCodec(Deflate):
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """Decompress."""
-        found = bytearray(super().decompress(data, limit_bytes=limit_bytes, magic=magic))
+        decompressed = bytearray(super().decompress(data, limit_bytes=limit_bytes, magic=magic))
         if self.calls > _CHECKED:
-            found[-2] ^= 1
-        return memoryview(found)
+            decompressed[-2] ^= 1
+        return memoryview(decompressed)
 
 
 class MemoryCodec(Deflate):
