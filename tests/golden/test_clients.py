@@ -43,10 +43,10 @@ def dumped_records(stored: Golden, topic: str) -> Iterator[tuple[dict[str, Any],
     """Yield the key and the value of each record of a topic, as Kafka's dump tool printed them; None is a tombstone."""
     for path in sorted((stored.path / "dumps").glob(f"{topic}-*.txt")):
         for line in path.read_text(encoding="utf-8").splitlines():
-            found = _RECORD.match(line)
-            if found:
-                payload = found["payload"]
-                yield json.loads(found["key"]), None if payload == "<DELETE>" else json.loads(payload)["data"]
+            match = _RECORD.match(line)
+            if match:
+                payload = match["payload"]
+                yield json.loads(match["key"]), None if payload == "<DELETE>" else json.loads(payload)["data"]
 
 
 def dumped_offsets(stored: Golden) -> dict[str, dict[TopicPartition, CommittedOffset]]:
@@ -90,7 +90,7 @@ def test_groups_continue_where_their_broker_left_them(stored: Golden, logs: Path
             with engine.consumer(group=group, topics=topics, auto_offset_reset="none") as consumer:
                 assert consumer.committed() == offsets
                 assert {name: consumer.position(name) for name in offsets} == {
-                    name: found.offset for name, found in offsets.items()
+                    name: committed.offset for name, committed in offsets.items()
                 }
 
 
@@ -105,7 +105,7 @@ def test_a_group_reads_on_and_commits(stored: Golden, logs: Path) -> None:
                 assert consumer.position(name) == record.offset + 1
             consumer.commit()
             assert set(consumer.lag().values()) == {0}
-            assert {name: found.offset for name, found in consumer.committed().items()} == {
+            assert {name: committed.offset for name, committed in consumer.committed().items()} == {
                 name: engine.log(*name).offsets().high_watermark for name in consumer.assignment
             }
 
@@ -115,18 +115,18 @@ def test_transactional_producers_continue_in_the_state_that_their_broker_stored(
     expected = dumped_states(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:
-        known = known_states(engine)
-    assert known.keys() == expected.keys()
-    for transactional_id, state in known.items():
-        said = expected[transactional_id]
-        assert state.producer_id == said["producerId"]
-        assert state.producer_epoch == said["producerEpoch"]
-        assert state.timeout_ms == said["transactionTimeoutMs"]
-        assert state.status == said["transactionStatus"]
-        assert state.start_timestamp_ms == said["transactionStartTimestampMs"]
+        states = known_states(engine)
+    assert states.keys() == expected.keys()
+    for transactional_id, state in states.items():
+        dumped_state = expected[transactional_id]
+        assert state.producer_id == dumped_state["producerId"]
+        assert state.producer_epoch == dumped_state["producerEpoch"]
+        assert state.timeout_ms == dumped_state["transactionTimeoutMs"]
+        assert state.status == dumped_state["transactionStatus"]
+        assert state.start_timestamp_ms == dumped_state["transactionStartTimestampMs"]
         assert partitions_in(state) == [
             TopicPartition(topic["topic"], partition)
-            for topic in said["transactionPartitions"] or ()
+            for topic in dumped_state["transactionPartitions"] or ()
             for partition in topic["partitionIds"]
         ]
 
@@ -134,58 +134,72 @@ def test_transactional_producers_continue_in_the_state_that_their_broker_stored(
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_a_transaction_that_a_brokers_client_left_open_is_aborted_after_its_timeout(stored: Golden, logs: Path) -> None:
     states = dumped_states(stored)
-    left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
+    open_states = {
+        transactional_id: state
+        for transactional_id, state in states.items()
+        if state["transactionStatus"] == TransactionStatus.ONGOING
+    }
     with open_engine(logs, env=at(EARLY_MS)) as engine:
         clients(engine).coordinator.recover()
         assert {
-            found for found, state in known_states(engine).items() if state.status == TransactionStatus.ONGOING
-        } == set(left)
+            transactional_id
+            for transactional_id, state in known_states(engine).items()
+            if state.status == TransactionStatus.ONGOING
+        } == set(open_states)
         waiting = unstable(engine)
     late = max(
-        (said["transactionStartTimestampMs"] + said["transactionTimeoutMs"] for said in left.values()), default=0
+        (state["transactionStartTimestampMs"] + state["transactionTimeoutMs"] for state in open_states.values()),
+        default=0,
     )
     with open_engine(logs, env=at(late + 1)) as engine:
         clients(engine).coordinator.recover()
-        known = known_states(engine)
-        assert all(known[found].status == TransactionStatus.COMPLETE_ABORT for found in left)
+        engine_states = known_states(engine)
+        assert all(
+            engine_states[transactional_id].status == TransactionStatus.COMPLETE_ABORT
+            for transactional_id in open_states
+        )
         assert unstable(engine) == []
-    assert bool(waiting) is bool(left)
+    assert bool(waiting) is bool(open_states)
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_brokers_client_commits_the_transaction_that_it_left_open(stored: Golden, logs: Path, version: int) -> None:
     states = dumped_states(stored)
-    left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
+    open_states = {
+        name: state for name, state in states.items() if state["transactionStatus"] == TransactionStatus.ONGOING
+    }
     with open_engine(logs, env=at(EARLY_MS)) as engine:
-        for transactional_id, said in left.items():
-            producer = ProducerId(said["producerId"], said["producerEpoch"])
+        for transactional_id, state in open_states.items():
+            producer = ProducerId(state["producerId"], state["producerEpoch"])
             following = engine.transactions.end_decided(transactional_id, producer, commit=True, version=version)
             assert following == (producer.producer_id, producer.epoch + version // 2)
             assert known_states(engine)[transactional_id].status == TransactionStatus.COMPLETE_COMMIT
         assert unstable(engine) == []
-    assert len(left) < len(states)
+    assert len(open_states) < len(states)
 
 
 def unstable(engine: Engine) -> list[TopicPartition]:
     """Return the logs whose last stable offset is below the log end offset."""
     bounds = {name: engine.log(*name).offsets() for name in engine.partitions()}
-    return [name for name, found in bounds.items() if found.last_stable < found.log_end]
+    return [name for name, offsets in bounds.items() if offsets.last_stable < offsets.log_end]
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_a_transactional_id_continues_under_its_next_epoch(stored: Golden, logs: Path) -> None:
     states = dumped_states(stored)
     ended = {TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
-    transactional_id, said = next((found, said) for found, said in states.items() if said["transactionStatus"] in ended)
+    transactional_id, dumped_state = next(
+        (name, dumped_state) for name, dumped_state in states.items() if dumped_state["transactionStatus"] in ended
+    )
     topic = next(name.topic for name in stored.partitions() if not name.topic.startswith("__"))
     with open_engine(logs, env=at(EARLY_MS)) as engine:
-        before = engine.log(topic, 0).offsets().log_end
+        log_end = engine.log(topic, 0).offsets().log_end
         engine.create_topic("new")
         with engine.producer(transactional_id=transactional_id) as producer:
             state = known_states(engine)[transactional_id]
             identity = ProducerId(state.producer_id, state.producer_epoch)
-            assert identity == (said["producerId"], said["producerEpoch"] + 1)
+            assert identity == (dumped_state["producerId"], dumped_state["producerEpoch"] + 1)
             for commit in (True, False):
                 producer.begin_transaction()
                 future = producer.send("new", value=b"committed" if commit else b"aborted")
@@ -193,4 +207,4 @@ def test_a_transactional_id_continues_under_its_next_epoch(stored: Golden, logs:
                 assert future.result(30).offset == (0 if commit else 2)
                 (producer.commit_transaction if commit else producer.abort_transaction)()
         assert [record.value for record in engine.log("new", 0).records(isolation="read_committed")] == [b"committed"]
-        assert engine.log(topic, 0).offsets().log_end == before
+        assert engine.log(topic, 0).offsets().log_end == log_end

@@ -42,8 +42,8 @@ def seen(opened: Engine | Reader, name: TopicPartition) -> list[object]:
 
 
 def expected(golden: Golden, name: TopicPartition) -> list[object]:
-    found = [(isolation, golden.expected(name, isolation)) for isolation in ISOLATIONS]
-    return [(isolation, client.log_start, client.end, client.records) for isolation, client in found]
+    client_reads = [(isolation, golden.expected(name, isolation)) for isolation in ISOLATIONS]
+    return [(isolation, client.log_start, client.end, client.records) for isolation, client in client_reads]
 
 
 @every_log
@@ -75,12 +75,14 @@ def test_everything_else_in_the_folder_is_what_kafka_recovered(
     """
     with stratalog.open_engine(copy) as engine:
         log_end = engine.log(*name).offsets().log_end
-    ours, kafkas = copy / str(name), golden(directory).path / "recovered" / str(name)
-    assert {path.name for path in ours.iterdir()} == {path.name for path in kafkas.iterdir()}
-    for path in ours.glob("*.snapshot"):
-        assert producers(path) == producers(kafkas / path.name)
-    assert epochs(ours) == [entry for entry in epochs(kafkas) if entry.start_offset < log_end]
-    assert (ours / PARTITION_METADATA_FILE).read_bytes() == (kafkas / PARTITION_METADATA_FILE).read_bytes()
+    recovered_folder, kafka_folder = copy / str(name), golden(directory).path / "recovered" / str(name)
+    assert {path.name for path in recovered_folder.iterdir()} == {path.name for path in kafka_folder.iterdir()}
+    for path in recovered_folder.glob("*.snapshot"):
+        assert producers(path) == producers(kafka_folder / path.name)
+    assert epochs(recovered_folder) == [entry for entry in epochs(kafka_folder) if entry.start_offset < log_end]
+    assert (recovered_folder / PARTITION_METADATA_FILE).read_bytes() == (
+        kafka_folder / PARTITION_METADATA_FILE
+    ).read_bytes()
 
 
 @every_log
@@ -98,11 +100,11 @@ def test_opening_again_changes_no_segment(copy: Path, directory: str, name: Topi
 
 @every_log
 def test_a_reader_sees_the_same_and_changes_nothing(golden: Unpacked, directory: str, name: TopicPartition) -> None:
-    found = golden(directory)
-    before = hashes(found.logs)
-    with stratalog.open_reader(found.logs) as reader:
-        assert seen(reader, name) == expected(found, name)
-    assert hashes(found.logs) == before
+    unpacked = golden(directory)
+    original_hashes = hashes(unpacked.logs)
+    with stratalog.open_reader(unpacked.logs) as reader:
+        assert seen(reader, name) == expected(unpacked, name)
+    assert hashes(unpacked.logs) == original_hashes
 
 
 def producers(snapshot: Path) -> list[ProducerEntry]:

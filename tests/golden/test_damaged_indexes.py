@@ -30,7 +30,7 @@ ENTRY_BYTES: Final = {".index": 8, ".timeindex": 12, ".txnindex": 34, ".snapshot
 
 
 def entries(data: bytes, entry_bytes: int) -> list[bytes]:
-    return [data[at : at + entry_bytes] for at in range(0, len(data) - entry_bytes + 1, entry_bytes)]
+    return [data[position : position + entry_bytes] for position in range(0, len(data) - entry_bytes + 1, entry_bytes)]
 
 
 def with_last_number(data: bytes, entry_bytes: int, change: Callable[[int], int]) -> bytes:
@@ -81,14 +81,14 @@ def whole(request: pytest.FixtureRequest, golden: Unpacked, folder: Path) -> Dam
 
 def answers(log: LogReader) -> list[object]:
     """Return all results that use an index: both isolations, ranges, and offsets for timestamps."""
-    found = [read_all(log), read_all(log, "read_committed")]
-    offsets, records = log.offsets(), found[0].records
+    reads = [read_all(log), read_all(log, "read_committed")]
+    offsets, records = log.offsets(), reads[0].records
     step = max(1, offsets.log_end // 12)
     starts = range(max(offsets.log_start, 1), offsets.log_end, step)
     stamps = sorted({record.timestamp_ms + delta for record in records[::step] for delta in (-1, 0, 1)})
     return [
         (offsets.log_start, offsets.last_stable, offsets.high_watermark, offsets.log_end),
-        found,
+        reads,
         [list(log.records(start, start + 3)) for start in starts],
         [log.fetch(start, 1).read() for start in starts],
         [log.offset_for_timestamp(stamp) for stamp in stamps],
@@ -97,12 +97,12 @@ def answers(log: LogReader) -> list[object]:
 
 def change(folder: Path, suffix: str, damage: Damage) -> dict[Path, bytes]:
     """Damage all files with this suffix, and return their original contents."""
-    before = {file: file.read_bytes() for file in sorted(folder.glob(f"*{suffix}"))}
-    longest = sorted(before.values(), key=len)
-    for file, data in before.items():
-        other = next((found for found in reversed(longest) if found != data), data)
-        file.write_bytes(damage(data, other, ENTRY_BYTES[suffix]))
-    return before
+    originals = {file: file.read_bytes() for file in sorted(folder.glob(f"*{suffix}"))}
+    longest = sorted(originals.values(), key=len)
+    for file, data in originals.items():
+        other_data = next((candidate for candidate in reversed(longest) if candidate != data), data)
+        file.write_bytes(damage(data, other_data, ENTRY_BYTES[suffix]))
+    return originals
 
 
 def restore(before: dict[Path, bytes]) -> None:

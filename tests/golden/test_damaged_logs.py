@@ -63,13 +63,13 @@ def damaged(request: pytest.FixtureRequest, golden: Unpacked, tmp_path: Path) ->
 
 def places(damaged: DamagedLog) -> Iterator[Place]:
     """Yield the middle batches of some segments: of the active one, and of the first one with each magic."""
-    seen = set[int]()
+    magics = set[int]()
     for number, file in enumerate(damaged.files):
         batches = damaged.batches(file)
         active = file is damaged.files[-1]
         index = len(batches) // 2
-        if active or batches[index].magic not in seen:
-            seen.add(batches[index].magic)
+        if active or batches[index].magic not in magics:
+            magics.add(batches[index].magic)
             yield Place(
                 file,
                 batches[index],
@@ -108,9 +108,9 @@ def test_a_change_in_a_header_or_in_the_contents_is_found(damaged: DamagedLog) -
         open_fields = {*range(*OFFSET.indices(64)), *(range(*LEADER_EPOCH.indices(64)) if batch.magic == 2 else ())}
         header = HEADER_BYTES[batch.magic]
         contents = range(header, batch.size_bytes)
-        some = chance.sample(contents, min(5, len(contents)))
-        for at in sorted({*range(header), *some, batch.size_bytes - 1} - open_fields):
-            file.write_bytes(flipped(damaged.original(file), batch.position + at, chance))
+        sampled_positions = chance.sample(contents, min(5, len(contents)))
+        for position in sorted({*range(header), *sampled_positions, batch.size_bytes - 1} - open_fields):
+            file.write_bytes(flipped(damaged.original(file), batch.position + position, chance))
             assert_ends_at(damaged.read(), damaged, file, batch.first_offset, batch.position)
         file.write_bytes(damaged.original(file))
 
@@ -135,19 +135,19 @@ def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: Damaged
     for place in places(damaged):
         file, batch = place.file, place.batch
         original = damaged.original(file)
-        for at in range(8):
-            data = flipped(original, batch.position + at, chance)
+        for index in range(8):
+            data = flipped(original, batch.position + index, chance)
             changed_offset = int.from_bytes(data[batch.position :][OFFSET], "big", signed=True)
-            where = contradiction(place, changed_offset)
-            if where is None:
+            contradicting_batch = contradiction(place, changed_offset)
+            if contradicting_batch is None:
                 continue  # the change looks like a gap after compaction
             file.write_bytes(data)
             outcome = damaged.read()
             assert isinstance(outcome.error, CorruptBatchError)
-            assert (outcome.error.file, outcome.error.position) == (str(file), where.position)
-            good = damaged.records_below(batch.first_offset)
-            assert outcome.records[: len(good)] == good
-            assert where is not batch or outcome.records == good
+            assert (outcome.error.file, outcome.error.position) == (str(file), contradicting_batch.position)
+            sound_records = damaged.records_below(batch.first_offset)
+            assert outcome.records[: len(sound_records)] == sound_records
+            assert contradicting_batch is not batch or outcome.records == sound_records
         file.write_bytes(original)
 
 
@@ -203,8 +203,8 @@ def cuts(damaged: DamagedLog, file: Path) -> list[int]:
     bounds = [batch.position for batch in damaged.batches(file)]
     if len(bounds) > 8:
         bounds = [0, *chance.sample(bounds, 5), bounds[-1]]
-    near = {bound + delta for bound in (*bounds, size) for delta in (-1, 0, 1)}
-    return sorted(cut for cut in {*near, *(chance.randrange(size) for _ in range(4))} if 0 <= cut < size)
+    boundary_sizes = {bound + delta for bound in (*bounds, size) for delta in (-1, 0, 1)}
+    return sorted(cut for cut in {*boundary_sizes, *(chance.randrange(size) for _ in range(4))} if 0 <= cut < size)
 
 
 def first_cut(damaged: DamagedLog, file: Path, size: int) -> Batch:
@@ -233,9 +233,9 @@ def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: Damag
         if size != lost.position:
             assert_ends_at(damaged.read(), damaged, file, lost.first_offset, lost.position)
         else:
-            gone = range(lost.first_offset, int(damaged.files[1].stem))
-            kept = [record for record in damaged.expected.records if record.offset not in gone]
-            assert damaged.read() == Outcome(kept, None)
+            lost_offsets = range(lost.first_offset, int(damaged.files[1].stem))
+            remaining_records = [record for record in damaged.expected.records if record.offset not in lost_offsets]
+            assert damaged.read() == Outcome(remaining_records, None)
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------
@@ -247,19 +247,19 @@ def recovered_from(damaged: DamagedLog, lost: Batch, file: Path) -> None:
     A reader must return the same records before the recovery, without a change of the files.
     """
     unrepaired = damaged.read()
-    good = damaged.records_below(lost.first_offset)
-    assert unrepaired == Outcome(good, None)
+    sound_records = damaged.records_below(lost.first_offset)
+    assert unrepaired == Outcome(sound_records, None)
     with stratalog.open_engine(damaged.folder) as engine:
         log = engine.log(*damaged.name)
         assert log.offsets().log_end == lost.first_offset
-        assert read_all(log) == Outcome(good, None)
+        assert read_all(log) == Outcome(sound_records, None)
         result = log.append([Record(key=b"k", value=b"after the crash", timestamp_ms=1)])
         assert result.base_offset == lost.first_offset
     assert file.read_bytes()[: lost.position] == damaged.original(file)[: lost.position]
-    again = damaged.read()
-    assert again.error is None
-    assert again.records[:-1] == good
-    assert (again.records[-1].offset, again.records[-1].value) == (lost.first_offset, b"after the crash")
+    repaired = damaged.read()
+    assert repaired.error is None
+    assert repaired.records[:-1] == sound_records
+    assert (repaired.records[-1].offset, repaired.records[-1].value) == (lost.first_offset, b"after the crash")
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -279,9 +279,9 @@ def test_a_crashed_log_is_truncated_at_its_first_damaged_batch(damaged: DamagedL
     file = damaged.files[number]
     batch = damaged.batches(file)[-1]
     forget_the_stop(damaged.folder)
-    at = batch.position + (HEADER_BYTES[batch.magic] + 3 if place == "contents" else 20)
-    file.write_bytes(flipped(damaged.original(file), at, repeatable(at)))
+    position = batch.position + (HEADER_BYTES[batch.magic] + 3 if place == "contents" else 20)
+    file.write_bytes(flipped(damaged.original(file), position, repeatable(position)))
     recovered_from(damaged, batch, file)
-    assert sorted(found.name for found in file.parent.glob("*.log")) == [
-        found.name for found in damaged.files[: number + 1]
+    assert sorted(log_file.name for log_file in file.parent.glob("*.log")) == [
+        log_file.name for log_file in damaged.files[: number + 1]
     ]

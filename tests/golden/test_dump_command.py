@@ -37,14 +37,16 @@ def test_every_line_of_kafkas_dump(
     golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str, dump: str
 ) -> None:
     expected = dict(golden(directory).dumped_files(dump))
-    found = dumped(capsys, *expected)
-    assert found.keys() <= expected.keys()
-    for path, said in expected.items():
-        read = dumped_file(said.name, found[path])
-        read.producers.sort()  # the order of producers has no meaning
-        said.producers.sort()
-        assert read == said, path
-        for item, batch in zip((item for item in found[path] if item["kind"] == "batch"), said.batches, strict=True):
+    items_by_path = dumped(capsys, *expected)
+    assert items_by_path.keys() <= expected.keys()
+    for path, expected_file in expected.items():
+        actual_file = dumped_file(expected_file.name, items_by_path[path])
+        actual_file.producers.sort()  # the order of producers has no meaning
+        expected_file.producers.sort()
+        assert actual_file == expected_file, path
+        for item, batch in zip(
+            (item for item in items_by_path[path] if item["kind"] == "batch"), expected_file.batches, strict=True
+        ):
             for record, line in zip(item["records"], batch.records, strict=True):
                 assert line.crc in {None, record.get("crc", item["crc"])}, (path, line)
                 assert agrees(record, line.contents), (path, record, line.contents)
@@ -61,9 +63,11 @@ def test_every_folder_can_be_shown_to_people(
     """Files of a crashed broker may end with damage or preallocated space; all other files are valid."""
     logs = golden(directory).logs
     for folder in (logs, *sorted(path for path in logs.iterdir() if path.is_dir())):
-        ended = run(["dump", "--values", str(folder)])
+        exit_code = run(["dump", "--values", str(folder)])
         captured = capsys.readouterr()
-        assert ended == 0 or (directory in golden_data.crashed_directories() and "corrupt: " in captured.err), folder
+        assert exit_code == 0 or (directory in golden_data.crashed_directories() and "corrupt: " in captured.err), (
+            folder
+        )
         assert "Traceback" not in captured.err
-        shown = [path for path in folder.iterdir() if path.suffix == ".log"]
-        assert all(f"{path}: log, {path.stat().st_size} bytes" in captured.out for path in shown)
+        log_files = [path for path in folder.iterdir() if path.suffix == ".log"]
+        assert all(f"{path}: log, {path.stat().st_size} bytes" in captured.out for path in log_files)

@@ -37,14 +37,14 @@ def base_offset(path: Path) -> int:
 
 @every_dump
 def test_batches_and_records(golden: Unpacked, components: Components, directory: str, dump: str) -> None:
-    found = files_of(golden(directory), dump, ".log")
-    assert found
-    for path, dumped in found:
-        read = [
+    dumped_files = files_of(golden(directory), dump, ".log")
+    assert dumped_files
+    for path, dumped in dumped_files:
+        actual = [
             DumpedBatch.of(batch, batch.position, components.codecs.name_of(batch.codec_id), records)
             for batch, records in batches_in(path.read_bytes(), components)
         ]
-        assert read == dumped.batches, path
+        assert actual == dumped.batches, path
 
 
 @every_dump

@@ -25,14 +25,14 @@ LOGS = [
 def test_segments_in_kafkas_tier_read_as_kafkas_clients_read_them(
     golden: Unpacked, directory: str, name: TopicPartition, isolation: str
 ) -> None:
-    found = golden(directory)
-    (remote,) = found.path.glob("remote/*")
-    before = {path: path.stat().st_mtime_ns for path in remote.rglob("*")}
+    unpacked = golden(directory)
+    (remote,) = unpacked.path.glob("remote/*")
+    original_times = {path: path.stat().st_mtime_ns for path in remote.rglob("*")}
     with stratalog.open_reader(f"file://{remote}") as reader:
         log = reader.log(*name)
         offsets = log.offsets()
         bases = [int(path.name[:20]) for path in remote.glob(f"{name}-*/*.log")]
-        expected = found.expected(name, isolation)
+        expected = unpacked.expected(name, isolation)
         end = offsets.log_end if isolation == "read_uncommitted" else offsets.last_stable
         assert offsets.log_start == min(bases)
         assert offsets.log_end > max(bases)
@@ -40,7 +40,7 @@ def test_segments_in_kafkas_tier_read_as_kafkas_clients_read_them(
             record for record in expected.records if record.offset < end
         ]
         assert len(reader.partitions()) == len({path.parent for path in remote.glob("*/*.log")})
-    assert {path: path.stat().st_mtime_ns for path in remote.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in remote.rglob("*")} == original_times
 
 
 @pytest.mark.parametrize(("directory", "name"), LOGS)
@@ -76,10 +76,10 @@ def test_a_refresh_shows_the_segments_that_kafka_moved_and_deleted_since(
 def test_a_brokers_directory_and_what_it_moved_away_are_one_log(
     golden: Unpacked, directory: str, name: TopicPartition, isolation: str
 ) -> None:
-    found = golden(directory)
-    (remote,) = found.path.glob("remote/*")
-    expected = found.expected(name, isolation)
-    with stratalog.open_reader(found.logs, tier=f"file://{remote}") as reader:
+    unpacked = golden(directory)
+    (remote,) = unpacked.path.glob("remote/*")
+    expected = unpacked.expected(name, isolation)
+    with stratalog.open_reader(unpacked.logs, tier=f"file://{remote}") as reader:
         log = reader.log(*name)
         offsets = log.offsets()
         end = offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable
@@ -87,6 +87,6 @@ def test_a_brokers_directory_and_what_it_moved_away_are_one_log(
         assert list(log.records(isolation=isolation)) == expected.records
         for start in range(offsets.log_start, offsets.log_end, 7):
             assert list(log.records(max(start, 1), isolation=isolation)) == expected.from_offset(max(start, 1))
-        for asked in found.listed_offsets(name):
-            offset = log.offset_for_timestamp(asked.query_ms, asked.isolation)
-            assert (-1 if offset is None else offset) == asked.offset
+        for query in unpacked.listed_offsets(name):
+            offset = log.offset_for_timestamp(query.query_ms, query.isolation)
+            assert (-1 if offset is None else offset) == query.offset

@@ -57,10 +57,10 @@ def test_all_topics_are_found(golden: Unpacked, opened: Opened, directory: str, 
     folders = golden(directory).partitions()
     if way == "engine":  # an engine does not open the log of cluster metadata
         folders = [name for name in folders if name.topic != CLUSTER_METADATA_TOPIC]
-    found = opened(way, directory)
-    assert list(found.partitions()) == folders
+    host = opened(way, directory)
+    assert list(host.partitions()) == folders
     assert {
-        TopicPartition(topic, partition) for topic, info in found.topics().items() for partition in info.partitions
+        TopicPartition(topic, partition) for topic, info in host.topics().items() for partition in info.partitions
     } == set(folders)
 
 
@@ -121,9 +121,9 @@ def test_any_range_holds_the_records_in_it(
     step = max(1, (expected.end - expected.log_start) // 12)
     for start in range(expected.log_start, expected.end + 1, step):
         for end in (start, start + 1, start + 2 * step + 1):
-            wanted = [r for r in expected.records if max(start, expected.log_start) <= r.offset < end]
+            expected_records = [r for r in expected.records if max(start, expected.log_start) <= r.offset < end]
             if start > 0:
-                assert list(log.records(start, end)) == wanted, (start, end)
+                assert list(log.records(start, end)) == expected_records, (start, end)
 
 
 @every_log
@@ -133,12 +133,12 @@ def test_the_first_record_at_or_after_a_time_is_found(
     expected = golden(directory).expected(name, "read_uncommitted")
     log = opened("reader", directory).log(*name)
     for stamp in sorted({r.timestamp_ms for r in expected.records})[:: max(1, len(expected.records) // 20)]:
-        wanted = next(r.offset for r in expected.records if r.timestamp_ms >= stamp)
-        found = log.offset_for_timestamp(stamp)
+        expected_offset = next(r.offset for r in expected.records if r.timestamp_ms >= stamp)
+        offset = log.offset_for_timestamp(stamp)
         # Control records count too, as in Kafka, and a client does not see them.
-        assert found is not None
-        assert found <= wanted
-        assert found == wanted or found not in {r.offset for r in expected.records}, stamp
+        assert offset is not None
+        assert offset <= expected_offset
+        assert offset == expected_offset or offset not in {r.offset for r in expected.records}, stamp
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
@@ -169,14 +169,14 @@ def segment_files(folder: Path) -> dict[str, bytes]:
     Files that Kafka and the engine delete when they open a log are left out: ``.deleted`` files, and snapshots that are
     neither the newest nor at a segment's base offset.
     """
-    kept = {}
+    contents = {}
     for log in folder.iterdir():
         names = [parse_segment_file(file.name) for file in (log.iterdir() if log.is_dir() else ())]
-        there = [name for name in names if name and not name.state]
-        bases = {name.base_offset for name in there if name.suffix == LOG_SUFFIX}
-        newest = max((name.base_offset for name in there if name.suffix == SNAPSHOT_SUFFIX), default=-1)
-        for base, suffix, _ in there:
+        current_names = [name for name in names if name and not name.state]
+        bases = {name.base_offset for name in current_names if name.suffix == LOG_SUFFIX}
+        newest = max((name.base_offset for name in current_names if name.suffix == SNAPSHOT_SUFFIX), default=-1)
+        for base, suffix, _ in current_names:
             if suffix != SNAPSHOT_SUFFIX or base in {*bases, newest}:
                 file = log / segment_file(base, suffix)
-                kept[str(file.relative_to(folder))] = file.read_bytes()
-    return kept
+                contents[str(file.relative_to(folder))] = file.read_bytes()
+    return contents

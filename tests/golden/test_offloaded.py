@@ -95,21 +95,31 @@ def test_only_segments_that_kafka_would_not_upload_remain_on_local_disk(
     If local retention will evict the active segment next, and the tier has all records before it, the segment is
     closed.
     """
-    found = offloaded(directory)
-    for name in found.engine.partitions():
-        segments, offsets = found.whole.log(*name).segments(), found.whole.log(*name).offsets()
-        staying = [one.base_offset for one in segments if one.is_active or one.end_offset > offsets.last_stable]
+    offloaded_directory = offloaded(directory)
+    for name in offloaded_directory.engine.partitions():
+        segments, offsets = (
+            offloaded_directory.whole.log(*name).segments(),
+            offloaded_directory.whole.log(*name).offsets(),
+        )
+        staying = [
+            segment.base_offset for segment in segments if segment.is_active or segment.end_offset > offsets.last_stable
+        ]
         if segments[-1].size_bytes and staying == [segments[-1].base_offset]:
             staying.append(offsets.log_end)
-        assert found.local_bases[name] == staying, name
-        assert [one.base_offset for one in found.engine.log(*name).segments() if one.is_local] == staying, name
+        assert offloaded_directory.local_bases[name] == staying, name
+        assert [
+            segment.base_offset for segment in offloaded_directory.engine.log(*name).segments() if segment.is_local
+        ] == staying, name
 
 
 @every_directory
 def test_the_directories_have_something_to_offload(offloaded: OffloadedDirectories, directory: str) -> None:
-    found = offloaded(directory)
+    offloaded_directory = offloaded(directory)
     evicted = [
-        one for name in found.engine.partitions() for one in found.engine.log(*name).segments() if not one.is_local
+        segment
+        for name in offloaded_directory.engine.partitions()
+        for segment in offloaded_directory.engine.log(*name).segments()
+        if not segment.is_local
     ]
     assert len(evicted) > 3
 
@@ -144,11 +154,11 @@ def test_fetched_bytes_and_tables_hold_the_same_across_both_tiers(
 
 @every_directory
 def test_the_bucket_names_every_log_that_has_a_tier(offloaded: OffloadedDirectories, directory: str) -> None:
-    found = offloaded(directory)
-    there = found.engine.partitions()
-    assert found.bucket.partitions() == there
-    assert {topic: info.topic_id for topic, info in found.bucket.topics().items()} == {
-        name.topic: found.engine.log(*name).topic_id for name in there
+    offloaded_directory = offloaded(directory)
+    partitions = offloaded_directory.engine.partitions()
+    assert offloaded_directory.bucket.partitions() == partitions
+    assert {topic: info.topic_id for topic, info in offloaded_directory.bucket.topics().items()} == {
+        name.topic: offloaded_directory.engine.log(*name).topic_id for name in partitions
     }
 
 
@@ -167,16 +177,16 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
 
     An earlier release showed them.
     """
-    found = offloaded(directory)
+    offloaded_directory = offloaded(directory)
     expected = golden(directory).expected(name, isolation)
-    end = found.local_bases[name][0]
-    if name not in found.bucket.partitions():
-        assert not any(not one.is_local for one in found.engine.log(*name).segments())
+    end = offloaded_directory.local_bases[name][0]
+    if name not in offloaded_directory.bucket.partitions():
+        assert not any(not segment.is_local for segment in offloaded_directory.engine.log(*name).segments())
         return
-    log = found.bucket.log(*name)
+    log = offloaded_directory.bucket.log(*name)
     start, shown_end = bounds(log, isolation)
     if isolation == "read_committed":
-        end = min([end, *first_offsets_of_undecided(found.whole.log(*name), end, components)])
+        end = min([end, *first_offsets_of_undecided(offloaded_directory.whole.log(*name), end, components)])
         assert shown_end <= end  # compaction may have removed the first records of an undecided transaction
     else:
         assert shown_end == end
@@ -189,11 +199,11 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
 def test_offsets_for_timestamps_are_those_of_the_whole_local_log(
     golden: Unpacked, offloaded: OffloadedDirectories, directory: str, name: TopicPartition, isolation: str
 ) -> None:
-    found = offloaded(directory)
+    offloaded_directory = offloaded(directory)
     stamps = {record.timestamp_ms for record in golden(directory).expected(name, isolation).records}
-    asked = sorted({0, *stamps, *(stamp + 1 for stamp in stamps)})[:: 1 + len(stamps) // 15]
-    assert {ms: found.engine.log(*name).offset_for_timestamp(ms, isolation) for ms in asked} == {
-        ms: found.whole.log(*name).offset_for_timestamp(ms, isolation) for ms in asked
+    timestamps = sorted({0, *stamps, *(stamp + 1 for stamp in stamps)})[:: 1 + len(stamps) // 15]
+    assert {ms: offloaded_directory.engine.log(*name).offset_for_timestamp(ms, isolation) for ms in timestamps} == {
+        ms: offloaded_directory.whole.log(*name).offset_for_timestamp(ms, isolation) for ms in timestamps
     }
 
 

@@ -32,5 +32,5 @@ def test_the_facts_are_those_of_the_records(
                 continue  # readers see only a part of this segment
             stamps = [record.timestamp_ms for record in log.records(first, last)] if first < last else []
             blank = SegmentInfo(name, TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), first, last, segment.size_bytes, -1, 0)
-            found = add_record_facts(blank, segment, components)
-            assert (found.records, found.min_timestamp_ms) == (len(stamps), max(min(stamps, default=-1), -1))
+            facts = add_record_facts(blank, segment, components)
+            assert (facts.records, facts.min_timestamp_ms) == (len(stamps), max(min(stamps, default=-1), -1))

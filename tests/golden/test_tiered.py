@@ -64,9 +64,9 @@ def local(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_the_local_part_alone_holds_the_records_from_the_local_log_start_on(
     golden: Unpacked, local: Local, directory: str, name: TopicPartition, isolation: str, way: str
 ) -> None:
-    found = golden(directory)
-    expected = found.expected(name, isolation)
-    first_local = min(int(file.stem) for file in (found.logs / str(name)).glob("*.log"))
+    unpacked = golden(directory)
+    expected = unpacked.expected(name, isolation)
+    first_local = min(int(file.stem) for file in (unpacked.logs / str(name)).glob("*.log"))
     log = local(way, directory).log(*name)
     offsets = log.offsets()
     assert offsets.log_start == offsets.local_log_start == max(first_local, expected.log_start)
@@ -92,9 +92,10 @@ def test_both_tiers_together_hold_every_record(
 def test_offsets_for_timestamps_are_the_brokers_answers(
     golden: Unpacked, assembled: Assembled, directory: str, name: TopicPartition
 ) -> None:
-    asked = golden(directory).listed_offsets(name)
+    queries = golden(directory).listed_offsets(name)
     log = assembled(directory).log(*name)
-    assert asked
-    assert {(one.isolation, one.query_ms): log.offset_for_timestamp(one.query_ms, one.isolation) for one in asked} == {
-        (one.isolation, one.query_ms): None if one.offset < 0 else one.offset for one in asked
-    }
+    assert queries
+    assert {
+        (query.isolation, query.query_ms): log.offset_for_timestamp(query.query_ms, query.isolation)
+        for query in queries
+    } == {(query.isolation, query.query_ms): None if query.offset < 0 else query.offset for query in queries}

@@ -52,8 +52,8 @@ def broker(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def results(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Results:
     directory = tmp_path_factory.mktemp("written")
-    written = corpus.write(directory, [*TOPICS, corpus.Topic(TRANSACTIONAL, {}, [BY_THE_BROKER])])
-    every = list(written)
+    written_records = corpus.write(directory, [*TOPICS, corpus.Topic(TRANSACTIONAL, {}, [BY_THE_BROKER])])
+    every = list(written_records)
     broker.create_topics(dict.fromkeys(every, 1))
     broker.stop()
     for name in every:
@@ -75,7 +75,7 @@ def results(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Re
     broker.start()
     given_back = broker.read(every)
     judged = broker.read([TRANSACTIONAL], isolation="read_committed")[TRANSACTIONAL]
-    return Results(written, taken_over, after_broker, appended, given_back, (committed, judged), complaints)
+    return Results(written_records, taken_over, after_broker, appended, given_back, (committed, judged), complaints)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,9 +96,9 @@ def test_the_broker_reads_what_stratalog_appended_to_its_log(results: Results, n
 
 
 def test_both_show_the_same_committed_records(results: Results) -> None:
-    ours, judged = results.committed
-    assert ours == judged
-    assert 0 < len(ours) < len(results.given_back[TRANSACTIONAL])
+    engine_records, broker_records = results.committed
+    assert engine_records == broker_records
+    assert 0 < len(engine_records) < len(results.given_back[TRANSACTIONAL])
 
 
 def test_the_dump_tool_reports_no_error_in_a_log_of_the_broker_and_stratalog(results: Results) -> None:

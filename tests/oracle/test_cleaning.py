@@ -72,23 +72,27 @@ class Pair:
 
         Indexes are compared only for equal ``.log`` files. Logs of magic 0 and 1 are compared by their records.
         """
-        ours, theirs = (
+        our_files, kafka_files = (
             {path.name: path for path in sorted(bed.folder.iterdir()) if path.suffix in SEGMENT_FILES}
             for bed in (self.ours, self.theirs)
         )
-        assert ours.keys() == theirs.keys()
-        for name, path in ours.items():
+        assert our_files.keys() == kafka_files.keys()
+        for name, path in our_files.items():
             if path.suffix == ".log":
-                one, other = path.read_bytes(), theirs[name].read_bytes()
+                our_data, kafka_data = path.read_bytes(), kafka_files[name].read_bytes()
                 if self.config.record_version in {0, 1}:
-                    assert cleaning_logs.contents(self.ours, one) == cleaning_logs.contents(self.ours, other), name
+                    assert cleaning_logs.contents(self.ours, our_data) == cleaning_logs.contents(
+                        self.ours, kafka_data
+                    ), name
                     continue
-                assert cleaning_logs.described(self.ours, one) == cleaning_logs.described(self.ours, other), name
-                if one == other:  # equal files, which are uncompressed, must have equal indexes
+                assert cleaning_logs.described(self.ours, our_data) == cleaning_logs.described(self.ours, kafka_data), (
+                    name
+                )
+                if our_data == kafka_data:  # equal files, which are uncompressed, must have equal indexes
                     for suffix in SEGMENT_FILES - {".log"}:
-                        pair = [path.with_suffix(suffix), theirs[name].with_suffix(suffix)]
-                        found = [file.read_bytes() if file.exists() else None for file in pair]
-                        assert found[0] == found[1], (name, suffix)
+                        pair = [path.with_suffix(suffix), kafka_files[name].with_suffix(suffix)]
+                        indexes = [file.read_bytes() if file.exists() else None for file in pair]
+                        assert indexes[0] == indexes[1], (name, suffix)
 
 
 def run(

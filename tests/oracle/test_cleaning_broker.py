@@ -138,8 +138,8 @@ class Filler:
             transactional=producer > 0,
         )
         form = log.components.formats.chosen(log.config.record_version)
-        found = None if codec is None else log.components.codecs.by_name(codec)
-        log.append_as_leader(form.encode(written, header, found, None))
+        compressor = None if codec is None else log.components.codecs.by_name(codec)
+        log.append_as_leader(form.encode(written, header, compressor, None))
 
     def _record(self, version: int) -> Record:
         chance = self._chance
@@ -152,7 +152,7 @@ class Filler:
 def play(broker: KafkaBroker, folder: Path, topics: Mapping[str, dict[str, object]]) -> Results:
     """Clean in two rounds. In the second round, each side cleans what the other one left in the first round."""
     filler = Filler(random.Random(SEED))  # noqa: S311 - the same in every run
-    rounds, before = [], []
+    rounds, batch_counts = [], []
     with stratalog.open_engine(broker.log_dir) as engine:
         for topic, config in topics.items():
             engine.alter_topic(topic, config)
@@ -160,28 +160,30 @@ def play(broker: KafkaBroker, folder: Path, topics: Mapping[str, dict[str, objec
                 fill_by_age(engine.log(topic, 0))
             else:
                 filler.fill(topic, engine.log(topic, 0), 60)
-    ours = shutil.copytree(broker.log_dir, folder / "ours")
+    our_folder = shutil.copytree(broker.log_dir, folder / "ours")
     for number in range(2):
-        before.append({topic: len(batches(broker.log_dir, topic)) for topic in topics})
-        ends = {topic: base_offsets(ours, topic)[-1] for topic in topics if topic not in RETAINED}
-        by_us = clean_here(ours, topics)
-        kept = {topic: base_offsets(ours, topic) for topic in topics if topic in RETAINED}
+        batch_counts.append({topic: len(batches(broker.log_dir, topic)) for topic in topics})
+        ends = {topic: base_offsets(our_folder, topic)[-1] for topic in topics if topic not in RETAINED}
+        by_us = clean_here(our_folder, topics)
+        retained_offsets = {topic: base_offsets(our_folder, topic) for topic in topics if topic in RETAINED}
         broker.start()
         broker.await_state(partial(_is_cleaned, ends=ends), f"cleaned up to {ends}")
-        broker.await_state(partial(_is_left_with, kept=kept), f"left with {kept}")
-        read = {
+        broker.await_state(partial(_is_left_with, kept=retained_offsets), f"left with {retained_offsets}")
+        broker_reads = {
             (topic, level): records
             for level in LEVELS
             for topic, records in broker.read(topics, isolation=level).items()
         }
         broker.stop()
-        theirs = shutil.copytree(broker.log_dir, folder / f"theirs-{number}")
-        rounds.append((Side(theirs, read), Side(shutil.copytree(ours, folder / f"ours-{number}"), by_us)))
-        append_to_both(filler, broker.log_dir, ours, topics)
+        kafka_folder = shutil.copytree(broker.log_dir, folder / f"theirs-{number}")
+        rounds.append(
+            (Side(kafka_folder, broker_reads), Side(shutil.copytree(our_folder, folder / f"ours-{number}"), by_us))
+        )
+        append_to_both(filler, broker.log_dir, our_folder, topics)
         swapped = shutil.move(broker.log_dir, folder / "swapped")
-        shutil.move(ours, broker.log_dir)
-        ours = Path(shutil.move(swapped, ours))
-    return Results(rounds, before, broker.remarks())
+        shutil.move(our_folder, broker.log_dir)
+        our_folder = Path(shutil.move(swapped, our_folder))
+    return Results(rounds, batch_counts, broker.remarks())
 
 
 def _is_cleaned(folder: Path, ends: Mapping[str, int]) -> bool:
@@ -211,14 +213,14 @@ def append_to_both(filler: Filler, source: Path, target: Path, topics: Mapping[s
             if topic in RETAINED:
                 continue
             leader, follower = leading.log(topic, 0), following.log(topic, 0)
-            at = leader.offsets().log_end
-            assert at == follower.offsets().log_end
+            offset = leader.offsets().log_end
+            assert offset == follower.offsets().log_end
             ends = filler.fill(topic, leader, 20)
             follower.follow(max(leader.leader_epoch, follower.leader_epoch))
             for end in ends:
-                while at < end:
-                    with leader.fetch(at, 1 << 20) as fetched:
-                        at = follower.append_as_follower(fetched.read(), leader.offsets().high_watermark, 0).log_end
+                while offset < end:
+                    with leader.fetch(offset, 1 << 20) as fetched:
+                        offset = follower.append_as_follower(fetched.read(), leader.offsets().high_watermark, 0).log_end
                 follower.roll()
 
 
@@ -245,18 +247,18 @@ def base_offsets(folder: Path, topic: str) -> list[int]:
 def batches(folder: Path, topic: str) -> list[object]:
     """Return the headers and records of all batches, without fields that depend on compression or on the clock."""
     host = stratalog.open_reader(folder)
-    found: list[object] = []
+    batches: list[object] = []
     with host as reader:
         components = reader.log(topic, 0).components
         for base in base_offsets(folder, topic):
             data = (folder / f"{topic}-0" / f"{base:020d}.log").read_bytes()
-            for batch, listed in batches_in(data, components):
-                records = [record._replace(leader_epoch=-1) for record in listed]
-                told = replace(batch, position=0, size_bytes=0, crc=0, leader_epoch=0)
+            for batch, batch_records in batches_in(data, components):
+                records = [record._replace(leader_epoch=-1) for record in batch_records]
+                header = replace(batch, position=0, size_bytes=0, crc=0, leader_epoch=0)
                 if batch.attributes & DELETE_HORIZON_BIT:
-                    told = replace(told, base_timestamp_ms=0)
-                found.append((base, told, records) if batch.magic == 2 else (base, records))
-    return found
+                    header = replace(header, base_timestamp_ms=0)
+                batches.append((base, header, records) if batch.magic == 2 else (base, records))
+    return batches
 
 
 @pytest.fixture(scope="module")
@@ -287,12 +289,14 @@ def older_results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFact
 
 
 def check(results: Results, topic: str) -> None:
-    for number, (theirs, ours) in enumerate(results.rounds):
+    for number, (kafka_side, our_side) in enumerate(results.rounds):
         for level in LEVELS:
-            assert theirs.read[topic, level] == ours.read[topic, level], f"seed={SEED} round={number} {level}"
-        left = batches(ours.folder, topic)
-        assert batches(theirs.folder, topic) == left, f"seed={SEED} round={number}"
-        assert len(left) < results.before[number][topic] or topic in RETAINED, f"seed={SEED} round={number}"
+            assert kafka_side.read[topic, level] == our_side.read[topic, level], f"seed={SEED} round={number} {level}"
+        remaining_batches = batches(our_side.folder, topic)
+        assert batches(kafka_side.folder, topic) == remaining_batches, f"seed={SEED} round={number}"
+        assert len(remaining_batches) < results.before[number][topic] or topic in RETAINED, (
+            f"seed={SEED} round={number}"
+        )
 
 
 @pytest.mark.parametrize("topic", COMPACTED)
@@ -303,9 +307,9 @@ def test_both_clean_the_same(results: Results, topic: str) -> None:
 @pytest.mark.parametrize("topic", RETAINED)
 def test_retention_takes_the_same_segments(results: Results, topic: str) -> None:
     check(results, topic)
-    for theirs, ours in results.rounds:
-        assert base_offsets(theirs.folder, topic) == base_offsets(ours.folder, topic)
-        assert len(base_offsets(ours.folder, topic)) < 20
+    for kafka_side, our_side in results.rounds:
+        assert base_offsets(kafka_side.folder, topic) == base_offsets(our_side.folder, topic)
+        assert len(base_offsets(our_side.folder, topic)) < 20
 
 
 @pytest.mark.parametrize("topic", OLDER)

@@ -53,11 +53,11 @@ def committed(engine: stratalog.Engine) -> list[bytes | None]:
 
 
 def found_groups(engine: stratalog.Engine) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    found = {}
+    groups = {}
     for group in (THEIRS, OURS, BOTH):
         with engine.consumer(group=group, topics=["orders"]) as consumer:
-            found[group] = consumer.committed()
-    return found
+            groups[group] = consumer.committed()
+    return groups
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +89,19 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
             with engine.consumer(group=BOTH, topics=["orders"], isolation="read_committed") as consumer:
                 list(consumer)
                 consumer.commit()
-            ours = committed(engine)
-            seen = {BOTH: engine.log(*ORDERS).offsets().last_stable}
+            engine_values = committed(engine)
+            last_stable_offsets = {BOTH: engine.log(*ORDERS).offsets().last_stable}
         complaints = broker.tools.complaints(broker.log_dir)
         broker.start()
         judged_groups = {group: broker.committed(group, "orders") for group in (THEIRS, OURS, BOTH)}
-        assert judged_groups[BOTH][0] == seen[BOTH]
+        assert judged_groups[BOTH][0] == last_stable_offsets[BOTH]
         judged = values(broker.read(["orders"], isolation="read_committed")["orders"])
         broker.produce_transactions("orders", [(SOME[:1], True), (SOME[1:], False)], GOES_ON)
         broker.commit(OURS, "orders", 11)
         broker.stop()
         with stratalog.open_engine(broker.log_dir) as engine:
             last, last_groups = committed(engine), found_groups(engine)
-    return Results(groups, judged_groups, is_stable, ours, judged, last, last_groups, complaints)
+    return Results(groups, judged_groups, is_stable, engine_values, judged, last, last_groups, complaints)
 
 
 def test_groups_of_a_broker_are_known(results: Results) -> None:
@@ -123,8 +123,8 @@ def test_a_transaction_that_a_brokers_client_left_open_is_aborted_by_its_success
 
 
 def test_both_show_the_same_committed_records(results: Results) -> None:
-    theirs = values(SOME) + values(SOME[:2])
-    assert results.values == [*theirs, b"after what was left", b"committed here", b"plain"]
+    broker_values = values(SOME) + values(SOME[:2])
+    assert results.values == [*broker_values, b"after what was left", b"committed here", b"plain"]
     assert results.judged == results.values
 
 

@@ -39,8 +39,8 @@ def test_a_torn_tail_that_stratalog_recovered_is_clean_to_kafka(kafka_tools: Kaf
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - 11)
     assert kafka_tools.complaints(tmp_path) != []
-    more = corpus.Topic("more", {}, [list(corpus.some_records("more", 5))])
-    corpus.write(tmp_path, [more])
+    new_topic = corpus.Topic("more", {}, [list(corpus.some_records("more", 5))])
+    corpus.write(tmp_path, [new_topic])
     assert kafka_tools.complaints(tmp_path) == []
 
 

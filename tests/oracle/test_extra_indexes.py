@@ -36,10 +36,10 @@ def files(folder: Path, topic: str, suffix: str) -> list[str]:
 
 
 def by_key(records: Iterable[Record]) -> dict[bytes | None, list[tuple[int, bytes | None]]]:
-    found = defaultdict(list)
+    records_by_key = defaultdict(list)
     for record in records:
-        found[record.key].append((record.offset, record.value))
-    return found
+        records_by_key[record.key].append((record.offset, record.value))
+    return records_by_key
 
 
 def check_keys(engine: Engine) -> None:
@@ -48,7 +48,7 @@ def check_keys(engine: Engine) -> None:
         log = engine.log(topic, 0)
         every = by_key(log.records())
         for key in (*KEYS, b"of nobody"):
-            assert [(found.offset, found.value) for found in log.records_with_key(key)] == every.get(key, [])
+            assert [(record.offset, record.value) for record in log.records_with_key(key)] == every.get(key, [])
 
 
 def test_a_broker_ignores_files_of_extra_indexes(kafka_tools: KafkaTools, tmp_path: Path) -> None:
@@ -83,9 +83,11 @@ def test_a_broker_ignores_files_of_extra_indexes(kafka_tools: KafkaTools, tmp_pa
         assert len(files(broker.log_dir, KEPT, EXTRA_SUFFIX)) == SEGMENTS
         with stratalog.open_engine(broker.log_dir, plugins=[plugin]) as engine:
             check_keys(engine)
-            (*made,) = engine.make_extra_indexes()
+            (*index_results,) = engine.make_extra_indexes()
             assert {
-                result.log.topic: result.removed > 0 for result in made if result.log.topic in {KEPT, SHORTENED}
+                result.log.topic: result.removed > 0
+                for result in index_results
+                if result.log.topic in {KEPT, SHORTENED}
             } == {
                 KEPT: False,
                 SHORTENED: True,
@@ -94,5 +96,5 @@ def test_a_broker_ignores_files_of_extra_indexes(kafka_tools: KafkaTools, tmp_pa
             assert next(iter(engine.log(SHORTENED, 0).records())).offset == start
             for topic in TOPICS:
                 closed = list(engine.log(topic, 0).extra_index("keyset"))[:-1]
-                assert all(found.reader is not None for found in closed)
+                assert all(index.reader is not None for index in closed)
                 assert len(files(broker.log_dir, topic, EXTRA_SUFFIX)) == len(closed)

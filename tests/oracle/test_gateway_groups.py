@@ -64,7 +64,7 @@ class Member:
 
 
 def member(broker: KafkaBroker, group: str, **settings: Any) -> Member:
-    made = Member(
+    member = Member(
         Consumer(
             {
                 "bootstrap.servers": broker.address,
@@ -76,22 +76,22 @@ def member(broker: KafkaBroker, group: str, **settings: Any) -> Member:
             }
         )
     )
-    made.consumer.subscribe(
+    member.consumer.subscribe(
         ["orders"],
-        on_assign=lambda *_: made.rebalances.append("assigned"),
-        on_revoke=lambda *_: made.rebalances.append("revoked"),
-        on_lost=lambda *_: made.rebalances.append("lost"),
+        on_assign=lambda *_: member.rebalances.append("assigned"),
+        on_revoke=lambda *_: member.rebalances.append("revoked"),
+        on_lost=lambda *_: member.rebalances.append("lost"),
     )
-    return made
+    return member
 
 
 def until(condition: Callable[[], bool], members: list[Member]) -> None:
     for _ in range(POLLS):
         if condition():
             return
-        for found in members:
-            found.poll()
-    raise AssertionError([(found.rebalances, found.values) for found in members])
+        for member in members:
+            member.poll()
+    raise AssertionError([(member.rebalances, member.values) for member in members])
 
 
 @pytest.mark.long
@@ -108,25 +108,25 @@ def test_groups_move_to_the_gateway_and_back_without_a_rebalance(
         old = member(broker, "old", **{"session.timeout.ms": SESSION_MS, "max.poll.interval.ms": SESSION_MS})
         new = member(broker, "new", **{"group.protocol": "consumer"})
         members = [old, new]
-        until(lambda: all(found.values == [b"broker"] for found in members), members)
+        until(lambda: all(item.values == [b"broker"] for item in members), members)
         broker.stop()
         port = int(broker.address.rpartition(":")[2])
         section = GatewaySection(port=port, cluster_id=CLUSTER_ID, consumer_session_ms=SESSION_MS)
         with open_engine(broker.log_dir) as engine:
             gateway = Gateway(engine, section, SystemClock())
             gateway.start()
-            for found in members:
-                found.commit(7)
+            for item in members:
+                item.commit(7)
             states = [record.value for name in ("old", "new") for record in engine.group_states().states(name)]
             gateway.stop()
-        [classic] = [found for found in states if isinstance(found, GroupMetadata)]
-        [modern] = [found for found in states if isinstance(found, ConsumerGroupMetadata)]
+        [classic] = [item for item in states if isinstance(item, GroupMetadata)]
+        [modern] = [item for item in states if isinstance(item, ConsumerGroupMetadata)]
         assert (classic.generation, len(classic.members), modern.epoch) == (1, 1, 1)
         broker.start()
-        for found in members:
-            found.commit(8)
+        for item in members:
+            item.commit(8)
         assert [broker.committed(name, "orders")[0] for name in ("old", "new")] == [8, 8]
-        assert [found.rebalances for found in members] == [["assigned"], ["assigned"]]
-        for found in members:
-            found.consumer.close()
+        assert [item.rebalances for item in members] == [["assigned"], ["assigned"]]
+        for item in members:
+            item.consumer.close()
         assert broker.remarks() == []

@@ -79,17 +79,19 @@ def test_an_administrator_makes_a_user_who_produces_and_consumes(kafka_tools: Ka
         assert "SCRAM-SHA-512=iterations=4096" in described
 
         assert "Created topic orders" in admin.run(f"{TOOLS}.TopicCommand", "--create", "--topic", "orders")
-        refused = carol.run(f"{TOOLS}.ConsoleProducer", "--topic", "orders", config="--producer.config", given="1\n")
-        assert "TOPIC_AUTHORIZATION_FAILED" in refused or "TopicAuthorizationException" in refused
+        denied_output = carol.run(
+            f"{TOOLS}.ConsoleProducer", "--topic", "orders", config="--producer.config", given="1\n"
+        )
+        assert "TOPIC_AUTHORIZATION_FAILED" in denied_output or "TopicAuthorizationException" in denied_output
         allowed = ("--producer", "--consumer", "--topic", "orders", "--group", "g")
         assert "Adding ACLs" in admin.run(f"{TOOLS}.AclCommand", "--add", "--allow-principal", "User:carol", *allowed)
         sent = carol.run(
             f"{TOOLS}.ConsoleProducer", "--topic", "orders", config="--producer.config", given="one\ntwo\n"
         )
         assert "ERROR" not in sent
-        read = carol.run(
+        consumed = carol.run(
             f"{TOOLS}.consumer.ConsoleConsumer", "--topic", "orders", "--group", "g", "--from-beginning",
             "--max-messages", "2", "--timeout-ms", "60000", config="--consumer.config",
         )  # fmt: skip
-        assert read.splitlines()[:2] == ["one", "two"]
+        assert consumed.splitlines()[:2] == ["one", "two"]
         assert "User:carol" in admin.run(f"{TOOLS}.AclCommand", "--list", "--topic", "orders")

@@ -82,7 +82,7 @@ class Load:
         self._ends, self._produced = threading.Event(), threading.Event()
         self._errors: list[BaseException] = []
         self._threads = [
-            threading.Thread(target=self._run, args=(each,)) for each in (self._plain, self._whole, self._work)
+            threading.Thread(target=self._run, args=(target,)) for target in (self._plain, self._whole, self._work)
         ]
 
     def start(self) -> None:

@@ -259,15 +259,17 @@ class KafkaBroker:
     def commit(self, group: str, topic: str, offset: int) -> None:
         """Commit an offset of partition 0, without metadata."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
-            for done in consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False) or ():
-                assert done.error is None
+            for committed_offset in (
+                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False) or ()
+            ):
+                assert committed_offset.error is None
 
     def committed(self, group: str, topic: str) -> tuple[int, str | None]:
         """Return the group's committed offset of partition 0 (negative if there is none) and its metadata."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
-            (found,) = consumer.committed([TopicPartition(topic, 0)], CLIENT_SECONDS)
-            assert found.error is None
-            return found.offset, found.metadata
+            (committed_offset,) = consumer.committed([TopicPartition(topic, 0)], CLIENT_SECONDS)
+            assert committed_offset.error is None
+            return committed_offset.offset, committed_offset.metadata
 
     def read(self, topics: Iterable[str], *, isolation: str = "read_uncommitted") -> dict[str, list[Record]]:
         """Return all records of partition 0 of each topic, as librdkafka reads them. It checks the CRCs."""

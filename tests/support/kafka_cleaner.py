@@ -39,8 +39,8 @@ class KafkaCleaner(Closeable):
     def _asked(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        stored = config.to_mapping()
-        settings = [f"{name}={stored[name]}" for name in ("index.interval.bytes", "delete.retention.ms")]
+        config_values = config.to_mapping()
+        settings = [f"{name}={config_values[name]}" for name in ("index.interval.bytes", "delete.retention.ms")]
         # smaller than the broker's minimum if a test needs it
         settings.append(f"internal.segment.bytes={config.segment_bytes}")
         print(folder, now_ms, dirty_start, memory_bytes, *settings, file=self._process.stdin, flush=True)

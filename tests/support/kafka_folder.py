@@ -133,9 +133,9 @@ class KafkaFolder:
         bases = sorted(self.segments)[:-1][first : last + 1]
         if not bases:
             return
-        kept = [batch for base in bases for batch in self.segments[base]]
-        kept = [batch for index, batch in enumerate(kept) if index % keep_every == 0]
-        self.path(bases[0], CLEANED_SUFFIX).write_bytes(b"".join(batch.data for batch in kept))
+        kept_batches = [batch for base in bases for batch in self.segments[base]]
+        kept_batches = [batch for index, batch in enumerate(kept_batches) if index % keep_every == 0]
+        self.path(bases[0], CLEANED_SUFFIX).write_bytes(b"".join(batch.data for batch in kept_batches))
         if stop_at == "cleaned":
             return
         self.path(bases[0], CLEANED_SUFFIX).rename(self.path(bases[0], SWAP_SUFFIX))
@@ -144,7 +144,7 @@ class KafkaFolder:
         for base in bases:
             self.path(base).rename(self.path(base, DELETED_SUFFIX))
             del self.segments[base]
-        self.segments[bases[0]] = kept
+        self.segments[bases[0]] = kept_batches
         self.segments = dict(sorted(self.segments.items()))
         if stop_at == "deleted":
             return
@@ -155,9 +155,9 @@ class KafkaFolder:
 
     def tables(self, data: bytes) -> tuple[BatchTable, ...]:
         """Return the batches in ``data``; CRCs are checked."""
-        found = scan(self.bed.components.formats, data, 0, len(data), check_crc=True)
-        assert found.stop_position == len(data), found.reason
-        return found.tables
+        scan_result = scan(self.bed.components.formats, data, 0, len(data), check_crc=True)
+        assert scan_result.stop_position == len(data), scan_result.reason
+        return scan_result.tables
 
 
 def _replace(path: Path, data: bytes) -> None:

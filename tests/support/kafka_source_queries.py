@@ -46,8 +46,12 @@ def offsets(**partitions: int) -> str:
 
 
 def _joined(frame: Any) -> Any:
-    other = frame.where("topic = 'stamped'").selectExpr("key AS k", "offset AS o")
-    return frame.where("topic = 'orders'").join(other, frame["key"] == other["k"]).select("partition", "offset", "o")
+    stamped_rows = frame.where("topic = 'stamped'").selectExpr("key AS k", "offset AS o")
+    return (
+        frame.where("topic = 'orders'")
+        .join(stamped_rows, frame["key"] == stamped_rows["k"])
+        .select("partition", "offset", "o")
+    )
 
 
 def _viewed(frame: Any) -> Any:
@@ -155,8 +159,8 @@ SIDES: Final = ("kafka", "stratalog")
 def _function(name: str) -> Callable[..., Any]:
     from pyspark.sql import functions  # noqa: PLC0415 - needs pyspark
 
-    found: Callable[..., Any] = getattr(functions, name)
-    return found
+    function: Callable[..., Any] = getattr(functions, name)
+    return function
 
 
 class Program:
@@ -176,8 +180,8 @@ class Program:
     def load(self, side: str, options: dict[str, str], *, streaming: bool = False) -> Any:
         """Return the data frame of a source."""
         reader = self._spark.readStream if streaming else self._spark.read
-        given = {"kafka.bootstrap.servers": self._address, **OPTIONS, **options}
-        return reader.format(side).options(**given).load(*self._paths[side])
+        source_options = {"kafka.bootstrap.servers": self._address, **OPTIONS, **options}
+        return reader.format(side).options(**source_options).load(*self._paths[side])
 
     def batch(self, side: str, query: Query) -> dict[str, Any]:
         """Return the result of a query."""
@@ -211,13 +215,13 @@ class Program:
     def written(self, side: str, target: dict[str, str], options: dict[str, str]) -> None:
         """Write records with either sink. The topic is an option or a column; column types and option names vary."""
         frame = self.load("stratalog", {"subscribe": "orders", "includeHeaders": "true"})
-        chosen = frame.selectExpr(
+        rows = frame.selectExpr(
             "string(key) AS key", "value", "'copies' AS topic", "(partition + 1) % 3 AS partition", "headers",
             "offset", "timestampType",
         )  # fmt: skip
         path = (target["path"],) if "path" in target else ()
-        given = {"kafka.bootstrap.servers": self._address, "kafka.compression.type": "gzip", **options}
-        chosen.write.format(side).options(**given).mode("append").save(*path)
+        sink_options = {"kafka.bootstrap.servers": self._address, "kafka.compression.type": "gzip", **options}
+        rows.write.format(side).options(**sink_options).mode("append").save(*path)
 
 
 def contents_of(frame: Any) -> dict[str, Any]:
@@ -234,16 +238,16 @@ def main() -> None:
     folder = Path(place)
     places = {"spark_local_dir": str(folder / "local"), "spark_sql_warehouse_dir": str(folder / "warehouse")}
     spark = local_session("local[2]", spark_jars=jars, **SETTINGS, **places)
-    program, found = Program(spark, address, directory, folder), dict[str, dict[str, Any]]()
+    program, results = Program(spark, address, directory, folder), dict[str, dict[str, Any]]()
     for name, query in BATCHES.items():
-        found[name] = {side: program.batch(side, query) for side in SIDES}
+        results[name] = {side: program.batch(side, query) for side in SIDES}
     for name, options in WRONG.items():
-        found[name] = {side: program.failure(side, options) for side in SIDES}
+        results[name] = {side: program.failure(side, options) for side in SIDES}
     for number, (name, options) in enumerate(STREAMS.items()):
-        found[name] = {side: program.stream(side, options, number) for side in SIDES}
+        results[name] = {side: program.stream(side, options, number) for side in SIDES}
     program.written("kafka", {}, {})
     program.written("stratalog", {"path": str(folder / "copies")}, {"topic": "copies", "partitions": "3"})
-    print(json.dumps(found))  # noqa: T201 - what the test reads
+    print(json.dumps(results))  # noqa: T201 - what the test reads
     spark.stop()
 
 

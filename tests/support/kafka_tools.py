@@ -84,18 +84,18 @@ class KafkaTools:
             str(file.relative_to(directory)) for file in directory.glob("*/*") if file.suffix in DUMPED_SUFFIXES
         )
         assert files, f"nothing to dump in {directory}"
-        found = []
-        for mode, chosen in (
+        complaints = []
+        for mode, dumped_files in (
             ("--deep-iteration", files),
             ("--index-sanity-check", [file for file in files if file.endswith("index")]),
         ):
-            result = self.run("kafka.tools.DumpLogSegments", mode, "--files", ",".join(chosen), folder=directory)
+            result = self.run("kafka.tools.DumpLogSegments", mode, "--files", ",".join(dumped_files), folder=directory)
             dump = parse_dump(result.stdout)
-            found += [*dump.remarks, *re.findall(r".*isvalid: false.*", result.stdout, re.IGNORECASE)]
-            found += [f"not dumped: {file}" for file in chosen if file not in dump.files]
+            complaints += [*dump.remarks, *re.findall(r".*isvalid: false.*", result.stdout, re.IGNORECASE)]
+            complaints += [f"not dumped: {file}" for file in dumped_files if file not in dump.files]
             if result.returncode:
-                found.append(f"exit code {result.returncode}")
-        return found
+                complaints.append(f"exit code {result.returncode}")
+        return complaints
 
 
 def _fetch_libraries(pom: Path, libraries: Path) -> None:

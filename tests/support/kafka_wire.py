@@ -72,12 +72,12 @@ class KafkaWire(Closeable):
         return answer[4:]
 
     def _receive(self, size_bytes: int) -> bytes:
-        found = bytearray()
-        while len(found) < size_bytes:
-            part = self._socket.recv(size_bytes - len(found))
+        data = bytearray()
+        while len(data) < size_bytes:
+            part = self._socket.recv(size_bytes - len(data))
             assert part, "the broker hung up: it could not read the request, and its output says why"
-            found += part
-        return bytes(found)
+            data += part
+        return bytes(data)
 
     def close(self) -> None:
         """Close the connection."""

@@ -33,31 +33,31 @@ def kill_one(folder: str, appends: int) -> int:
 
     Return the last offset that it acknowledged, or -1.
     """
-    child, ours = fork_with_pipe(lambda told: write_for_ever(folder, told))
+    child, reading = fork_with_pipe(lambda writing: write_for_ever(folder, writing))
     last = -1
     for _ in range(appends):
-        last = int.from_bytes(os.read(ours, 8), "big")
+        last = int.from_bytes(os.read(reading, 8), "big")
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    while rest := os.read(ours, 8):
-        last = int.from_bytes(rest, "big")
-    os.close(ours)
+    while late_message := os.read(reading, 8):
+        last = int.from_bytes(late_message, "big")
+    os.close(reading)
     return last
 
 
 def main(folder: str, cycles: int, seed: int) -> str:
     """Return a description of the lost records, "" if there are none."""
-    chance, told = random.Random(seed), -1  # noqa: S311 - a run that can be repeated
+    chance, acknowledged = random.Random(seed), -1  # noqa: S311 - a run that can be repeated
     with open_engine(folder) as engine:
         engine.create_topic("t", config=CONFIG)
     for cycle in range(cycles):
-        told = max(told, kill_one(folder, chance.randrange(MOST_APPENDS)))
+        acknowledged = max(acknowledged, kill_one(folder, chance.randrange(MOST_APPENDS)))
         if cycle % 10 and cycle < cycles - 1:
             continue  # the next writer recovers what this one left
         with open_engine(folder) as engine:
             values = [int(record.value or b"") for record in engine.log("t", 0).records()]
-            if values != list(range(len(values))) or len(values) <= told:
-                return f"seed {seed}, cycle {cycle}: told {told}, there are {len(values)}: {values[-5:]}"
+            if values != list(range(len(values))) or len(values) <= acknowledged:
+                return f"seed {seed}, cycle {cycle}: told {acknowledged}, there are {len(values)}: {values[-5:]}"
     return ""
 
 

@@ -73,27 +73,28 @@ class Lake:
         **options: str,
     ) -> Syncer:
         """Return the writer of micro-batches that ``sync`` would create for a stream."""
-        given = {"path": str(self.folder / "data"), "subscribe": TOPIC, **options}
+        source_options = {"path": str(self.folder / "data"), "subscribe": TOPIC, **options}
         topic_id = str(self.engine.log(TOPIC, 0).topic_id)
-        made = Syncer(
-            Options({"startingOffsets": "earliest", **given}, streaming=True),
+        syncer = Syncer(
+            Options({"startingOffsets": "earliest", **source_options}, streaming=True),
             self.target(),
             self.target().quarantine(),
             Layout(TOPIC, topic_id, schema, "bucket" if upsert else partition_by, upsert),
             SchemaSet(schema, schemas),
             maintenance or Maintenance(small_files=0),
         )
-        made.prepare([0, 1])
-        return made
+        syncer.prepare([0, 1])
+        return syncer
 
     def splits(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[Any]:
         """Return the splits of a micro-batch from ``start`` to ``end``, offsets by partition."""
         planner = Planner(Options({"path": str(self.folder / "data"), "subscribe": TOPIC}, streaming=True))
         try:
-            named = [
-                Offsets({TopicPartition(TOPIC, number): at for number, at in found.items()}) for found in (start, end)
+            bounds = [
+                Offsets({TopicPartition(TOPIC, number): offset for number, offset in offsets.items()})
+                for offsets in (start, end)
             ]
-            return planner.splits(named[0], named[1])
+            return planner.splits(bounds[0], bounds[1])
         finally:
             planner.close()
 
@@ -108,10 +109,12 @@ class Lake:
     def rows(self, name: str = "orders") -> list[dict[str, Any]]:
         """Return the rows of a table, ordered by partition and offset. The table format's own library reads them."""
         table = self.target(name).open_table()._table  # noqa: SLF001 - the library's own table
-        found = table.scan().to_arrow() if self.kind == "iceberg" else table.to_pyarrow_table()
-        rows: list[dict[str, Any]] = found.to_pylist()
+        arrow_table = table.scan().to_arrow() if self.kind == "iceberg" else table.to_pyarrow_table()
+        rows: list[dict[str, Any]] = arrow_table.to_pylist()
         columns = (
-            ("kafka_partition", "kafka_offset") if "kafka_offset" in found.schema.names else ("partition", "offset")
+            ("kafka_partition", "kafka_offset")
+            if "kafka_offset" in arrow_table.schema.names
+            else ("partition", "offset")
         )
         return sorted(rows, key=lambda row: tuple(row[column] for column in columns))
 
@@ -125,5 +128,5 @@ class Lake:
         table = self.target(name).open_table()._table  # noqa: SLF001 - as above
         if self.kind == "iceberg":
             return [task.file.file_path for task in table.scan().plan_files()]
-        found: list[str] = table.file_uris()
-        return found
+        uris: list[str] = table.file_uris()
+        return uris

@@ -49,9 +49,9 @@ def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000
 
 def offsets_in(log: LogReader) -> list[int]:
     """Return the offsets of all records of a log that ``records`` filled; check that each has the key of its offset."""
-    listed = list(log.records())
-    assert [record.key for record in listed] == [b"k%d" % record.offset for record in listed]
-    return [record.offset for record in listed]
+    records = list(log.records())
+    assert [record.key for record in records] == [b"k%d" % record.offset for record in records]
+    return [record.offset for record in records]
 
 
 @dataclass(slots=True)
@@ -166,9 +166,9 @@ class LogBed(Closeable):
 
     def open_reader(self, *, clean: bool = True, high_watermark: int | None = None) -> StaticLog:
         """Open the log for reading only."""
-        loaded = self.load(clean=clean, writable=False, high_watermark=high_watermark)
-        watermark = loaded.log_end if high_watermark is None else high_watermark
-        view = make_view(LOG, loaded, high_watermark=watermark, remote=None, damage=loaded.damage)
+        log_state = self.load(clean=clean, writable=False, high_watermark=high_watermark)
+        watermark = log_state.log_end if high_watermark is None else high_watermark
+        view = make_view(LOG, log_state, high_watermark=watermark, remote=None, damage=log_state.damage)
         log = StaticLog(view, TOPIC_ID, self.components)
         self._opened.append(log)
         return log
@@ -219,20 +219,20 @@ class LogBed(Closeable):
             control: True if the batch contains markers.
             leader_epoch: leader epoch of the batch.
         """
-        listed = list(written)
+        records = list(written)
         header = BatchHeader(
             base_offset=offset,
             leader_epoch=leader_epoch,
             timestamp_type=timestamp_type,
-            append_time_ms=listed[0].timestamp_ms,
+            append_time_ms=records[0].timestamp_ms,
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=producer[2],
             transactional=transactional,
             control=control,
         )
-        found = None if codec is None else self.components.codecs.by_name(codec)
-        return bytes(self.components.formats.of(magic, "", 0).encode(listed, header, found, None))
+        compressor = None if codec is None else self.components.codecs.by_name(codec)
+        return bytes(self.components.formats.of(magic, "", 0).encode(records, header, compressor, None))
 
     def marker(
         self, offset: int, producer_id: int, kind: ControlType, *, producer_epoch: int = 0, coordinator_epoch: int = 0

@@ -59,8 +59,8 @@ class OrderedLock:
 
     def release(self) -> None:
         self._lock.release()
-        held = _HELD.locks
-        del held[len(held) - 1 - held[::-1].index(self)]
+        held_locks = _HELD.locks
+        del held_locks[len(held_locks) - 1 - held_locks[::-1].index(self)]
 
     def locked(self) -> bool:
         if self.acquire(blocking=False):
@@ -76,12 +76,12 @@ class OrderedLock:
         self.release()
 
     def _check(self) -> None:
-        held = _HELD.locks
-        if self._is_reentrant and self in held:
+        held_locks = _HELD.locks
+        if self._is_reentrant and self in held_locks:
             return
-        latest = max((lock.rank for lock in held if lock not in self._around), default=0)
+        latest = max((lock.rank for lock in held_locks if lock not in self._around), default=0)
         if latest >= self.rank:
-            names = [lock.rank.name for lock in held]
+            names = [lock.rank.name for lock in held_locks]
             FOUND.append(f"{self.rank.name} is acquired by a thread that holds {names}")
             raise LockOrderError(FOUND[-1])
 
@@ -112,6 +112,6 @@ def checked_lock_order() -> Iterator[None]:
 
 def violations() -> list[str]:
     """Return the violations since the last call."""
-    found = list(FOUND)
+    violations = list(FOUND)
     FOUND.clear()
-    return found
+    return violations

@@ -76,9 +76,9 @@ class Place:
 
     def rival(self) -> Place:
         """Return a place for another machine that uses the same bucket."""
-        other = Place(self.folder, self.clock)
-        other.bucket = self.bucket
-        return other
+        rival_place = Place(self.folder, self.clock)
+        rival_place.bucket = self.bucket
+        return rival_place
 
     def wait(self) -> None:
         """Advance the clock until engines request the store again."""

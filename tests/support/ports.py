@@ -15,11 +15,11 @@ _PORTS: Final = range(10_000, 30_000)
 def free_ports(count: int) -> list[int]:
     """Return different free ports of the loopback address."""
     chance = random.SystemRandom()  # several test processes search for free ports at the same time
-    with contextlib.ExitStack() as held:  # all open at the same time, and therefore different
-        found = list[int]()
-        while len(found) < count:
+    with contextlib.ExitStack() as open_sockets:  # all open at the same time, and therefore different
+        ports = list[int]()
+        while len(ports) < count:
             port = chance.choice(_PORTS)
             with contextlib.suppress(OSError):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                found.append(port)
-        return found
+                open_sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+        return ports

@@ -35,13 +35,13 @@ def power_losses(
     Yields:
         The names of all files that were in one of the states so far.
     """
-    seen, names, chance = set[int](), set[str](), random.Random(1)  # noqa: S311 - the same in every run
+    states, names, chance = set[int](), set[str](), random.Random(1)  # noqa: S311 - the same in every run
 
     def look(_: str) -> None:
         for image in files.images(chance, samples):
             state = hash(frozenset(image.items()))
-            if state not in seen:
-                seen.add(state)
+            if state not in states:
+                states.add(state)
                 names.update(image)
                 left.write(image)
                 with left:
@@ -50,7 +50,7 @@ def power_losses(
     files.before = look
     yield names
     files.before = None
-    assert seen, "the block changed nothing on the disk"
+    assert states, "the block changed nothing on the disk"
 
 
 @dataclass
@@ -93,11 +93,11 @@ class PowerSearch:
             values = [b"%d " % (base + index) + b"x" * size for index in range(self.chance.choice([1, 1, 3]))]
             self.attempted += values
             durability = self.chance.choice(["written", "durable"])
-            written = [Record(timestamp_ms=base, value=value) for value in values]
+            records = [Record(timestamp_ms=base, value=value) for value in values]
             if self.chance.random() < 0.5:
-                log.append(written, durability=durability)
+                log.append(records, durability=durability)
             else:
-                batch = self.bed.batch(0, written, producer=(PRODUCER, 0, self.sequence(log)), transactional=False)
+                batch = self.bed.batch(0, records, producer=(PRODUCER, 0, self.sequence(log)), transactional=False)
                 log.append_as_leader(batch, durability=durability)
             if durability == "durable":
                 self.durable = len(self.attempted)
@@ -130,35 +130,37 @@ class PowerSearch:
 
     def recover(self, image: Image, *, clean: bool) -> None:
         """Open the log from these files, check it, and continue it. Sometimes the power fails again in recovery."""
-        again: list[Image] = []
+        nested_images: list[Image] = []
         bed = LogBed(self.tmp_path / "after", self.registry, self.topic)
         bed.recovery_point = self.chance.choice([0, self.durable])  # the checkpoint may be an old one
         bed.write(image)
         files = PowerLossVfs(bed.folder)
         if self.chance.random() < self.nested:
-            files = PowerLossVfs(bed.folder, lambda _: again.extend(files.images(self.chance, 1)))
+            files = PowerLossVfs(bed.folder, lambda _: nested_images.extend(files.images(self.chance, 1)))
         bed.files_port = files
         with bed:
-            found = self.compared(bed.open(clean=clean))
+            recovered = self.compared(bed.open(clean=clean))
             log = bed.open(clean=self.chance.random() < 0.5)  # both are allowed: the log was closed cleanly
             log.append([Record(value=b"later")], durability="durable")
-            after = [*found, b"later"]
+            after = [*recovered, b"later"]
             assert [record.value for record in log.records()] == after
-        for second in self.chance.sample(again, min(len(again), 4)):
+        for second in self.chance.sample(nested_images, min(len(nested_images), 4)):
             bed = LogBed(self.tmp_path / "again", self.registry, self.topic, recovery_point=bed.recovery_point)
             bed.write(second)
             bed.files_port = PowerLossVfs(bed.folder)
             with bed:
                 values = [record.value for record in bed.open(clean=False).records()]
                 assert values[: self.durable] == self.attempted[: self.durable]
-                assert [value for value in values if value != b"later"] == self.attempted[: len(found)][: len(values)]
+                assert [value for value in values if value != b"later"] == self.attempted[: len(recovered)][
+                    : len(values)
+                ]
 
     def compared(self, log: Log) -> list[bytes | None]:
         """Check that the log has a prefix of all attempted records, with all durable ones. Return its values."""
         self.checked += 1
-        listed = list(log.records())
-        values = [record.value for record in listed]
-        assert [record.offset for record in listed] == list(range(log.offsets().log_end))
+        records = list(log.records())
+        values = [record.value for record in records]
+        assert [record.offset for record in records] == list(range(log.offsets().log_end))
         assert len(values) >= self.durable
         assert values == self.attempted[: len(values)]
         for offset in range(0, len(values), 3):

@@ -21,29 +21,29 @@ def labels_left(expression: Any) -> set[str] | None:
     if isinstance(expression, promql_parser.AggregateExpr):
         return set(expression.modifier.labels) if expression.modifier is not None else set()
     for part in _parts(expression):
-        left = labels_left(part)
-        if left is not None:
-            return left
+        labels = labels_left(part)
+        if labels is not None:
+            return labels
     return None
 
 
-def _selectors(found: Any, named: frozenset[str]) -> Iterator[tuple[str, set[str]]]:
-    if isinstance(found, promql_parser.MatrixSelector):
-        found = found.vector_selector
-    if isinstance(found, promql_parser.VectorSelector):
-        yield found.name or "", {matcher.name for matcher in found.matchers.matchers} | named
+def _selectors(expression: Any, grouped_labels: frozenset[str]) -> Iterator[tuple[str, set[str]]]:
+    if isinstance(expression, promql_parser.MatrixSelector):
+        expression = expression.vector_selector
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression.name or "", {matcher.name for matcher in expression.matchers.matchers} | grouped_labels
         return
-    if isinstance(found, promql_parser.AggregateExpr) and found.modifier is not None:
-        named |= frozenset(found.modifier.labels)
-    for part in _parts(found):
-        yield from _selectors(part, named)
+    if isinstance(expression, promql_parser.AggregateExpr) and expression.modifier is not None:
+        grouped_labels |= frozenset(expression.modifier.labels)
+    for part in _parts(expression):
+        yield from _selectors(part, grouped_labels)
 
 
-def _parts(found: Any) -> list[Any]:
-    if isinstance(found, promql_parser.Call):
-        return list(found.args)
-    if isinstance(found, promql_parser.BinaryExpr):
-        return [found.lhs, found.rhs]
-    if isinstance(found, promql_parser.AggregateExpr | promql_parser.ParenExpr | promql_parser.UnaryExpr):
-        return [found.expr]
+def _parts(expression: Any) -> list[Any]:
+    if isinstance(expression, promql_parser.Call):
+        return list(expression.args)
+    if isinstance(expression, promql_parser.BinaryExpr):
+        return [expression.lhs, expression.rhs]
+    if isinstance(expression, promql_parser.AggregateExpr | promql_parser.ParenExpr | promql_parser.UnaryExpr):
+        return [expression.expr]
     return []

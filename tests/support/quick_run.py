@@ -19,9 +19,9 @@ def quick_run(script: str, *options: str) -> list[dict[str, Any]]:
 def quick_text(script: str, *options: str) -> str:
     """Run ``benchmarks/SCRIPT --quick``, which must succeed. Return its output."""
     command = [sys.executable, str(_BENCHMARKS / script), "--quick", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def verdicts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -44,22 +44,22 @@ def cut(follower: Log, diverging: EpochEnd) -> None:
     AbstractFetcherThread.getOffsetTruncationState.
     """
     log_end = follower.offsets().log_end
-    own = follower.end_offset_for_epoch(diverging.epoch)
-    if own.epoch < 0:
+    own_end = follower.end_offset_for_epoch(diverging.epoch)
+    if own_end.epoch < 0:
         target = min(diverging.end_offset, log_end)
-    elif own.epoch != diverging.epoch:
-        target = min(own.end_offset, log_end)
+    elif own_end.epoch != diverging.epoch:
+        target = min(own_end.end_offset, log_end)
     else:
-        target = min(own.end_offset, diverging.end_offset, log_end)
+        target = min(own_end.end_offset, diverging.end_offset, log_end)
     follower.truncate_to(target)
 
 
 def out_of_range(leader: Log, follower: Log) -> None:
     """Handle a fetch at an offset that the leader does not have: its log is shorter, or it has deleted the offset."""
-    there, here = leader.offsets(), follower.offsets()
-    if there.log_end < here.log_end:
-        follower.truncate_to(there.log_end)
-    elif there.log_start > here.log_end:
-        follower.truncate_fully_and_start_at(there.log_start)
+    leader_offsets, follower_offsets = leader.offsets(), follower.offsets()
+    if leader_offsets.log_end < follower_offsets.log_end:
+        follower.truncate_to(leader_offsets.log_end)
+    elif leader_offsets.log_start > follower_offsets.log_end:
+        follower.truncate_fully_and_start_at(leader_offsets.log_start)
     else:  # the leader does not know the follower's last epoch
-        follower.truncate_to(here.high_watermark)
+        follower.truncate_to(follower_offsets.high_watermark)

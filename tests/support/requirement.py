@@ -43,10 +43,10 @@ def is_required(requirement: Requirement) -> bool:
     """
     if requirement is Requirement.KERNELS and os.environ.get(SWITCH):
         return False
-    listed = os.environ.get(VARIABLE)
-    if listed is None:
+    names = os.environ.get(VARIABLE)
+    if names is None:
         return os.environ.get("CI") == "true"
-    return requirement in {Requirement(name) for name in listed.split(",") if name}
+    return requirement in {Requirement(name) for name in names.split(",") if name}
 
 
 def missing(requirement: Requirement, reason: str) -> NoReturn:

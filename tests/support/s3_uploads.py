@@ -29,13 +29,15 @@ def left_upload(uri: str, options: Mapping[str, Any], key: str) -> str:
 
 def check_unfinished(store: ObjectStore, uri: str, options: Mapping[str, Any], deadline_ns: int) -> None:
     """Check that a store lists unfinished uploads by prefix and aborts each one, also if a key has several."""
-    made = {(key, left_upload(uri, options, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
-    assert {(found.key, found.upload_id) for found in store.unfinished("", deadline_ns=deadline_ns)} == made
-    found = store.unfinished("a/", deadline_ns=deadline_ns)
-    assert sorted(upload.key for upload in found) == ["a/x", "a/x", "a/y"]
-    assert all(upload.begun_ms > 0 for upload in found)
+    expected_uploads = {(key, left_upload(uri, options, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
+    assert {
+        (uploads.key, uploads.upload_id) for uploads in store.unfinished("", deadline_ns=deadline_ns)
+    } == expected_uploads
+    uploads = store.unfinished("a/", deadline_ns=deadline_ns)
+    assert sorted(upload.key for upload in uploads) == ["a/x", "a/x", "a/y"]
+    assert all(upload.begun_ms > 0 for upload in uploads)
     assert store.list("", deadline_ns=deadline_ns) == []
-    for upload in found:
+    for upload in uploads:
         store.abort(upload, deadline_ns=deadline_ns)
         store.abort(upload, deadline_ns=deadline_ns)
     assert [upload.key for upload in store.unfinished("", deadline_ns=deadline_ns)] == ["b/z"]

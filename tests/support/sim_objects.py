@@ -196,30 +196,30 @@ class SimObjectStore(ObjectStore):
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write the object only if the key is free."""
         fault = self._begin("create", _checked(key), deadline_ns)
-        whole = bytes(data)
-        made: list[bool] = []
+        content = bytes(data)
+        creations: list[bool] = []
 
         def apply() -> None:
-            made.append(key not in self.bucket.objects or not self.bucket.atomic)
-            if made[-1]:
-                self.bucket.write(key, whole)
+            creations.append(key not in self.bucket.objects or not self.bucket.atomic)
+            if creations[-1]:
+                self.bucket.write(key, content)
 
         with self.bucket.lock:
             self._write(fault, apply)
             if fault in _UNANSWERED:
                 return Created.UNKNOWN
-            return Created.CREATED if made[-1] else Created.EXISTS
+            return Created.CREATED if creations[-1] else Created.EXISTS
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return bytes [start, end) of an object."""
         fault = self._begin("read", _checked(key), deadline_ns)
         with self.bucket.lock:
-            found = self.bucket.objects.get(key)
+            stored_object = self.bucket.objects.get(key)
         if fault in _UNANSWERED:
             raise StoreTimeoutError("simulated time-out", key)
-        if found is None:
+        if stored_object is None:
             raise ObjectNotFoundError("no such object", key)
-        data = found[0][start:end]
+        data = stored_object[0][start:end]
         return data[: len(data) // 2] if fault is ObjectFault.CUT_SHORT else data
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -233,17 +233,17 @@ class SimObjectStore(ObjectStore):
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects; a fault applies to all keys of the request."""
-        wanted = tuple(keys)
-        fault = self._begin("delete", wanted[0] if wanted else "", deadline_ns)
+        deleted_keys = tuple(keys)
+        fault = self._begin("delete", deleted_keys[0] if deleted_keys else "", deadline_ns)
 
         def apply() -> None:
-            for key in wanted:
+            for key in deleted_keys:
                 self.bucket.objects.pop(key, None)
 
         with self.bucket.lock:
             self._write(fault, apply)
         if fault in _UNANSWERED:
-            return {key: StoreTimeoutError("simulated time-out", key) for key in wanted}
+            return {key: StoreTimeoutError("simulated time-out", key) for key in deleted_keys}
         return {}
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:

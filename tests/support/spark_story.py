@@ -98,8 +98,8 @@ def sql(spark: Any, folder: Path) -> list[object] | None:
         f"INSERT INTO stratalog.`{(folder / 'tier').as_uri()}`.copy (value)"  # noqa: S608 - the same
         f" SELECT value FROM stratalog.`{place}`.orders WHERE partition = 0 AND offset < 5"
     )
-    written = load(spark, (folder / "tier").as_uri(), "copy").count()
-    return [tables, spark.sql(later).first()[0], "pushed offset >= 290; count" in explained, written]
+    copy_count = load(spark, (folder / "tier").as_uri(), "copy").count()
+    return [tables, spark.sql(later).first()[0], "pushed offset >= 290; count" in explained, copy_count]
 
 
 def stream(spark: Any, folder: Path, tier: str) -> int:
@@ -127,17 +127,17 @@ def main() -> None:
     folder, how = Path(sys.argv[1]), sys.argv[2]
     fill(folder)
     tier, spark = (folder / "tier").as_uri(), session(how)
-    told = {"spark": spark.version, "session": type(spark).__module__, "driver": stratalog.__file__}
-    told.update(batch(spark, folder, tier))
+    report = {"spark": spark.version, "session": type(spark).__module__, "driver": stratalog.__file__}
+    report.update(batch(spark, folder, tier))
     if how != "submit":
         from stratalog_spark import compact, register  # noqa: PLC0415 - needs pyspark
 
         register(spark)
-        told["sql"] = sql(spark, folder)
-        told["streamed"] = stream(spark, folder, tier)
-        done = compact(spark, tier, topics=["copy"], any_policy=True)
-        told["compacted"] = [done.records_before, done.records_after]
-    print(json.dumps(told))  # noqa: T201 - what the test reads
+        report["sql"] = sql(spark, folder)
+        report["streamed"] = stream(spark, folder, tier)
+        compaction = compact(spark, tier, topics=["copy"], any_policy=True)
+        report["compacted"] = [compaction.records_before, compaction.records_after]
+    print(json.dumps(report))  # noqa: T201 - what the test reads
     spark.stop()
 
 

@@ -30,9 +30,9 @@ def prepared(formats: FormatTable, data: Buffer) -> PreparedBatches:
 
 def batches_in(data: Buffer, components: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
     """Yield every batch in ``data`` with its records. ``data`` must contain whole batches only; CRCs are checked."""
-    found = scan(components.formats, data, 0, len(data), check_crc=True)
-    assert (found.stop, found.stop_position, found.reason) == (ScanStop.END, len(data), "")
-    for table in found.tables:
+    scan_result = scan(components.formats, data, 0, len(data), check_crc=True)
+    assert (scan_result.stop, scan_result.stop_position, scan_result.reason) == (ScanStop.END, len(data), "")
+    for table in scan_result.tables:
         record_format = components.formats.of(table.magic, "", 0)
         for index in range(len(table)):
             columns = record_format.decode(data, table.take(index, index + 1), limit_bytes=LIMIT_BYTES)

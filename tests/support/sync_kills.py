@@ -67,8 +67,10 @@ def driver(folder: Path, kind: str, buckets: int, work: Callable[[Lake, Callable
             lake, limits = Lake(folder, engine, kind), Maintenance(small_files=2, file_bytes=1 << 20)
 
             def micro_batch(schemas: Mapping[int, object] = SCHEMAS) -> int:
-                made = lake.syncer("json", dict(schemas), partition_by="day", upsert=buckets, maintenance=limits)
-                return lake.sync(made)
+                batch_writer = lake.syncer(
+                    "json", dict(schemas), partition_by="day", upsert=buckets, maintenance=limits
+                )
+                return lake.sync(batch_writer)
 
             work(lake, micro_batch)
         code = 0
@@ -101,10 +103,10 @@ def kill_at(number: int, lake: Lake, told: Path) -> None:
             nonlocal depth
             step(f"before {name}")
             depth += 1
-            found = original(*arguments, **settings)
+            result = original(*arguments, **settings)
             depth -= 1
             step(f"after {name}")
-            return found
+            return result
 
         setattr(owner, name, wrapped)
 
@@ -158,13 +160,13 @@ def main(folder: Path, kind: str, buckets: int) -> None:
     for module in MODULES[kind]:  # they start no threads before they are used
         import_module(module)
     assert driver(folder, kind, buckets, prepare) == 0
-    backup, told, steps = folder / "backup", folder / "told", list[str]()
+    backup, step_file, steps = folder / "backup", folder / "told", list[str]()
     copy_parts(folder, backup)
     while True:
         number = len(steps)
 
         def killed(lake: Lake, micro_batch: Callable[..., int], number: int = number) -> None:
-            kill_at(number, lake, told)
+            kill_at(number, lake, step_file)
             micro_batch()
 
         code = driver(folder, kind, buckets, killed)
@@ -172,7 +174,7 @@ def main(folder: Path, kind: str, buckets: int) -> None:
         assert driver(folder, kind, buckets, check_repetition) == 0, steps
         if not code:
             break
-        steps.append(told.read_text())
+        steps.append(step_file.read_text())
         copy_parts(backup, folder)
     sys.stdout.write(json.dumps(steps))
     sys.stdout.flush()

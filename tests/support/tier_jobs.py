@@ -23,9 +23,9 @@ def run_here(
     _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
 ) -> list[Any]:
     """Replace ``run_tasks``: run each task twice, as Spark does with slow tasks. Tasks and results pass as messages."""
-    for given in tasks:
-        work(task.unpack(task.pack(given)))
-    return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
+    for item in tasks:
+        work(task.unpack(task.pack(item)))
+    return [result.unpack(result.pack(work(task.unpack(task.pack(item))))) for item in tasks]
 
 
 class Frame:
@@ -38,16 +38,16 @@ class Frame:
         work = pickle.loads(pickle.dumps(self._work))  # noqa: S301 - made just now
         numbers = range(len(work.runs))
         hashed = pa.Table.from_batches([batch for number in numbers for batch in work.hash_run(number, [7, 8])])
-        kept = pa.concat_tables(work.merge_bucket(group, list(numbers)) for group in groups(hashed, "bucket"))
-        return pa.concat_tables(work.write_run(group) for group in groups(kept, "run"))
+        kept_rows = pa.concat_tables(work.merge_bucket(group, list(numbers)) for group in groups(hashed, "bucket"))
+        return pa.concat_tables(work.write_run(group) for group in groups(kept_rows, "run"))
 
 
 def groups(table: Any, name: str) -> Iterable[Any]:
     for value in pc.unique(table[name]).to_pylist():
-        found = table.filter(pc.equal(table[name], value))
-        order = list(range(found.num_rows))
+        group = table.filter(pc.equal(table[name], value))
+        order = list(range(group.num_rows))
         random.Random(str(value)).shuffle(order)  # noqa: S311 - messages come in any order, the same in every run
-        yield found.take(order)
+        yield group.take(order)
 
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -74,8 +74,8 @@ def fill(
     tier = folder / "tier"
     tier.mkdir()
     with open_engine(folder / "data", tier=tier.as_uri()) as engine:
-        plain = {name: value for name, value in config.items() if name != "cleanup.policy"}  # takes null keys
-        engine.create_topic("orders", partitions=partitions, config=plain)
+        initial_config = {name: value for name, value in config.items() if name != "cleanup.policy"}  # takes null keys
+        engine.create_topic("orders", partitions=partitions, config=initial_config)
         for partition in range(partitions):
             log = engine.log("orders", partition)
             for row in rows(partition):

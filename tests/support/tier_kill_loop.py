@@ -159,11 +159,11 @@ def pass_over(engine: Engine) -> None:
 
 def work_once(place: Place, told: int, step: int) -> None:
     """Append, and run each duty once. Kill this process after the ``step``-th request that changes the tier."""
-    files, left = ReportingFiles(told), [step]
+    files, steps_left = ReportingFiles(told), [step]
 
     def die() -> None:
-        left[0] -= 1
-        if not left[0]:
+        steps_left[0] -= 1
+        if not steps_left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with place.opened_later(2 * step, files) as engine:
@@ -194,11 +194,11 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
 
 def kill_at(place: Place, step: int) -> tuple[bool, int]:
     """Run an engine up to a step. Return True if it was killed at the step, and its last acknowledged offset."""
-    child, ours = fork_with_pipe(lambda told: work_once(place, told, step))
+    child, reading = fork_with_pipe(lambda writing: work_once(place, writing, step))
     last = -1
-    while rest := os.read(ours, 8):
-        last = max(last, int.from_bytes(rest, "big", signed=True))
-    os.close(ours)
+    while message := os.read(reading, 8):
+        last = max(last, int.from_bytes(message, "big", signed=True))
+    os.close(reading)
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status):
         raise AssertionError(f"step {step}: the engine failed")
@@ -209,25 +209,25 @@ def kill_one(place: Place, chance: random.Random) -> int:
     """Run an engine up to a random step, and kill it. Return the last offset that it acknowledged, or -1."""
     seed = chance.randrange(1 << 30)
 
-    def work(told: int) -> None:
+    def work(writing: int) -> None:
         try:
-            work_for_ever(place, told, seed)
+            work_for_ever(place, writing, seed)
         except FencedEpochError:  # a slow server has carried out the last request of the previous engine only now
             while True:
-                os.write(told, b"\xff" * 8)
+                os.write(writing, b"\xff" * 8)
 
-    child, ours = fork_with_pipe(work)
+    child, reading = fork_with_pipe(work)
     last = -1
     for _ in range(chance.randrange(MOST_TOLD)):
-        last = max(last, int.from_bytes(os.read(ours, 8) or b"\xff", "big", signed=True))
+        last = max(last, int.from_bytes(os.read(reading, 8) or b"\xff", "big", signed=True))
     poll = select.poll()
-    poll.register(ours, select.POLLIN)
+    poll.register(reading, select.POLLIN)
     poll.poll(chance.random() * LONGEST_WAIT_S * 1000)  # the next step may be a request, which writes no message
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    while rest := os.read(ours, 8):
-        last = max(last, int.from_bytes(rest, "big", signed=True))
-    os.close(ours)
+    while message := os.read(reading, 8):
+        last = max(last, int.from_bytes(message, "big", signed=True))
+    os.close(reading)
     if not os.WIFSIGNALED(status):
         raise AssertionError(f"seed {seed}: the engine ended by itself, code {os.waitstatus_to_exitcode(status)}")
     return last
@@ -236,15 +236,15 @@ def kill_one(place: Place, chance: random.Random) -> int:
 def in_fork(look: Callable[[], str]) -> str:
     """Run a check in a forked process, and return its findings; "" if there are none."""
 
-    def work(told: int) -> None:
+    def work(writing: int) -> None:
         try:
             story = look()
         except BaseException:  # noqa: BLE001 - the caller reports it
             story = traceback.format_exc()
-        os.write(told, story.encode()[:60_000])
+        os.write(writing, story.encode()[:60_000])
 
-    child, ours = fork_with_pipe(work)
-    with os.fdopen(ours, "rb") as pipe:
+    child, reading = fork_with_pipe(work)
+    with os.fdopen(reading, "rb") as pipe:
         story = pipe.read().decode()
     os.waitpid(child, 0)
     return story
@@ -266,10 +266,10 @@ def check_pass(place: Place, told: int) -> str:
         return _check_pass(place, told)
 
 
-def _check_pass(place: Place, told: int) -> str:
+def _check_pass(place: Place, acknowledged: int) -> str:
     with place.opened() as engine:
         pass_over(engine)
-        return _lost(engine, told) or _flaws(engine, {FindingKind.ORPHAN})
+        return _lost(engine, acknowledged) or _flaws(engine, {FindingKind.ORPHAN})
 
 
 def check_days_later(place: Place, told: int, times: int = 1) -> str:
@@ -285,18 +285,20 @@ def check_days_later(place: Place, told: int, times: int = 1) -> str:
         return _lost(engine, told) or _flaws(engine, set())
 
 
-def _lost(engine: Engine, told: int) -> str:
+def _lost(engine: Engine, acknowledged: int) -> str:
     log = engine.log("t", 0)
     offsets, values = log.offsets(), [int(record.value or b"-1") for record in log.records()]
-    if values != list(range(offsets.log_start, offsets.log_end)) or offsets.log_end <= told:
-        return f"told {told}, there are {offsets.log_start} to {offsets.log_end}: {values[:3]} ... {values[-3:]}"
-    kept = sum(segment.size_bytes for segment in log.segments())
-    if offsets.log_start and kept < RETAINED_BYTES:
-        return f"retention left {kept} bytes, from offset {offsets.log_start} on"
-    return _superseded_wrongly(engine, told)
+    if values != list(range(offsets.log_start, offsets.log_end)) or offsets.log_end <= acknowledged:
+        return (
+            f"told {acknowledged}, there are {offsets.log_start} to {offsets.log_end}: {values[:3]} ... {values[-3:]}"
+        )
+    retained_bytes = sum(segment.size_bytes for segment in log.segments())
+    if offsets.log_start and retained_bytes < RETAINED_BYTES:
+        return f"retention left {retained_bytes} bytes, from offset {offsets.log_start} on"
+    return _superseded_wrongly(engine, acknowledged)
 
 
-def _superseded_wrongly(engine: Engine, told: int) -> str:
+def _superseded_wrongly(engine: Engine, acknowledged: int) -> str:
     """Return "" if the newest value of each key exists and no value is invented; otherwise a description."""
     log = engine.log("c", 0)
     end, latest = log.offsets().log_end, dict[bytes, int]()
@@ -304,33 +306,39 @@ def _superseded_wrongly(engine: Engine, told: int) -> str:
         if int(record.value or b"-1") != record.offset:
             return f"the record at {record.offset} says {record.value!r}"
         latest[record.key or b""] = record.offset
-    wanted = {b"%d" % (number % KEYS): number for number in range(max(0, end - KEYS), end)}
-    return "" if latest == wanted and end > told else f"told {told}, the newest values are {latest}, and not {wanted}"
+    expected = {b"%d" % (number % KEYS): number for number in range(max(0, end - KEYS), end)}
+    return (
+        ""
+        if latest == expected and end > acknowledged
+        else f"told {acknowledged}, the newest values are {latest}, and not {expected}"
+    )
 
 
 def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
     """Return the findings of a deep check of the tier, without the harmless kinds."""
     assert engine.tier is not None
-    found = list[Finding]()
+    findings = list[Finding]()
     for name in ("t", "c"):
         log = engine.log(name, 0)
         assert log.topic_id is not None
         check = TierLogCheck(engine.tier.log(log.name, log.topic_id), log.components, contents=True)
-        found += check.roots()
+        findings += check.roots()
         for item in check.segments():
-            found += [item] if isinstance(item, Finding) else check.check(item)
-        found += check.orphans()
-    return "; ".join(f"{one.kind} {one.place}: {one.text}" for one in found if one.kind not in harmless)
+            findings += [item] if isinstance(item, Finding) else check.check(item)
+        findings += check.orphans()
+    return "; ".join(
+        f"{finding.kind} {finding.place}: {finding.text}" for finding in findings if finding.kind not in harmless
+    )
 
 
 def each_step(place: Place) -> str:
     """Kill one engine after each request in turn, and check the tier after each kill. Return what is lost, or ""."""
-    story, told, step, was_killed = in_fork(lambda: create_topics(place)), -1, 0, True
+    story, acknowledged, step, was_killed = in_fork(lambda: create_topics(place)), -1, 0, True
     while was_killed and not story:
         step += 1
         was_killed, last = kill_at(place, step)
-        told = max(told, last)
-        story = in_fork(lambda: check_days_later(place, told, 2 * step + 1))  # noqa: B023 - called at once
+        acknowledged = max(acknowledged, last)
+        story = in_fork(lambda: check_days_later(place, acknowledged, 2 * step + 1))  # noqa: B023 - called at once
     if not story and step < LEAST_STEPS:
         story = f"there was nothing to kill: {step} steps"
     return f"killed behind write {step}: {story}" if story else ""
@@ -338,7 +346,7 @@ def each_step(place: Place) -> str:
 
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
     """Kill engines, and check the tier regularly. Return a description of the lost records, or ""."""
-    place, chance, told = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
+    place, chance, acknowledged = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
     if not cycles:
         return each_step(place)
     counts = Counter[str]()
@@ -346,11 +354,11 @@ def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
     for cycle in range(cycles):
         if story:
             break
-        told = max(told, kill_one(place, chance))
+        acknowledged = max(acknowledged, kill_one(place, chance))
         counts["kills"] += 1
         if cycle % LOOK_EVERY == LOOK_EVERY - 1:
-            story = in_fork(lambda: check_pass(place, told))  # noqa: B023 - called at once
-    story = story or in_fork(lambda: check_days_later(place, told))
+            story = in_fork(lambda: check_pass(place, acknowledged))  # noqa: B023 - called at once
+    story = story or in_fork(lambda: check_days_later(place, acknowledged))
     return f"seed {seed}, after {counts['kills']} kills: {story}" if story else ""
 
 

@@ -81,9 +81,9 @@ class Bed:
     def values(self) -> list[bytes | None]:
         host = self.host()
         with BucketReader("sim", host, self.tier(host, read_only=True)) as reader:
-            found = list(reader.log(*LOG).records(start=0))
-        assert [record.offset for record in found] == list(range(len(found)))
-        return [record.value for record in found]
+            records = list(reader.log(*LOG).records(start=0))
+        assert [record.offset for record in records] == list(range(len(records)))
+        return [record.value for record in records]
 
     def segments(self) -> list[str]:
         return [key for key in self.bucket.keys() if "/segments/" in key]  # noqa: SIM118 - a method, not of a dict

@@ -55,9 +55,9 @@ class TieredLogs:
         settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
         chance = random.Random(len(self._engines))  # noqa: S311 - a test must be repeatable
         env = Env(clock=self.clock, chance=chance, files=files or PosixVfs())
-        found = open_engine(config=settings, tier=URI, plugins=[sim or self.sim], env=env, attach=attach)
-        self._engines.append(found)
-        return found
+        engine = open_engine(config=settings, tier=URI, plugins=[sim or self.sim], env=env, attach=attach)
+        self._engines.append(engine)
+        return engine
 
     def close(self) -> None:
         """Close all engines."""
@@ -88,10 +88,10 @@ def append(log: Log, keys: str) -> None:
 
 def letters(log: LogReader) -> str:
     """Return offset and letter of each record in the log, as ``0a 1b 3A``."""
-    found = log.records()
+    records = log.records()
     return " ".join(
         f"{record.offset}{(record.key or b'').decode() if record.value is not None else (record.key or b'').decode().upper()}"
-        for record in found
+        for record in records
     )
 
 

@@ -85,9 +85,14 @@ def judged(
 ) -> Verdict:
     """Scan and decode ``data``; return the results and a typed error. Other errors are raised."""
     table = form.scan(data, 0, len(data), check_crc=check_crc)
-    found: Verdict = (table.stop, table.stop_position, table.reason, [column.tolist() for column in table.columns])
+    scan_verdict: Verdict = (
+        table.stop,
+        table.stop_position,
+        table.reason,
+        [column.tolist() for column in table.columns],
+    )
     if not len(table):
-        return found
+        return scan_verdict
     chunks = list[list[object]]()
     error: tuple[object, ...] = ()
     try:
@@ -97,7 +102,7 @@ def judged(
         error = (type(refused).__name__, refused.position)
     except UnsupportedCompressionError as refused:
         error = (type(refused).__name__, refused.reason)
-    return (*found, chunks, error)
+    return (*scan_verdict, chunks, error)
 
 
 def arrowed(form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: int) -> tuple[object, ...]:
@@ -155,11 +160,13 @@ def check_sense(verdict: Verdict, size: int) -> None:
     chunks = verdict[SCANNED]
     assert isinstance(chunks, list)
     for arena, count, *columns in chunks:
-        named = dict(zip(COLUMN_NAMES, columns, strict=True))
+        columns_by_name = dict(zip(COLUMN_NAMES, columns, strict=True))
         assert {len(column) for column in columns[:10]} <= {0, count}
         for field in ("key", "value", "header_key", "header_value"):
-            for at, length in zip(named[f"{field}_position"], named[f"{field}_size"], strict=True):
-                assert length == -1 or 0 <= at <= at + length <= len(arena)
-        total = len(named["header_key_size"])
-        for first, headers in zip(named["header_first"], named["header_count"], strict=True):
+            for start, length in zip(
+                columns_by_name[f"{field}_position"], columns_by_name[f"{field}_size"], strict=True
+            ):
+                assert length == -1 or 0 <= start <= start + length <= len(arena)
+        total = len(columns_by_name["header_key_size"])
+        for first, headers in zip(columns_by_name["header_first"], columns_by_name["header_count"], strict=True):
             assert 0 <= first <= first + headers <= total

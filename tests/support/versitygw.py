@@ -72,7 +72,7 @@ def built() -> Path:
     folder.mkdir(parents=True)
     try:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [go, "install", f"{_MODULE}@{VERSION}"],
                 env={**os.environ, "GOBIN": str(folder)},
                 capture_output=True,
@@ -82,8 +82,8 @@ def built() -> Path:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NoGatewayError(f"go install did not come to an end: {error}") from error
-        if done.returncode:
-            raise NoGatewayError(f"go install failed: {done.stderr[-400:]}")
+        if process.returncode:
+            raise NoGatewayError(f"go install failed: {process.stderr[-400:]}")
         cache.mkdir(parents=True, exist_ok=True)
         (folder / "versitygw").replace(program)
     finally:
@@ -123,8 +123,8 @@ def resolved(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.perf_counter() + _START_S
-    while process.poll() is None and time.perf_counter() < until:
+    end_s = time.perf_counter() + _START_S
+    while process.poll() is None and time.perf_counter() < end_s:
         with contextlib.suppress(OSError), create_connection(("127.0.0.1", port), timeout=1):
             return
     raise NoGatewayError(f"versitygw did not start: {log.read_text(encoding='utf-8')[-400:]}")

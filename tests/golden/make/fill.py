@@ -87,8 +87,10 @@ class Filler:
 
     def producer(self, **settings: str | float | bool) -> Producer:
         """Return a producer whose batches have at most 50 records, unless the settings override this."""
-        named = {name.replace("_", "."): value for name, value in settings.items()}
-        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "batch.num.messages": 50, **named})
+        client_settings = {name.replace("_", "."): value for name, value in settings.items()}
+        return Producer(
+            {"bootstrap.servers": self.address, "linger.ms": 5, "batch.num.messages": 50, **client_settings}
+        )
 
     def small(self, **settings: str | float | bool) -> Producer:
         """Return a producer of small batches of at most 6 records, so that sparse indexes have entries."""
@@ -291,18 +293,18 @@ def fill_tiered(filler: Filler) -> None:
         for partition in (0, 1):
             shape = Shape(START_MS + number * 60_000, jitter_ms=300)
             filler.send(filler.small(compression_type=codec), "tiered", 60, shape, partition=partition)
-    plain = Shape(headers=False)
+    shape_without_headers = Shape(headers=False)
     filler.create("tiered-small", {"internal.segment.bytes": 2048, **TIERED})
-    filler.send(filler.small(), "tiered-small", 60, plain)
+    filler.send(filler.small(), "tiered-small", 60, shape_without_headers)
     filler.create("tiered-txn", {"internal.segment.bytes": 4096, **TIERED})
     filler.transactions("tiered-txn", 24, "tt")
     filler.create("tiered-txn-open", {"segment.ms": 5_000, **TIERED})
-    filler.send(filler.small(), "tiered-txn-open", 30, plain)
+    filler.send(filler.small(), "tiered-txn-open", 30, shape_without_headers)
     for topic, count in (("start-offset", 150), ("retention", 150), ("deleted", 60), ("paused", 80)):
         filler.create(f"tiered-{topic}", {"segment.ms": 20_000, **TIERED})
-        filler.send(filler.small(), f"tiered-{topic}", count, plain)
+        filler.send(filler.small(), f"tiered-{topic}", count, shape_without_headers)
     filler.create("tiered-kept", {"segment.ms": 20_000, **TIERED, "local.retention.bytes": -2})
-    filler.send(filler.small(), "tiered-kept", 80, plain)
+    filler.send(filler.small(), "tiered-kept", 80, shape_without_headers)
 
 
 def after_tiered_restart(filler: Filler) -> None:

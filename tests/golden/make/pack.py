@@ -26,10 +26,10 @@ def pack(directory: Path, archive: Path) -> None:
     Only ``.log`` files keep their modification time, because retention may use it.
     """
     with (
-        lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
+        lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as compressed_file,
+        tarfile.open(fileobj=compressed_file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
-        for path in sorted(path for kept in PACKED for path in _below(directory / kept)):
+        for path in sorted(path for part in PACKED for path in _below(directory / part)):
             entry = tarfile.TarInfo(str(path.relative_to(directory.parent)))
             if path.is_dir():
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o755

@@ -31,10 +31,10 @@ def test_the_parts_of_an_entry_are_the_whole_entry(name: str) -> None:
     for entry in entries_of(data):
         parts = parts_of_entry(entry)
         assert b"".join(raw for _, raw in parts) == entry
-        named = dict(parts)
+        fields = dict(parts)
         covered, crc = (entry[21:], crc32c) if name == "v2" else (entry[16:], crc32)
-        assert int.from_bytes(named["CRC"], "big") == crc(covered)
-        assert named["magic"] == bytes((int(name[1]),))
+        assert int.from_bytes(fields["CRC"], "big") == crc(covered)
+        assert fields["magic"] == bytes((int(name[1]),))
 
 
 def test_the_parts_of_records_are_the_whole_section() -> None:
@@ -63,14 +63,14 @@ def test_sealing_makes_any_change_a_valid_one(name: str) -> None:
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_a_forged_batch_has_one_wrong_field_and_a_valid_crc(name: str) -> None:
     data, chance = valid(name), Random(1)  # noqa: S311 - the same lies each time
-    stories, found = set[str](), 0
+    stories, scannable_count = set[str](), 0
     for _ in range(300):
         mutant = lie([data], twins.codecs_of(name), chance)
         stories.add(mutant.story.partition(" was ")[0])
-        found += len(FORMATS[name].scan(mutant.data, 0, len(mutant.data), check_crc=True)) > 0
+        scannable_count += len(FORMATS[name].scan(mutant.data, 0, len(mutant.data), check_crc=True)) > 0
     fields = {story.rpartition(": ")[2] for story in stories}
     assert fields >= {"size", "CRC", "magic", "attributes"}
-    assert found > 200
+    assert scannable_count > 200
 
 
 @pytest.mark.parametrize(
