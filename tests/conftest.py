@@ -92,8 +92,8 @@ def _plugins_found_once() -> Iterator[None]:
     search, path = importlib.metadata.entry_points, tuple(sys.path)
     search_once = functools.cache(search)
 
-    def found(**wanted: str) -> Any:
-        return search_once(**wanted) if tuple(sys.path) == path else search(**wanted)
+    def found(**criteria: str) -> Any:
+        return search_once(**criteria) if tuple(sys.path) == path else search(**criteria)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "entry_points", found)
@@ -183,6 +183,6 @@ def install_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
             (site / f"{module}.py").write_text(source, encoding="utf-8")
 
     yield install
-    for module, loaded in list(sys.modules.items()):
-        if str(getattr(loaded, "__file__", None) or "").startswith(str(site)):
+    for module, loaded_module in list(sys.modules.items()):
+        if str(getattr(loaded_module, "__file__", None) or "").startswith(str(site)):
             del sys.modules[module]

@@ -32,7 +32,7 @@ def records() -> list[Record]:
 
 def test_it_keeps_what_compact_keeps(tmp_path: Path) -> None:
     with open_engine(tmp_path, plugins=[arrow_latest]) as engine:
-        kept = []
+        kept_records = []
         for policy in ("compact", "arrow_latest"):
             engine.create_topic(policy, config={**CONFIG, "cleanup.policy": policy})
             log = engine.log(policy, 0)
@@ -42,9 +42,9 @@ def test_it_keeps_what_compact_keeps(tmp_path: Path) -> None:
             log.append([Record(timestamp_ms=400, key=b"active", value=b"v")])
             for result in engine.run_cleaner():
                 assert result.error is None
-            kept.append([(record.offset, record.key, record.value) for record in log.records()])
-        assert kept[0] == kept[1]
-        assert len(kept[0]) < 30
+            kept_records.append([(record.offset, record.key, record.value) for record in log.records()])
+        assert kept_records[0] == kept_records[1]
+        assert len(kept_records[0]) < 30
 
 
 def test_keys_that_need_too_much_memory_lose_no_record(tmp_path: Path) -> None:

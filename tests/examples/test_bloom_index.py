@@ -49,9 +49,9 @@ class TestBloomIndexInAnEngine(EngineContract):
 
 @pytest.mark.parametrize(("bits", "most"), [(10, 0.02), (20, 0.001)])
 def test_few_other_keys_seem_to_be_there(bits: int, most: float) -> None:
-    made = filter_of(2000, BloomSection(bits_per_key=bits))
-    assert len(made) == pytest.approx(2000 * bits / 8, abs=10)
-    reader = BloomReader(made)
+    bloom_filter = filter_of(2000, BloomSection(bits_per_key=bits))
+    assert len(bloom_filter) == pytest.approx(2000 * bits / 8, abs=10)
+    reader = BloomReader(bloom_filter)
     assert all(reader.may_hold_key(b"key %d" % number) for number in range(2000))
     assert sum(reader.may_hold_key(b"other %d" % number) for number in range(5000)) <= most * 5000
 
@@ -72,16 +72,17 @@ def test_a_key_is_found_without_reading_the_segments_that_lack_it(tmp_path: Path
         for segment in range(5):
             log.append([Record(key=b"%d-%d" % (segment, number), value=b"." * 100) for number in range(50)])
             log.roll()
-        (made,) = engine.make_extra_indexes()
-        assert made.segments == 5
-        assert [found.offset for found in log.records_with_key(b"3-7")] == [157]
+        (index_result,) = engine.make_extra_indexes()
+        assert index_result.segments == 5
+        assert [tier_log.offset for tier_log in log.records_with_key(b"3-7")] == [157]
         assert list(log.records_with_key(b"3-50")) == []
         engine.offload()
     with open_reader(tier, plugins=[bloom_index]) as reader:
-        found = reader.log("t", 0)
-        assert [record.offset for record in found.records_with_key(b"3-7")] == [157]
+        tier_log = reader.log("t", 0)
+        assert [record.offset for record in tier_log.records_with_key(b"3-7")] == [157]
         answers = [
-            entry.reader is not None and entry.reader.may_hold_key(b"3-7") for entry in found.extra_index("bloom_index")
+            entry.reader is not None and entry.reader.may_hold_key(b"3-7")
+            for entry in tier_log.extra_index("bloom_index")
         ]
         assert answers == [False, False, False, True, False]
 

@@ -29,7 +29,7 @@ OpenStore = Callable[..., ObjectStore]
 
 @pytest.fixture
 def open_store() -> Iterator[OpenStore]:
-    opened: list[ObjectStore] = []
+    stores: list[ObjectStore] = []
     (provider,) = obstore_tier.stratalog_object_stores()
 
     def open_(uri: str, options: Mapping[str, object]) -> ObjectStore:
@@ -42,11 +42,11 @@ def open_store() -> Iterator[OpenStore]:
             location=uri,
             options=options,
         )
-        opened.append(provider.open(context))
-        return opened[-1]
+        stores.append(provider.open(context))
+        return stores[-1]
 
     yield open_
-    for store in opened:
+    for store in stores:
         store.close()
 
 
@@ -176,8 +176,8 @@ def test_an_engine_prefers_it(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -
         log = engine.log("orders", 0)
         log.append([Record(key=b"k", value=b"v", timestamp_ms=1)])
         log.roll()
-        (moved,) = [result for result in engine.offload() if result.log.topic == "orders"]
-        assert moved.segments == 1
+        (upload,) = [result for result in engine.offload() if result.log.topic == "orders"]
+        assert upload.segments == 1
 
 
 @pytest.mark.long

@@ -29,13 +29,13 @@ ANYWHERE = "127.0.0.1:0"
 
 
 def leader(*followers: str, **settings: object) -> Leader:
-    given = {"listen": ANYWHERE, "followers": followers or ("follower",), **settings}
-    return Leader(ReplicaSection.from_mapping(given, "test"), Env().clock)
+    section = {"listen": ANYWHERE, "followers": followers or ("follower",), **settings}
+    return Leader(ReplicaSection.from_mapping(section, "test"), Env().clock)
 
 
 def follower(leads: Leader, **settings: object) -> Follower:
-    given = {"leader": leads.address, "poll.ms": 5, **settings}
-    return Follower(ReplicaSection.from_mapping(given, "test"), Env().clock)
+    section = {"leader": leads.address, "poll.ms": 5, **settings}
+    return Follower(ReplicaSection.from_mapping(section, "test"), Env().clock)
 
 
 class Node:
@@ -74,7 +74,7 @@ class Node:
     def contents(self) -> dict[str, bytes]:
         """Return the contents of the log's ``.log`` files by name. They are equal in all replicas."""
         folder = self._folder / "orders-0"
-        return {found.name: found.read_bytes() for found in sorted(folder.glob("*.log"))}
+        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
 
 
 @pytest.fixture
@@ -82,24 +82,24 @@ def node(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
     with ExitStack() as stack:
 
         def made(name: str) -> Node:
-            found = Node(tmp_path / name)
-            stack.callback(found.close)
-            return found
+            new_node = Node(tmp_path / name)
+            stack.callback(new_node.close)
+            return new_node
 
         yield made
 
 
 def wait(log: Log, reached: Callable[[LogOffsets], bool]) -> None:
     """Wait until ``reached`` is True for the offsets of a log."""
-    seen = threading.Event()
+    is_reached = threading.Event()
 
     def look(offsets: LogOffsets) -> None:
         if reached(offsets):
-            seen.set()
+            is_reached.set()
 
     end = log.subscribe(look)
     look(log.offsets())
-    arrived = seen.wait(WAIT_S)
+    arrived = is_reached.wait(WAIT_S)
     end()
     assert arrived, log.offsets()
 
@@ -135,11 +135,11 @@ def test_the_append_of_the_page_returns_when_all_followers_have_the_record(
         leads = engine.service("replica")
         assert isinstance(leads, Leader)
         followers = [node(name) for name in names]
-        for found, name in zip(followers, names, strict=True):
-            found.run(follower(leads, node=name))
+        for node_of_follower, name in zip(followers, names, strict=True):
+            node_of_follower.run(follower(leads, node=name))
         exec(block, {"engine": engine, "Record": Record})  # noqa: S102 - our own page
         assert leads.in_sync("orders", 0) == set(names)
-        assert [values(found.log()) for found in followers] == [[b"order 1"]] * 2
+        assert [values(node_of_follower.log()) for node_of_follower in followers] == [[b"order 1"]] * 2
 
 
 def test_a_follower_has_what_the_leader_has_and_readers_see_what_both_have(node: Callable[[str], Node]) -> None:
@@ -233,10 +233,10 @@ def test_no_acknowledged_record_is_lost_when_one_leader_after_another_fails(node
     for name in nodes.keys() - {elected}:
         nodes[name].run(follower(leads, node=name, epoch=4))
         wait(nodes[name].log(), lambda offsets: offsets.high_watermark == offsets.log_end == len(acknowledged))
-    for found in nodes.values():
-        found.restart()
-        assert values(found.log()) == acknowledged
-        assert found.contents() == nodes[elected].contents()
+    for restarted_node in nodes.values():
+        restarted_node.restart()
+        assert values(restarted_node.log()) == acknowledged
+        assert restarted_node.contents() == nodes[elected].contents()
 
 
 def test_too_few_replicas_in_sync_write_nothing(node: Callable[[str], Node]) -> None:
@@ -278,8 +278,8 @@ def test_a_leader_of_an_older_epoch_is_not_followed(
     node: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = node("first"), node("second")
-    for found in (first, second):
-        found.engine.create_topic("orders")
+    for replica_node in (first, second):
+        replica_node.engine.create_topic("orders")
     append(first.log(), b"of an old reign")
     leads = leader(epoch=3)
     first.run(leads)
@@ -316,9 +316,14 @@ def test_it_is_found_by_the_settings_and_they_are_checked(tmp_path: Path) -> Non
         engine.start()
         assert "replica-leader" in {thread.name for thread in threading.enumerate()}
     assert "replica-leader" not in {thread.name for thread in threading.enumerate()}
-    for wrong in ({}, {"listen": ANYWHERE, "leader": ANYWHERE}, {"listen": "nowhere"}, {"leader": "host:port"}):
+    for invalid_section in (
+        {},
+        {"listen": ANYWHERE, "leader": ANYWHERE},
+        {"listen": "nowhere"},
+        {"leader": "host:port"},
+    ):
         with pytest.raises(ConfigError, match=r"plugins\.replica"):
-            open_engine(tmp_path / "b", config={**settings, "plugins": {"replica": wrong}}, plugins=[replica])
+            open_engine(tmp_path / "b", config={**settings, "plugins": {"replica": invalid_section}}, plugins=[replica])
 
 
 class TestLeader(ServiceContract):

@@ -63,13 +63,13 @@ def test_ranges_across_parts_are_read(store: ObjectStore, deadline_ns: int, way:
 
 def test_an_upload_that_a_crash_interrupted_can_be_aborted(tmp_path: Path, deadline_ns: int) -> None:
     path = str(tmp_path / "tier.db")
-    first = SqliteStore(path, Env().clock, read_only=False)
-    first._upload_parts("a/b", BytesSource(b"never named"), deadline_ns)  # noqa: SLF001 - a crash before the last step
-    first.close()
+    crashed_store = SqliteStore(path, Env().clock, read_only=False)
+    crashed_store._upload_parts("a/b", BytesSource(b"never named"), deadline_ns)  # noqa: SLF001 - a crash before the last step
+    crashed_store.close()
     store = SqliteStore(path, Env().clock, read_only=False)
-    (found,) = store.unfinished("a/", deadline_ns=deadline_ns)
-    assert found.key == "a/b"
-    store.abort(found, deadline_ns=deadline_ns)
+    (upload,) = store.unfinished("a/", deadline_ns=deadline_ns)
+    assert upload.key == "a/b"
+    store.abort(upload, deadline_ns=deadline_ns)
     assert store.unfinished("", deadline_ns=deadline_ns) == []
     store.close()
 

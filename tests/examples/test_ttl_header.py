@@ -55,7 +55,7 @@ def test_each_record_is_dropped_when_its_own_time_is_over(tmp_path: Path) -> Non
             (result,) = engine.run_cleaner()
             assert result.error is None
             spared.append(result.stats.segments_spared)
-        assert [found.key for found in log.records()] == [b"none", b"odd", b"odd", b"new"]
+        assert [log_record.key for log_record in log.records()] == [b"none", b"odd", b"odd", b"new"]
         assert all(spared)  # segments without an expired record are not read
 
 
@@ -68,7 +68,7 @@ def test_the_header_is_the_topics_choice_and_policies_join(tmp_path: Path) -> No
         log.roll()
         clock.advance_ms(10)
         engine.run_cleaner()
-        assert [(found.offset, found.key) for found in log.records()] == [(2, b"b")]
+        assert [(log_record.offset, log_record.key) for log_record in log.records()] == [(2, b"b")]
 
 
 def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:

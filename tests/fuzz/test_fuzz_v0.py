@@ -6,10 +6,10 @@ import fuzz_campaign
 
 
 def test_both_twins_give_the_same_result_for_inconsistent_batches() -> None:
-    found = fuzz_campaign.run("v0", "lie", fuzz_campaign.LIES)
-    assert min(found["accepted"], found["refused"]) > fuzz_campaign.LIES // 5
+    counts = fuzz_campaign.run("v0", "lie", fuzz_campaign.LIES)
+    assert min(counts["accepted"], counts["refused"]) > fuzz_campaign.LIES // 5
 
 
 def test_both_twins_agree_on_damage_without_a_crash() -> None:
-    found = fuzz_campaign.run("v0", "scramble", fuzz_campaign.COUNT)
-    assert min(found["accepted"], found["refused"], found["stopped"]) > fuzz_campaign.COUNT // 10
+    counts = fuzz_campaign.run("v0", "scramble", fuzz_campaign.COUNT)
+    assert min(counts["accepted"], counts["refused"], counts["stopped"]) > fuzz_campaign.COUNT // 10

@@ -23,36 +23,36 @@ def forms(request: pytest.FixtureRequest) -> dict[str, RecordFormat]:
 
 
 def many_entries(name: str) -> bytes:
-    plain, packed = fuzz_campaign.corpus(name)
-    return b"".join(plain + packed) * 8
+    uncompressed, compressed = fuzz_campaign.corpus(name)
+    return b"".join(uncompressed + compressed) * 8
 
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2"])
 def test_threads_that_read_the_same_bytes_read_the_same(forms: dict[str, RecordFormat], name: str) -> None:
     form, data = forms[name], many_entries(name)
-    alone = twins.judged(form, data, check_crc=True, limit_bytes=LIMIT_BYTES)
-    assert alone[0] is ScanStop.END
+    expected = twins.judged(form, data, check_crc=True, limit_bytes=LIMIT_BYTES)
+    assert expected[0] is ScanStop.END
     start = threading.Barrier(THREADS)
 
     def read() -> None:
         start.wait()
         for _ in range(ROUNDS // 8):
-            assert twins.judged(form, data, check_crc=True, limit_bytes=LIMIT_BYTES) == alone
+            assert twins.judged(form, data, check_crc=True, limit_bytes=LIMIT_BYTES) == expected
 
     with ThreadPoolExecutor(THREADS) as pool:
-        for done in [pool.submit(read) for _ in range(THREADS)]:
-            done.result()
+        for future in [pool.submit(read) for _ in range(THREADS)]:
+            future.result()
 
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2"])
 def test_bytes_that_change_while_they_are_read_cause_no_crash(forms: dict[str, RecordFormat], name: str) -> None:
     """Another thread changes the bytes: a read returns records inside the bytes, or raises a typed error."""
     form, data = forms[name], bytearray(many_entries(name))
-    intact, table, over = bytes(data), form.scan(data, 0, len(data), check_crc=True), threading.Event()
+    intact, table, ended = bytes(data), form.scan(data, 0, len(data), check_crc=True), threading.Event()
 
     def change() -> None:
         chance = Random(name)  # noqa: S311 - where bytes are changed, not when
-        while not over.is_set():
+        while not ended.is_set():
             for _ in range(20):
                 data[chance.randrange(len(data))] = chance.randrange(256)
             data[:] = intact
@@ -69,8 +69,8 @@ def test_bytes_that_change_while_they_are_read_cause_no_crash(forms: dict[str, R
     with ThreadPoolExecutor(THREADS) as pool:
         changing = pool.submit(change)
         try:
-            for done in [pool.submit(read) for _ in range(THREADS - 2)]:
-                done.result()
+            for future in [pool.submit(read) for _ in range(THREADS - 2)]:
+                future.result()
         finally:
-            over.set()
+            ended.set()
         changing.result()

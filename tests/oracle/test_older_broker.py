@@ -101,20 +101,20 @@ def results(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
                     engine.log(name, 0).append(records)
             by_us = _read(engine)
         broker.start()
-        plain = broker.producer()
+        producer = broker.producer()
         by_broker = broker.read(EVERY)
         with KafkaWire(broker.address) as wire:
             for name in CONVERTED.values():
                 for data in batches:
                     assert not wire.produce(name, data).code
         for name in (*TOPICS, UPGRADED):
-            broker.send(plain, name, SOME[:5])
+            broker.send(producer, name, SOME[:5])
         at_the_end = broker.read(EVERY)
         broker.stop()
         with stratalog.open_engine(broker.log_dir) as engine:
-            again = _read(engine)
+            final_records = _read(engine)
         converted = (_segments(broker.log_dir), _segments(copy))
-        return Results(by_us, by_broker, at_the_end, again, converted, broker.remarks())
+        return Results(by_us, by_broker, at_the_end, final_records, converted, broker.remarks())
 
 
 def _batches(engine: Engine) -> Iterator[bytes]:
@@ -155,9 +155,9 @@ def test_every_record_is_there(results: Results, name: str) -> None:
 
 
 def test_both_convert_to_the_same_bytes(results: Results) -> None:
-    theirs, ours = results.converted
-    assert all(theirs.values())
-    assert theirs == ours
+    kafka_segments, our_segments = results.converted
+    assert all(kafka_segments.values())
+    assert kafka_segments == our_segments
 
 
 def test_the_broker_logs_no_warning_about_the_directory(results: Results) -> None:

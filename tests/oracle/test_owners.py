@@ -81,7 +81,7 @@ def rounds(kafka_tools: KafkaTools, components: Components, tmp_path_factory: py
     script = ScriptWriter(SEED, list(TOPICS), components, time.time_ns() // 1_000_000 + AHEAD_MS)
     plans = [(is_ours, clean) for is_ours in (True, False) for clean in (True, False)]
     script.chance.shuffle(plans)
-    found = []
+    rounds = []
     with KafkaBroker(kafka_tools, folder, SETTINGS) as broker:
         broker.create_topics(dict.fromkeys(TOPICS, 1), TOPICS)
         broker.stop()
@@ -90,15 +90,15 @@ def rounds(kafka_tools: KafkaTools, components: Components, tmp_path_factory: py
                 engine.alter_topic(topic, config)
         for number, (goes_on_with_ours, clean) in enumerate([*plans, (True, True)]):
             copy = shutil.copytree(broker.log_dir, folder / f"ours-{number}")
-            seen = len(broker.remarks())
+            remark_count = len(broker.remarks())
             steps = script.steps(2)
             by_broker = _under_broker(broker, steps, folder / f"broker-{number}", clean=clean)
             by_us = _under_us(copy, steps, folder / f"crashed-{number}", clean=clean)
-            found.append(Round(steps, by_broker, by_us, broker.remarks()[seen:]))
+            rounds.append(Round(steps, by_broker, by_us, broker.remarks()[remark_count:]))
             shutil.rmtree(broker.log_dir)
             shutil.copytree((by_us if goes_on_with_ours else by_broker).folder, broker.log_dir)
             script.forget()
-    return found
+    return rounds
 
 
 def _under_broker(broker: KafkaBroker, steps: Sequence[Step], target: Path, *, clean: bool) -> SideResult:
@@ -145,8 +145,8 @@ def _do(engine: Engine, step: Step) -> Answer:
         if isinstance(step, Append):
             return Answer(0, log.append_as_leader(step.data).base_offset)
         if isinstance(step, Cut):
-            found = log.offsets()
-            before = found.log_start + int((found.high_watermark - found.log_start) * step.share)
+            offsets = log.offsets()
+            before = offsets.log_start + int((offsets.high_watermark - offsets.log_start) * step.share)
             return Answer(0, log.delete_records(before))
         log.end_transaction(
             step.producer_id, step.producer_epoch, commit=step.commit, coordinator_epoch=step.coordinator_epoch
@@ -159,21 +159,27 @@ def _do(engine: Engine, step: Step) -> Answer:
 def test_both_give_the_same_answers(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         pairs = zip(played.steps, played.broker.answers, played.ours.answers, strict=True)
-        differing = [(step.what, step.topic, theirs, ours) for step, theirs, ours in pairs if theirs != ours]
+        differing = [
+            (step.what, step.topic, broker_answer, our_answer)
+            for step, broker_answer, our_answer in pairs
+            if broker_answer != our_answer
+        ]
         assert not differing, f"seed={SEED} round={number}"
 
 
 def test_kafka_and_stratalog_refuse_the_same_appends(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         pairs = zip(played.steps, played.broker.answers, strict=True)
-        wrong = [(step.what, step.topic, answer) for step, answer in pairs if step.accepted != (answer.code == 0)]
-        assert not wrong, f"seed={SEED} round={number}"
+        unexpected_answers = [
+            (step.what, step.topic, answer) for step, answer in pairs if step.accepted != (answer.code == 0)
+        ]
+        assert not unexpected_answers, f"seed={SEED} round={number}"
 
 
 def test_both_show_the_same_records(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
-        for key, theirs in played.broker.records.items():
-            assert theirs == played.ours.records[key], f"seed={SEED} round={number} {key}"
+        for key, broker_records in played.broker.records.items():
+            assert broker_records == played.ours.records[key], f"seed={SEED} round={number} {key}"
         assert any(played.broker.records.values()), f"seed={SEED} round={number}"  # one topic may be empty
 
 
@@ -192,18 +198,20 @@ def test_the_dump_tool_reports_no_error(rounds: list[Round], kafka_tools: KafkaT
 def test_both_leave_the_same_segments(rounds: list[Round], components: Components) -> None:
     for number, played in enumerate(rounds):
         for topic in TOPICS:
-            theirs, ours = (_segments(left.folder / f"{topic}-0", components) for left in (played.broker, played.ours))
-            assert theirs == ours, f"seed={SEED} round={number} {topic}"
+            broker_segments, our_segments = (
+                _segments(side.folder / f"{topic}-0", components) for side in (played.broker, played.ours)
+            )
+            assert broker_segments == our_segments, f"seed={SEED} round={number} {topic}"
     assert any(len(_segments(played.ours.folder / "rolling-0", components)) > 2 for played in rounds)
 
 
 def _segments(folder: Path, components: Components) -> dict[str, list[tuple[object, ...]]]:
     """Return the batches of each segment without the fields that depend on the owner or the clock."""
-    found: dict[str, list[tuple[object, ...]]] = {}
+    segments: dict[str, list[tuple[object, ...]]] = {}
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
         tables = scan(components.formats, data, 0, len(data), check_crc=True).tables
-        found[path.name] = [
+        segments[path.name] = [
             (
                 batch.base_offset,
                 batch.last_offset,
@@ -218,7 +226,7 @@ def _segments(folder: Path, components: Components) -> dict[str, list[tuple[obje
             for table in tables
             for batch in table
         ]
-    return found
+    return segments
 
 
 def _is_compressed_again(folder: Path) -> bool:
@@ -228,21 +236,23 @@ def _is_compressed_again(folder: Path) -> bool:
 def test_both_leave_the_same_indexes_where_no_marker_brings_the_clock_in(rounds: list[Round]) -> None:
     for played in rounds:
         if played.broker.clean:
-            theirs, ours = (
-                sorted((left.folder / "indexed-0").glob("*.index")) for left in (played.broker, played.ours)
+            broker_indexes, our_indexes = (
+                sorted((side.folder / "indexed-0").glob("*.index")) for side in (played.broker, played.ours)
             )
-            assert [(path.name, path.read_bytes()) for path in theirs] == [
-                (path.name, path.read_bytes()) for path in ours
+            assert [(path.name, path.read_bytes()) for path in broker_indexes] == [
+                (path.name, path.read_bytes()) for path in our_indexes
             ], f"seed={SEED}"
-            assert any(path.stat().st_size for path in ours)
+            assert any(path.stat().st_size for path in our_indexes)
 
 
 def test_both_remember_the_same_producers(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         if played.broker.clean:
             for topic in TOPICS:
-                theirs, ours = (_producers(left.folder / f"{topic}-0") for left in (played.broker, played.ours))
-                assert theirs == ours, f"seed={SEED} round={number} {topic}"
+                broker_producers, our_producers = (
+                    _producers(side.folder / f"{topic}-0") for side in (played.broker, played.ours)
+                )
+                assert broker_producers == our_producers, f"seed={SEED} round={number} {topic}"
 
 
 def _producers(folder: Path) -> list[object]:
@@ -257,5 +267,5 @@ def _producers(folder: Path) -> list[object]:
 
 def test_stops_and_crashes_were_among_the_rounds(rounds: list[Round]) -> None:
     for played in rounds:
-        for left in (played.broker, played.ours):
-            assert (left.folder / CLEAN_SHUTDOWN_FILE).exists() is left.clean
+        for side in (played.broker, played.ours):
+            assert (side.folder / CLEAN_SHUTDOWN_FILE).exists() is side.clean

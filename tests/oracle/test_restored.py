@@ -97,7 +97,7 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
 def _polled(broker: KafkaBroker, folder: Path) -> str:
     """Return the output of Kafka's console consumer for one record, for a group that had read all earlier records."""
     main, wait_ms = "org.apache.kafka.tools.consumer.ConsoleConsumer", 1000 * CLIENT_SECONDS
-    told = (
+    consumer_options = (
         "--property",
         "print.offset=true",
         "--property",
@@ -108,7 +108,7 @@ def _polled(broker: KafkaBroker, folder: Path) -> str:
         str(wait_ms),
     )
     server = ("--bootstrap-server", broker.address, "--topic", "orders", "--group", "at the end")
-    return broker.tools.run(main, *server, *told, folder=folder).stdout
+    return broker.tools.run(main, *server, *consumer_options, folder=folder).stdout
 
 
 def _move_all(log_dir: Path, uri: str) -> None:

@@ -37,8 +37,11 @@ def registry() -> Registry:
 @pytest.fixture
 def beds(tmp_path: Path, registry: Registry) -> Iterator[tuple[LogBed, LogBed]]:
     topic = TopicConfig(index_interval_bytes=100, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
-    with LogBed(tmp_path / "ours", registry, topic) as ours, LogBed(tmp_path / "theirs", registry, topic) as theirs:
-        yield ours, theirs
+    with (
+        LogBed(tmp_path / "ours", registry, topic) as our_bed,
+        LogBed(tmp_path / "theirs", registry, topic) as kafka_bed,
+    ):
+        yield our_bed, kafka_bed
 
 
 def write(bed: LogBed, seed: int, magic: int, codec: str | None, *, closed: bool = True) -> list[int]:
@@ -51,17 +54,21 @@ def write(bed: LogBed, seed: int, magic: int, codec: str | None, *, closed: bool
     for _ in range(chance.randrange(8, 14)):
         offset += chance.choice([0, 0, 3, 500, SPAN - 3, SPAN // 2, SPAN, 2 * SPAN])
         count = chance.randrange(1, 5)
-        written = [
-            Record(key=b"k%d" % chance.randrange(6), value=b"%d" % at, timestamp_ms=1_700_000_000_000 + at % 5000)
-            for at in range(offset, offset + count)
+        records = [
+            Record(
+                key=b"k%d" % chance.randrange(6),
+                value=b"%d" % record_offset,
+                timestamp_ms=1_700_000_000_000 + record_offset % 5000,
+            )
+            for record_offset in range(offset, offset + count)
         ]
-        batches.append(bed.batch(offset, written, magic=magic, codec=codec))
+        batches.append(bed.batch(offset, records, magic=magic, codec=codec))
         starts.append(offset)
         offset += count
     if magic == 2 and seed % 2:
-        written = [Record(key=b"in", value=b"doubt", timestamp_ms=1)]
+        records = [Record(key=b"in", value=b"doubt", timestamp_ms=1)]
         offset += 2 * SPAN
-        batches.append(bed.batch(offset, written, producer=(9, 0, 0), transactional=True))
+        batches.append(bed.batch(offset, records, producer=(9, 0, 0), transactional=True))
         batches.append(bed.marker(offset + 1, 9, ControlType.ABORT))
         starts.append(offset)
         offset += 2
@@ -80,19 +87,19 @@ def files(bed: LogBed) -> dict[str, bytes]:
 def test_both_split_a_segment_into_the_same_files(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, seed: int, magic: int, codec: str | None
 ) -> None:
-    ours, theirs = beds
-    starts = write(ours, seed, magic, codec, closed=seed != 3)
+    our_bed, kafka_bed = beds
+    starts = write(our_bed, seed, magic, codec, closed=seed != 3)
     assert starts[-1] >= SPAN
-    shutil.copytree(ours.folder, theirs.folder)
-    seen = [(record.offset, record.value) for record in ours.open_reader(clean=False).records()]
-    end = kafka_cleaner.recover(theirs.folder, ours.clock.now_ms(), ours.topic)
-    log = ours.open(clean=False)
+    shutil.copytree(our_bed.folder, kafka_bed.folder)
+    records = [(record.offset, record.value) for record in our_bed.open_reader(clean=False).records()]
+    end = kafka_cleaner.recover(kafka_bed.folder, our_bed.clock.now_ms(), our_bed.topic)
+    log = our_bed.open(clean=False)
     assert log.offsets().log_end == end
-    ours.close()
-    assert len([name for name in files(ours) if name.endswith(".log")]) > 2
-    assert files(ours) == files(theirs)
+    our_bed.close()
+    assert len([name for name in files(our_bed) if name.endswith(".log")]) > 2
+    assert files(our_bed) == files(kafka_bed)
     for bed in beds:
-        assert [(record.offset, record.value) for record in bed.open_reader(clean=False).records()] == seen
+        assert [(record.offset, record.value) for record in bed.open_reader(clean=False).records()] == records
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -106,19 +113,19 @@ def test_cleaning_keeps_the_same_records_as_the_broker(
     There are no aborted transactions: segments that Kafka splits have no transaction index, so aborted records become
     visible.
     """
-    ours, theirs = beds
-    write(ours, seed, magic, None)
+    our_bed, kafka_bed = beds
+    write(our_bed, seed, magic, None)
     for suffix in (".index", ".timeindex") if indexed else ():
-        ours.path(0, suffix).touch()
-    shutil.copytree(ours.folder, theirs.folder)
-    end, *_ = kafka_cleaner.clean(theirs.folder, ours.clock.now_ms(), 0, 1 << 20, ours.topic)
-    log = ours.open()
+        our_bed.path(0, suffix).touch()
+    shutil.copytree(our_bed.folder, kafka_bed.folder)
+    end, *_ = kafka_cleaner.clean(kafka_bed.folder, our_bed.clock.now_ms(), 0, 1 << 20, our_bed.topic)
+    log = our_bed.open()
     log.maintenance.resume_cleaning(0)
-    result = cleaning_logs.clean(ours, log, cleaning_logs.LIMITS)
+    result = cleaning_logs.clean(our_bed, log, cleaning_logs.LIMITS)
     assert result is not None
     assert result.error is None
     assert result.end == end
-    ours.close()
+    our_bed.close()
     contents = [
         [(record.offset, record.key, record.value) for record in bed.open_reader(clean=False).records()] for bed in beds
     ]

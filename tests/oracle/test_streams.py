@@ -37,8 +37,8 @@ def running(tools: KafkaTools, gateway: Served, folder: Path) -> Iterator[subpro
     source = Path(__file__).with_name("java") / "WordCount.java"
     command = tools.command(str(source), gateway.bootstrap, str(folder / "state"), "lines", "counts")
     with (
-        (folder / "application.txt").open("ab") as out,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out) as process,  # noqa: S603 - Java with arguments of this test
+        (folder / "application.txt").open("ab") as output_file,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output_file, stderr=output_file) as process,  # noqa: S603 - Java with arguments of this test
     ):
         try:
             yield process
@@ -49,11 +49,11 @@ def running(tools: KafkaTools, gateway: Served, folder: Path) -> Iterator[subpro
 
 def counts(gateway: Served) -> dict[bytes | None, list[int]]:
     """Return the counts that read_committed shows for each word, in the order of their offsets."""
-    found: dict[bytes | None, list[int]] = {}
+    counts_by_word: dict[bytes | None, list[int]] = {}
     for partition in range(PARTITIONS):
         for record in gateway.engine.log("counts", partition).records(isolation="read_committed"):
-            found.setdefault(record.key, []).append(int(record.value or b""))
-    return found
+            counts_by_word.setdefault(record.key, []).append(int(record.value or b""))
+    return counts_by_word
 
 
 def until(gateway: Served, condition: Callable[[], bool]) -> None:

@@ -35,8 +35,11 @@ def registry() -> Registry:
 @pytest.fixture
 def beds(tmp_path: Path, registry: Registry) -> Iterator[tuple[LogBed, LogBed]]:
     topic = TopicConfig(index_interval_bytes=0, cleanup_policy=("compact",))
-    with LogBed(tmp_path / "ours", registry, topic) as ours, LogBed(tmp_path / "theirs", registry, topic) as theirs:
-        yield ours, theirs
+    with (
+        LogBed(tmp_path / "ours", registry, topic) as our_bed,
+        LogBed(tmp_path / "theirs", registry, topic) as kafka_bed,
+    ):
+        yield our_bed, kafka_bed
 
 
 def batch(bed: LogBed, offset: int, magic: int) -> bytes:
@@ -69,16 +72,16 @@ def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
 
     Return the offsets of the remaining records.
     """
-    ours, theirs = beds
-    shutil.copytree(ours.folder, theirs.folder)
-    seen = offsets(ours)
-    end = kafka.recover(theirs.folder, ours.clock.now_ms(), ours.topic)
-    log = ours.open(clean=False)
+    our_bed, kafka_bed = beds
+    shutil.copytree(our_bed.folder, kafka_bed.folder)
+    remaining_offsets = offsets(our_bed)
+    end = kafka.recover(kafka_bed.folder, our_bed.clock.now_ms(), our_bed.topic)
+    log = our_bed.open(clean=False)
     assert log.offsets().log_end == end
-    ours.close()
-    assert files(ours) == files(theirs)
-    assert offsets(ours) == offsets(theirs) == seen
-    return seen
+    our_bed.close()
+    assert files(our_bed) == files(kafka_bed)
+    assert offsets(our_bed) == offsets(kafka_bed) == remaining_offsets
+    return remaining_offsets
 
 
 @pytest.mark.parametrize("magic", [2, 0])

@@ -76,13 +76,15 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
         with served(broker.log_dir, port=int(broker.address.rpartition(":")[2])) as gateway:
             broker.send(client, "orders", SOME)
             client.commit_transaction(WAIT_S)
-            here = [record.value for record in gateway.engine.log(*ORDERS).records(isolation="read_committed")]
-            other = broker.begin("orders", SOME, BEGUN_HERE)
+            gateway_values = [
+                record.value for record in gateway.engine.log(*ORDERS).records(isolation="read_committed")
+            ]
+            second_client = broker.begin("orders", SOME, BEGUN_HERE)
             _prepare(gateway.engine)
         complaints = broker.tools.complaints(broker.log_dir)
         broker.start()
-        broker.send(other, "orders", SOME)
-        other.commit_transaction(WAIT_S)
+        broker.send(second_client, "orders", SOME)
+        second_client.commit_transaction(WAIT_S)
         client.begin_transaction()  # its id and epoch come from the broker, its last state comes from the gateway
         broker.send(client, "orders", SOME[:1])
         client.commit_transaction(WAIT_S)
@@ -90,15 +92,15 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
             "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.address, "list",
             folder=broker.log_dir.parent,
         ).stdout  # fmt: skip
-        there = broker.read(["orders", "bills"], isolation="read_committed")
+        broker_records = broker.read(["orders", "bills"], isolation="read_committed")
         broker.stop()
         with open_engine(broker.log_dir) as engine:
-            found = engine.transactions.states()
+            states_by_id = engine.transactions.states()
             is_stable = not engine.log(*ORDERS).open_transactions() + engine.log(*BILLS).open_transactions()
-            last = {name: (state.status, state.producer_epoch) for name, state in found.items()}
+            last = {name: (state.status, state.producer_epoch) for name, state in states_by_id.items()}
             following = engine.transactions.end(PREPARED, _identity(engine), commit=False, version=2)
             assert following.epoch == last[PREPARED][1] + 1
-    return Results(here, states, there, last, is_stable, complaints)
+    return Results(gateway_values, states, broker_records, last, is_stable, complaints)
 
 
 def _identity(engine: Engine) -> ProducerId:
@@ -124,10 +126,10 @@ def test_the_broker_completes_what_was_prepared_here(results: Results) -> None:
 
 
 def test_both_have_the_same_states(results: Results) -> None:
-    listed = {line.split()[0]: line.split()[-1] for line in results.states.splitlines() if "Complete" in line}
-    assert listed == dict.fromkeys((BEGUN_THERE, BEGUN_HERE, PREPARED), "CompleteCommit")
+    completed_states = {line.split()[0]: line.split()[-1] for line in results.states.splitlines() if "Complete" in line}
+    assert completed_states == dict.fromkeys((BEGUN_THERE, BEGUN_HERE, PREPARED), "CompleteCommit")
     assert {name: status for name, (status, _) in results.last.items()} == dict.fromkeys(
-        listed, TransactionStatus.COMPLETE_COMMIT
+        completed_states, TransactionStatus.COMPLETE_COMMIT
     )
     assert results.last[PREPARED] == (TransactionStatus.COMPLETE_COMMIT, 1)
     assert results.is_stable

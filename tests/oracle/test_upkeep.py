@@ -89,15 +89,15 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
         at_the_end, committed = broker.read(TOPICS), broker.read(TOPICS, isolation="read_committed")
         broker.stop()
         with stratalog.open_engine(broker.log_dir, plugins=[listener]) as engine:
-            again, after = _read(engine), _epochs(engine)
+            final_records, final_epochs = _read(engine), _epochs(engine)
             our_committed = _read(engine, "read_committed")
         return Results(
             by_us,
             by_broker,
             at_the_end,
-            again,
+            final_records,
             (committed, our_committed),
-            (epochs, after),
+            (epochs, final_epochs),
             left_in,
             listener.recovered,
             [*remarks, *broker.remarks()],
@@ -120,10 +120,10 @@ def _keep_up(engine: Engine) -> None:
     refilled.append(SOME)
     leader, follower = engine.log(ROLLED, 0), engine.log(FOLLOWER, 0)
     follower.follow(leader.leader_epoch)
-    at = 0
-    while at < leader.offsets().log_end:
-        with leader.fetch(at, 1 << 20) as fetched:
-            at = follower.append_as_follower(fetched.read(), leader.offsets().high_watermark, 0).log_end
+    offset = 0
+    while offset < leader.offsets().log_end:
+        with leader.fetch(offset, 1 << 20) as fetched:
+            offset = follower.append_as_follower(fetched.read(), leader.offsets().high_watermark, 0).log_end
     for name in (IDEMPOTENT, BEGUN):
         engine.log(name, 0).append(SOME)
 
@@ -160,16 +160,16 @@ def test_stratalog_reads_what_the_broker_then_had(results: Results, name: str) -
 
 
 def test_logs_begin_and_continue_where_they_should(results: Results) -> None:
-    found = {name: (records[0].offset, records[-1].offset) for name, records in results.by_us.items()}
-    assert found[ROLLED] == found[FOLLOWER] == (0, 159)
-    assert found[SHORTENED] == (95, 159)
-    assert found[TRUNCATED] == (0, 84)
-    assert found[REFILLED] == (REFILLED_FROM, REFILLED_FROM + 39)
+    bounds = {name: (records[0].offset, records[-1].offset) for name, records in results.by_us.items()}
+    assert bounds[ROLLED] == bounds[FOLLOWER] == (0, 159)
+    assert bounds[SHORTENED] == (95, 159)
+    assert bounds[TRUNCATED] == (0, 84)
+    assert bounds[REFILLED] == (REFILLED_FROM, REFILLED_FROM + 39)
 
 
 def test_both_show_the_same_committed_records(results: Results) -> None:
-    theirs, ours = results.committed
-    assert theirs == ours
+    broker_records, our_records = results.committed
+    assert broker_records == our_records
 
 
 def test_a_transaction_continues_while_the_owner_changes_twice(results: Results) -> None:

@@ -62,8 +62,8 @@ def read(spark: Any) -> Read:
 @pytest.fixture
 def mapped(spark: Any) -> Read:
     def load(path: object, function: Any, schema: str, **options: object) -> Any:
-        given = {name: str(value) for name, value in options.items()}
-        return map_in_arrow(spark, str(path), function, schema, options=given)
+        text_options = {name: str(value) for name, value in options.items()}
+        return map_in_arrow(spark, str(path), function, schema, options=text_options)
 
     return load
 
@@ -111,19 +111,19 @@ def test_the_schema_is_that_of_the_kafka_source(read: Read, data: Path) -> None:
 
 
 def test_every_column_of_every_record_arrives(read: Read, data: Path) -> None:
-    found = {
+    rows_by_position = {
         (row["partition"], row["offset"]): row
         for row in read(data, subscribe="orders", includeHeaders="true", minPartitions=5).collect()
     }
-    assert len(found) == 400
-    for (partition, number), got in found.items():
-        sent = row(partition, number)
-        assert got["key"] == sent.key
-        assert got["value"] == sent.value
-        assert got["topic"] == "orders"
-        assert got["timestamp"].astimezone(UTC) == datetime.fromtimestamp(sent.timestamp_ms / 1000, UTC)
-        assert got["timestampType"] == 0
-        assert [(header["key"], header["value"]) for header in got["headers"] or ()] == list(sent.headers)
+    assert len(rows_by_position) == 400
+    for (partition, number), actual in rows_by_position.items():
+        expected = row(partition, number)
+        assert actual["key"] == expected.key
+        assert actual["value"] == expected.value
+        assert actual["topic"] == "orders"
+        assert actual["timestamp"].astimezone(UTC) == datetime.fromtimestamp(expected.timestamp_ms / 1000, UTC)
+        assert actual["timestampType"] == 0
+        assert [(header["key"], header["value"]) for header in actual["headers"] or ()] == list(expected.headers)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_no_task_has_more_than_the_wanted_number_of_records(data: Path, limit: i
     reader = BatchReader(Options(options), ("partition", "offset"))
     tasks = [[row for batch in reader.read(task) for row in batch.to_pylist()] for task in reader.partitions()]
     assert max(map(len, tasks)) == min(limit, 400)
-    found = [(row["partition"], row["offset"]) for task in tasks for row in task]
-    assert found == [(partition, number) for partition in (0, 1) for number in range(200)]
+    positions_read = [(row["partition"], row["offset"]) for task in tasks for row in task]
+    assert positions_read == [(partition, number) for partition in (0, 1) for number in range(200)]
 
 
 def test_the_isolation_of_kafkas_consumer_is_that_of_the_read(tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_the_isolation_of_kafkas_consumer_is_that_of_the_read(tmp_path: Path) ->
 
 
 def test_lost_offsets_are_left_out_if_asked_for(read: Read, data: Path) -> None:
-    wanted = '{"orders": {"0": 190, "1": 900}}'
-    frame = read(data, subscribe="orders", startingOffsets=wanted, failOnDataLoss="false")
+    starting_offsets = '{"orders": {"0": 190, "1": 900}}'
+    frame = read(data, subscribe="orders", startingOffsets=starting_offsets, failOnDataLoss="false")
     assert positions(frame) == [("orders", 0, number) for number in range(190, 200)]
 
 
@@ -305,13 +305,18 @@ def test_corrupt_batches_fail_or_are_left_out_or_come_as_rows(read: Read, tmp_pa
         read(tmp_path, subscribe="orders").collect()
     assert read(tmp_path, subscribe="orders", corruptBatches="skip").count() == 390
     rows = read(tmp_path, subscribe="orders", corruptBatches="columns").collect()
-    [wrong] = [row for row in rows if row["corruptReason"] is not None]
+    [corrupt_row] = [row for row in rows if row["corruptReason"] is not None]
     assert len(rows) == 391
-    assert (wrong["topic"], wrong["partition"], wrong["key"], wrong["timestamp"]) == ("orders", 0, None, None)
-    assert wrong["corruptFile"] == str(path)
-    assert 0 < wrong["corruptPosition"] < size_bytes
-    missing = set(range(200)) - {row["offset"] for row in rows if row["partition"] == 0 and row is not wrong}
-    assert missing == set(range(wrong["offset"], wrong["offset"] + 10))
+    assert (corrupt_row["topic"], corrupt_row["partition"], corrupt_row["key"], corrupt_row["timestamp"]) == (
+        "orders",
+        0,
+        None,
+        None,
+    )
+    assert corrupt_row["corruptFile"] == str(path)
+    assert 0 < corrupt_row["corruptPosition"] < size_bytes
+    missing = set(range(200)) - {row["offset"] for row in rows if row["partition"] == 0 and row is not corrupt_row}
+    assert missing == set(range(corrupt_row["offset"], corrupt_row["offset"] + 10))
 
 
 def counting() -> Any:
@@ -324,8 +329,8 @@ def counting() -> Any:
         columns = ["partition", "key"]
         tables = [pa.Table.from_batches([batch]).select(columns) for batch in batches]
         if tables:
-            found = pa.concat_tables(tables).group_by(columns).aggregate([([], "count_all")])
-            yield from found.rename_columns([*columns, "n"]).to_batches()
+            key_counts = pa.concat_tables(tables).group_by(columns).aggregate([([], "count_all")])
+            yield from key_counts.rename_columns([*columns, "n"]).to_batches()
 
     return count
 
@@ -346,8 +351,8 @@ def test_a_function_where_rows_are_read_sees_what_it_sees_behind_the_source(
     read: Read, mapped: Read, data: Path, options: dict[str, object]
 ) -> None:
     frames = read(data, **options).mapInArrow(counting(), COUNTS), mapped(data, counting(), COUNTS, **options)
-    behind, inside = (frame.groupBy("partition", "key").sum("n").collect() for frame in frames)
-    assert sorted(inside, key=str) == sorted(behind, key=str)
+    expected, actual = (frame.groupBy("partition", "key").sum("n").collect() for frame in frames)
+    assert sorted(actual, key=str) == sorted(expected, key=str)
 
 
 def test_a_function_where_rows_are_read_gets_corrupt_batches_by_the_same_policy(mapped: Read, tmp_path: Path) -> None:
@@ -359,10 +364,10 @@ def test_a_function_where_rows_are_read_gets_corrupt_batches_by_the_same_policy(
 
     def rows(policy: str) -> list[Any]:
         columns = {"columns": "offset,corruptFile", "corruptBatches": policy}
-        found: list[Any] = mapped(
+        read_rows: list[Any] = mapped(
             tmp_path, same, "offset bigint, corruptFile string", subscribe="orders", **columns
         ).collect()
-        return found
+        return read_rows
 
     with pytest.raises(Exception, match="CorruptBatchError"):
         rows("fail")
@@ -440,34 +445,38 @@ def test_credentials_reach_the_tasks_and_show_nowhere(
         monkeypatch.delenv(name, raising=False)
     options = {**local_s3.options, "key": "someone", "secret": canary}
     fill(tmp_path / "data", tier=s3_tier, options=options)
-    given = {f"tier.{name}": json.dumps(v) if isinstance(v, dict) else str(v) for name, v in options.items()}
-    frame = read(s3_tier, subscribe="orders", **given)
-    inside = mapped(s3_tier, counting(), COUNTS, subscribe="orders", **given)
-    shown = []
-    for each, rows in ((frame, 400), (inside.groupBy("key").sum("n"), 181)):
-        assert each.count() == rows
-        shown += [each._jdf.queryExecution().toString(), str(each), str(each.schema)]  # noqa: SLF001 - Spark shows its plan nowhere else
+    source_options = {f"tier.{name}": json.dumps(v) if isinstance(v, dict) else str(v) for name, v in options.items()}
+    frame = read(s3_tier, subscribe="orders", **source_options)
+    mapped_frame = mapped(s3_tier, counting(), COUNTS, subscribe="orders", **source_options)
+    texts = []
+    for checked_frame, rows in ((frame, 400), (mapped_frame.groupBy("key").sum("n"), 181)):
+        assert checked_frame.count() == rows
+        texts += [checked_frame._jdf.queryExecution().toString(), str(checked_frame), str(checked_frame.schema)]  # noqa: SLF001 - Spark shows its plan nowhere else
         for mode in ("simple", "extended", "codegen", "cost", "formatted"):
-            each.explain(mode)
+            checked_frame.explain(mode)
     with pytest.raises(Exception, match="there is no topic strangers") as raised:
-        read(s3_tier, subscribe="strangers", **given).collect()
-    shown += [str(raised.value)]
-    writing = frame.select("key", "value").write.format("stratalog").options(topic="copy", partitions="2", **given)
+        read(s3_tier, subscribe="strangers", **source_options).collect()
+    texts += [str(raised.value)]
+    writing = (
+        frame.select("key", "value").write.format("stratalog").options(topic="copy", partitions="2", **source_options)
+    )
     writing.mode("append").save(s3_tier)
     with pytest.raises(Exception, match="there is no topic nobody") as raised:
-        frame.select("value").write.format("stratalog").options(topic="nobody", **given).mode("append").save(s3_tier)
+        frame.select("value").write.format("stratalog").options(topic="nobody", **source_options).mode("append").save(
+            s3_tier
+        )
     source = ReadSource(s3_tier, tier_options=options)
-    assert sum(found.records for found in stratalog_spark.stats(spark, source, topics=["copy"])) == 400
+    assert sum(log_stats.records for log_stats in stratalog_spark.stats(spark, source, topics=["copy"])) == 400
     assert stratalog_spark.compact(spark, source, topics=["copy"], any_policy=True).records_before == 400
-    shown += [str(raised.value), repr(source), "".join(capfd.readouterr())]
+    texts += [str(raised.value), repr(source), "".join(capfd.readouterr())]
     events = Path(urlsplit(spark.conf.get("spark.eventLog.dir")).path)
-    logged = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
-    assert all(canary not in text for text in shown)
-    assert any(b"stratalog" in text for text in logged)
-    assert all(canary.encode() not in text for text in logged)
+    event_logs = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
+    assert all(canary not in text for text in texts)
+    assert any(b"stratalog" in text for text in event_logs)
+    assert all(canary.encode() not in text for text in event_logs)
 
 
 def test_spark_finds_the_source_by_itself(spark: Any, data: Path) -> None:
     assert DefaultSource is StratalogSource
-    other = spark.newSession()
-    assert other.read.format("stratalog").option("subscribe", "orders").load(str(data)).count() == 400
+    new_session = spark.newSession()
+    assert new_session.read.format("stratalog").option("subscribe", "orders").load(str(data)).count() == 400

@@ -114,13 +114,15 @@ def test_the_queries_are_about_records(found: dict[str, Any]) -> None:
 
 def test_rows_are_written_as_by_the_kafka_sink(found: dict[str, Any], folder: Path) -> None:
     assert found
-    written = []
+    written_rows = []
     for place in (folder / "broker" / "logs", folder / "program" / "copies"):
         with open_reader(place) as reader:
             logs = [reader.log("copies", partition) for partition in range(3)]
-            written.append([sorted((str(r.key), str(r.value), str(r.headers)) for r in log.records()) for log in logs])
-    assert written[1] == written[0]
-    assert [len(rows) for rows in written[0]] == [PER_PARTITION] * 3
+            written_rows.append(
+                [sorted((str(r.key), str(r.value), str(r.headers)) for r in log.records()) for log in logs]
+            )
+    assert written_rows[1] == written_rows[0]
+    assert [len(rows) for rows in written_rows[0]] == [PER_PARTITION] * 3
 
 
 def test_one_warning_a_query_names_the_options_without_effect(found: dict[str, Any], folder: Path) -> None:

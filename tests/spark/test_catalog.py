@@ -81,14 +81,14 @@ def test_a_plan_shows_place_columns_predicates_ranges_and_segments(catalog: Any,
     text = plan(frame)
     assert f"subscribe orders of {data / 'logs'}; columns key, value; " in text.replace("value, key", "key, value")
     assert "pushed (partition = 1 and offset < 3); ranges orders-1 [0, 3); segments 1 of" in text
-    whole = re.search(r"segments 1 of (\d+), bytes (\d+) of (\d+)", text)
-    assert whole is not None
-    assert int(whole[1]) > 10
-    assert 0 < int(whole[2]) < int(whole[3]) / 10
+    segments_match = re.search(r"segments 1 of (\d+), bytes (\d+) of (\d+)", text)
+    assert segments_match is not None
+    assert int(segments_match[1]) > 10
+    assert 0 < int(segments_match[2]) < int(segments_match[3]) / 10
     assert "isnotnull(offset" not in text
     assert frame.count() == 3
-    early = plan(catalog.sql("SELECT offset FROM logs.orders WHERE timestamp < timestamp_seconds(3)"))
-    assert "option endingTimestamp ends the read" in early
+    time_plan = plan(catalog.sql("SELECT offset FROM logs.orders WHERE timestamp < timestamp_seconds(3)"))
+    assert "option endingTimestamp ends the read" in time_plan
 
 
 def test_counts_are_made_where_rows_are_read(catalog: Any) -> None:
@@ -115,26 +115,28 @@ def test_places_are_namespaces(catalog: Any, data: Path) -> None:
 def test_views_and_joins_keep_what_is_pushed_down(catalog: Any) -> None:
     catalog.sql("CREATE OR REPLACE TEMPORARY VIEW newest AS SELECT * FROM logs.orders WHERE offset >= 198")
     assert values(catalog, "SELECT count(*) FROM newest WHERE partition = 0") == [(2,)]
-    both = "SELECT count(*) FROM newest a JOIN logs.payments b ON a.partition = b.partition AND a.offset = b.offset"
-    assert values(catalog, both) == [(4,)]
+    join_query = (
+        "SELECT count(*) FROM newest a JOIN logs.payments b ON a.partition = b.partition AND a.offset = b.offset"
+    )
+    assert values(catalog, join_query) == [(4,)]
 
 
 def test_rows_are_inserted_and_topics_are_created(catalog: Any, tmp_path: Path) -> None:
     with open_engine(tmp_path / "logs"):
         pass
-    at = f"logs.`{tmp_path / 'logs'}`"
+    namespace = f"logs.`{tmp_path / 'logs'}`"
     catalog.sql(
-        f"CREATE TABLE {at}.copies (key binary, value binary) TBLPROPERTIES (partitions = 3, `retention.ms` = '-1')"
+        f"CREATE TABLE {namespace}.copies (key binary, value binary) TBLPROPERTIES (partitions = 3, `retention.ms` = '-1')"
     )
-    catalog.sql(f"INSERT INTO {at}.copies (key, value) VALUES (cast('k' AS binary), cast('v' AS binary))")
-    catalog.sql(f"INSERT INTO {at}.copies SELECT key, value FROM logs.orders WHERE partition = 0 AND offset < 9")
-    assert values(catalog, f"SELECT count(*) FROM {at}.copies") == [(10,)]
+    catalog.sql(f"INSERT INTO {namespace}.copies (key, value) VALUES (cast('k' AS binary), cast('v' AS binary))")
+    catalog.sql(f"INSERT INTO {namespace}.copies SELECT key, value FROM logs.orders WHERE partition = 0 AND offset < 9")
+    assert values(catalog, f"SELECT count(*) FROM {namespace}.copies") == [(10,)]
     frame = catalog.table("logs.orders").where("offset < 2").select("key", "value", "headers")
-    frame.writeTo(f"{at}.copies").append()
-    frame.write.mode("append").saveAsTable(f"{at}.copies")
-    catalog.sql(f"CREATE TABLE {at}.more AS SELECT value FROM logs.orders WHERE offset < 5")
-    assert values(catalog, f"SELECT count(*) FROM {at}.copies") == [(18,)]
-    assert values(catalog, f"SELECT count(*) FROM {at}.more") == [(10,)]
+    frame.writeTo(f"{namespace}.copies").append()
+    frame.write.mode("append").saveAsTable(f"{namespace}.copies")
+    catalog.sql(f"CREATE TABLE {namespace}.more AS SELECT value FROM logs.orders WHERE offset < 5")
+    assert values(catalog, f"SELECT count(*) FROM {namespace}.copies") == [(18,)]
+    assert values(catalog, f"SELECT count(*) FROM {namespace}.more") == [(10,)]
     with open_engine(tmp_path / "logs") as engine:
         assert (engine.topics()["copies"].config.retention_ms, len(engine.topics()["copies"].partitions)) == (-1, 3)
 
@@ -148,9 +150,13 @@ def test_a_table_is_streamed(catalog: Any) -> None:
 
 def test_a_data_frame_of_the_source_pushes_down(spark: Any, data: Path) -> None:
     frame = spark.read.format("stratalog").option("subscribe", "orders").load(str(data / "logs"))
-    some = frame.where("partition = 0 and offset < 10")
-    assert "ranges orders-0 [0, 10); segments" in plan(some)
-    assert (some.count(), frame.count(), some.select("key").distinct().count()) == (10, 2 * RECORDS, 10)
+    selected_rows = frame.where("partition = 0 and offset < 10")
+    assert "ranges orders-0 [0, 10); segments" in plan(selected_rows)
+    assert (selected_rows.count(), frame.count(), selected_rows.select("key").distinct().count()) == (
+        10,
+        2 * RECORDS,
+        10,
+    )
     assert "columns offset" in plan(frame.select("offset"))
 
 

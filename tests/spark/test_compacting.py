@@ -36,13 +36,13 @@ def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
     monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 10_000)
     uri = fill(tmp_path, some, COMPACTED)
     before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
-    done = jobs.compact(None, uri, topics=["orders"], take_over=True)
+    compaction = jobs.compact(None, uri, topics=["orders"], take_over=True)
     for partition, rows in enumerate(before):
         newest = {row.key: row for row in rows if row.key is not None}
         assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
     assert versions(uri) == [commit + 1 for commit in commits]
-    assert (done.records_before, done.records_after) == (1200, 180)
-    assert (done.shuffled_bytes > 0) == (held is not None)
+    assert (compaction.records_before, compaction.records_after) == (1200, 180)
+    assert (compaction.shuffled_bytes > 0) == (held is not None)
     with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
         log = engine.log("orders", 0)
         assert log.offsets().log_end == 600
@@ -54,11 +54,11 @@ def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
 def test_compaction_of_what_is_compact_changes_no_record(jobs: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path, some, COMPACTED)
     jobs.compact(None, uri, topics=["orders"], take_over=True)
-    once = read(uri)
-    again = jobs.compact(None, uri, topics=["orders"])
-    assert read(uri) == once
-    assert again.records_before == again.records_after
-    assert all(found.segments_after <= found.segments_before for found in again.logs)
+    compacted_records = read(uri)
+    second_compaction = jobs.compact(None, uri, topics=["orders"])
+    assert read(uri) == compacted_records
+    assert second_compaction.records_before == second_compaction.records_after
+    assert all(log_result.segments_after <= log_result.segments_before for log_result in second_compaction.logs)
 
 
 @pytest.mark.usefixtures("both_ways")
@@ -123,14 +123,14 @@ def test_an_engine_that_writes_meanwhile_is_not_overwritten(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = fill(tmp_path, some, COMPACTED)
-    whole: Callable[..., Any] = vars(compact)["publish"]
+    publish: Callable[..., Any] = vars(compact)["publish"]
 
     def late(*arguments: Any, **options: Any) -> Any:
         with open_engine(tmp_path / "other", tier=uri, attach=True) as engine:
             engine.log("orders", 0).append([Record(key=b"key-1", value=b"of the engine")])
             engine.log("orders", 0).roll()
             engine.offload()
-        return whole(*arguments, **options)
+        return publish(*arguments, **options)
 
     monkeypatch.setattr(compact, "publish", late)
     before = read(uri)
@@ -155,13 +155,15 @@ def test_small_logs_and_large_ones_are_compacted_together(
     monkeypatch.setattr(runs, "run_tasks", run_here)
     monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
-    done = jobs.compact(None, uri, topics=["orders"], take_over=True)
-    assert [found.records_before for found in sorted(done.logs, key=lambda found: found.log)] == [300, 600]
+    compaction = jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert [
+        log_result.records_before for log_result in sorted(compaction.logs, key=lambda log_result: log_result.log)
+    ] == [300, 600]
     for partition, rows in enumerate(before):
         newest = {row.key: row for row in rows if row.key is not None}
         assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
     assert versions(uri) == [commit + 1 for commit in commits]
-    assert done.shuffled_bytes > 0
+    assert compaction.shuffled_bytes > 0
 
 
 def test_messages_between_the_passes_lose_nothing() -> None:
@@ -169,12 +171,12 @@ def test_messages_between_the_passes_lose_nothing() -> None:
         offsets = np.cumsum(np.array(gaps, np.int64)) + start
         assert packing.unpack_offsets(packing.pack_offsets(offsets, start), start).tolist() == offsets.tolist()
         hashes: Any = np.arange(2 * len(gaps), dtype=np.uint64).reshape(-1, 2)
-        packed = packing.pack_newest(Newest(hashes, offsets), start)
-        found = packing.unpack_newest(packed, start)
-        assert (found.hashes.tolist(), found.offsets.tolist()) == (hashes.tolist(), offsets.tolist())
+        message = packing.pack_newest(Newest(hashes, offsets), start)
+        unpacked = packing.unpack_newest(message, start)
+        assert (unpacked.hashes.tolist(), unpacked.offsets.tolist()) == (hashes.tolist(), offsets.tolist())
     assert len(packing.pack_newest(Newest(np.zeros((100, 2), np.uint64), np.arange(100)), 0)) <= 100 * 20 + 16
     with pytest.raises(StorageError, match="install the same"):
-        packing.unpack_newest(bytes([9]) + packed[1:], 0)
+        packing.unpack_newest(bytes([9]) + message[1:], 0)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 3, 17])
@@ -208,8 +210,8 @@ def test_of_each_key_the_greatest_offset_stays_however_many_come(table: Any) -> 
             if high or low:
                 expected[high, low] = max(offset, expected.get((high, low), -1))
         assert len(table) >= len(expected)
-    found = table.rows()
-    assert dict(zip(map(tuple, found.hashes.tolist()), found.offsets.tolist(), strict=True)) == expected
+    newest = table.rows()
+    assert dict(zip(map(tuple, newest.hashes.tolist()), newest.offsets.tolist(), strict=True)) == expected
 
 
 def test_keys_that_agree_in_half_of_their_hash_are_two(table: Any) -> None:

@@ -42,7 +42,7 @@ class KilledError(Exception):
 def run_tasks(
     _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
 ) -> list[Any]:
-    return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
+    return [result.unpack(result.pack(work(task.unpack(task.pack(item))))) for item in tasks]
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_each_run_adds_what_is_new_by_date(export: Export, data: Path, tmp_path:
 
 @pytest.mark.parametrize("by", ["hour", "none"])
 def test_folders_are_as_asked_for(export: Export, data: Path, tmp_path: Path, by: str) -> None:
-    found = export(data, tmp_path / "out", partition_by=by)
-    folders = {Path(name).parent.name for name in found.files}
+    export_result = export(data, tmp_path / "out", partition_by=by)
+    folders = {Path(name).parent.name for name in export_result.files}
     hours = {f"hour={(20 + number) % 24:02}" for number in range(10)}
     assert folders == ({"topic=orders"} if by == "none" else hours)
     assert rows(tmp_path / "out") == expected(10)
@@ -125,8 +125,8 @@ def test_records_without_a_time_have_a_folder_of_their_own(export: Export, tmp_p
         engine.log("orders", 0).append([Record(value=b"v0")])
         engine.alter_topic("orders", {"record.version": 2})
         engine.log("orders", 0).append([Record(value=b"v1", timestamp_ms=5)])
-    found = export(tmp_path / "data", tmp_path / "out")
-    assert sorted(Path(name).parent.name for name in found.files) == [
+    export_result = export(tmp_path / "data", tmp_path / "out")
+    assert sorted(Path(name).parent.name for name in export_result.files) == [
         "date=1970-01-01",
         "date=__HIVE_DEFAULT_PARTITION__",
     ]
@@ -139,13 +139,13 @@ def test_a_killed_run_is_repeated_over_the_same_files(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, after: int
 ) -> None:
     owner, name = where.split(".")
-    whole, calls = getattr(getattr(ledger, owner), name), list[int]()
+    original, calls = getattr(getattr(ledger, owner), name), list[int]()
 
     def dying(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) > after:
             raise KilledError
-        return whole(*arguments)
+        return original(*arguments)
 
     target = tmp_path / "out"
     with monkeypatch.context() as patched:
@@ -157,8 +157,8 @@ def test_a_killed_run_is_repeated_over_the_same_files(
                 break
             with open_engine(data) as engine:
                 append(engine, range(90, 91))
-    seen = rows(target) if list(target.rglob("*.parquet")) else []
-    assert len(seen) == len({row[:2] for row in seen})
+    exported_rows = rows(target) if list(target.rglob("*.parquet")) else []
+    assert len(exported_rows) == len({row[:2] for row in exported_rows})
     with open_engine(data) as engine:
         append(engine, range(90, 92))
         ends = {partition: engine.log("orders", partition).offsets().log_end for partition in (0, 1)}
@@ -216,10 +216,10 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
         append(engine, range(10), value)
-    named = pa.schema([pa.field("amount", pa.float64())]).append(pa.field("user", pa.string()))
-    for name, fields in (("guessed", None), ("named", named)):
-        found = export(tmp_path / "data", tmp_path / name, schema="json", fields=fields, partition_by="none")
-        assert found.malformed == 2 * 3
+    named_fields = pa.schema([pa.field("amount", pa.float64())]).append(pa.field("user", pa.string()))
+    for name, fields in (("guessed", None), ("named", named_fields)):
+        export_result = export(tmp_path / "data", tmp_path / name, schema="json", fields=fields, partition_by="none")
+        assert export_result.malformed == 2 * 3
         file = pq.ParquetFile(min((tmp_path / name).rglob("*.parquet")))
         table = {row["offset"]: row for row in file.read().to_pylist()}
         values = {number: row["value"] and {**row["value"], "more": None} for number, row in table.items()}
@@ -245,9 +245,11 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
     ],
 )
 def test_a_json_value_is_one_object(values: Sequence[bytes | None], bad: Sequence[int]) -> None:
-    found, refused = JsonValues(pa.schema([pa.field("user", pa.string())])).parse(pa.array(values, pa.binary()))
-    assert refused == bad
-    assert found.to_pylist() == [
+    parsed, malformed_indexes = JsonValues(pa.schema([pa.field("user", pa.string())])).parse(
+        pa.array(values, pa.binary())
+    )
+    assert malformed_indexes == bad
+    assert parsed.to_pylist() == [
         None if value is None or number in bad else json.loads(value) for number, value in enumerate(values)
     ]
 
@@ -268,18 +270,20 @@ def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, t
     fastavro = pytest.importorskip("fastavro")
 
     def written(number: int) -> bytes:
-        out, schema = io.BytesIO(), AVRO_1 if number < 5 else AVRO_2
-        out.write(b"\0" + (1 if number < 5 else 2).to_bytes(4, "big"))
+        encoded, schema = io.BytesIO(), AVRO_1 if number < 5 else AVRO_2
+        encoded.write(b"\0" + (1 if number < 5 else 2).to_bytes(4, "big"))
         row = {"user": f"u{number}", "at": number, "tags": ["a"] if number % 2 else None}
-        fastavro.schemaless_writer(out, schema, row)
-        return out.getvalue() + (b"more" if number == 9 else b"")
+        fastavro.schemaless_writer(encoded, schema, row)
+        return encoded.getvalue() + (b"more" if number == 9 else b"")
 
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
         append(engine, range(10), written)
     schemas = {1: AVRO_1, 2: AVRO_2}
-    found = export(tmp_path / "data", tmp_path / "out", schema="avro", avro_schemas=schemas, partition_by="none")
-    assert found.malformed == 2
+    export_result = export(
+        tmp_path / "data", tmp_path / "out", schema="avro", avro_schemas=schemas, partition_by="none"
+    )
+    assert export_result.malformed == 2
     table = pq.ParquetFile(min((tmp_path / "out").rglob("*.parquet"))).read().to_pylist()
     assert [(row["value"] or {}).get("user") for row in table] == [*(f"u{n}" for n in range(9)), None]
     assert [(row["value"] or {}).get("tags") for row in table[5:8]] == [["a"], None, ["a"]]
@@ -307,11 +311,11 @@ def test_an_avro_logical_type_is_a_column(kind: dict[str, object], value: object
             "fields": [{"name": "x", "type": ["null", {"type": "array", "items": kind}]}],
         }
 
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema(kind["type"]), {"x": [value]})
-    found, refused = AvroValues({None: schema(kind)}).parse(pa.array([out.getvalue()], pa.binary()))
-    assert refused == []
-    assert found.to_pylist() == [{"x": [value if expected is None else expected]}]
+    encoded = io.BytesIO()
+    fastavro.schemaless_writer(encoded, schema(kind["type"]), {"x": [value]})
+    parsed, malformed_indexes = AvroValues({None: schema(kind)}).parse(pa.array([encoded.getvalue()], pa.binary()))
+    assert malformed_indexes == []
+    assert parsed.to_pylist() == [{"x": [value if expected is None else expected]}]
 
 
 def test_an_avro_decimal_is_referenced_by_its_name() -> None:
@@ -319,10 +323,10 @@ def test_an_avro_decimal_is_referenced_by_its_name() -> None:
 
     kind = {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 10, "scale": 2}
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}, {"name": "y", "type": "D"}]}
-    out, row = io.BytesIO(), {"x": Decimal("1.25"), "y": Decimal("2.25")}
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
-    found, refused = AvroValues({None: schema}).parse(pa.array([out.getvalue()], pa.binary()))
-    assert (found.to_pylist(), refused) == ([row], [])
+    encoded, row = io.BytesIO(), {"x": Decimal("1.25"), "y": Decimal("2.25")}
+    fastavro.schemaless_writer(encoded, fastavro.parse_schema(schema), row)
+    parsed, malformed_indexes = AvroValues({None: schema}).parse(pa.array([encoded.getvalue()], pa.binary()))
+    assert (parsed.to_pylist(), malformed_indexes) == ([row], [])
 
 
 @pytest.mark.parametrize(
@@ -355,10 +359,10 @@ def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path,
 
     def found() -> list[int]:
         with catalogs.load_catalog("here", **properties) as catalog:
-            loaded = catalog.load_table(("shop", "orders"))
-            scanned = loaded.scan(row_filter="partition = 1", selected_fields=("topic", "offset")).to_arrow()
+            iceberg_table = catalog.load_table(("shop", "orders"))
+            scanned = iceberg_table.scan(row_filter="partition = 1", selected_fields=("topic", "offset")).to_arrow()
             assert set(scanned["topic"].to_pylist()) == {"orders"}
-            runs = len(loaded.snapshots())
+            runs = len(iceberg_table.snapshots())
         return [runs, *sorted(scanned["offset"].to_pylist())]
 
     export(data, target, iceberg=table)
