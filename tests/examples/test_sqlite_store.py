@@ -19,9 +19,9 @@ from tier_bed import TierBed
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    made = SqliteStore(str(tmp_path / "tier.db"), Env().clock, read_only=False)
-    yield made
-    made.close()
+    sqlite_store = SqliteStore(str(tmp_path / "tier.db"), Env().clock, read_only=False)
+    yield sqlite_store
+    sqlite_store.close()
 
 
 @pytest.fixture

@@ -387,8 +387,8 @@ def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
         engine.log("orders", 0).append([Record(timestamp_ms=1_790_000_000_000_000, value=b"microseconds")])
     export(data, tmp_path / "out", iceberg=IcebergTable("here.shop.orders", properties))
     with catalogs.load_catalog("here", **properties) as catalog:
-        found = catalog.load_table(("shop", "orders")).scan(selected_fields=("offset", "timestamp")).to_arrow()
-    assert [row["offset"] for row in found.to_pylist() if row["timestamp"] is None] == [10]
+        scanned = catalog.load_table(("shop", "orders")).scan(selected_fields=("offset", "timestamp")).to_arrow()
+    assert [row["offset"] for row in scanned.to_pylist() if row["timestamp"] is None] == [10]
 
 
 def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export, data: Path, tmp_path: Path) -> None:
@@ -398,17 +398,21 @@ def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export,
     target = tmp_path / "out"
     export(data, target, iceberg=IcebergTable("here.shop.orders", properties))
     with catalogs.load_catalog("here", **properties) as catalog:
-        loaded = catalog.load_table(("shop", "orders"))
-        loaded.overwrite(loaded.scan().to_arrow())  # maintenance: rewritten files, and no earlier snapshots
-        current = loaded.current_snapshot().snapshot_id
-        gone = [snapshot.snapshot_id for snapshot in loaded.snapshots() if snapshot.snapshot_id != current]
-        loaded.maintenance.expire_snapshots().by_ids(gone).commit()
+        iceberg_table = catalog.load_table(("shop", "orders"))
+        iceberg_table.overwrite(
+            iceberg_table.scan().to_arrow()
+        )  # maintenance: rewritten files, and no earlier snapshots
+        current = iceberg_table.current_snapshot().snapshot_id
+        expired_ids = [
+            snapshot.snapshot_id for snapshot in iceberg_table.snapshots() if snapshot.snapshot_id != current
+        ]
+        iceberg_table.maintenance.expire_snapshots().by_ids(expired_ids).commit()
     with open_engine(data) as engine:
         append(engine, range(10, 12))
     export(data, target, iceberg=IcebergTable("here.shop.orders", properties))
     with catalogs.load_catalog("here", **properties) as catalog:
-        found = catalog.load_table(("shop", "orders")).scan(selected_fields=("partition", "offset")).to_arrow()
-    rows_found = sorted((row["partition"], row["offset"]) for row in found.to_pylist())
+        scanned = catalog.load_table(("shop", "orders")).scan(selected_fields=("partition", "offset")).to_arrow()
+    rows_found = sorted((row["partition"], row["offset"]) for row in scanned.to_pylist())
     assert rows_found == [row[:2] for row in expected(12)]
 
 
@@ -435,8 +439,8 @@ def test_records_that_went_before_are_an_error_or_counted(export: Export, data: 
             engine.log("orders", partition).delete_records(before=15)
     with pytest.raises(OffsetOutOfRangeError):
         export(data, target)
-    found = export(data, target, fail_on_loss=False)
-    assert (found.rows, found.lost) == (10, 10)
+    export_result = export(data, target, fail_on_loss=False)
+    assert (export_result.rows, export_result.lost) == (10, 10)
 
 
 def test_an_incomplete_run_of_a_topic_that_was_created_again_is_refused(
@@ -464,8 +468,8 @@ def test_a_plan_that_is_damaged_or_newer_is_refused(export: Export, data: Path, 
     export(data, target)
     [plan] = target.rglob("*.plan.json")
     body = json.loads(plan.read_text())
-    for wrong in ("{", json.dumps({**body, "version": 2}), json.dumps({**body, "ranges": [[1]]})):
-        plan.write_text(wrong)
+    for damaged_plan in ("{", json.dumps({**body, "version": 2}), json.dumps({**body, "ranges": [[1]]})):
+        plan.write_text(damaged_plan)
         with pytest.raises(CorruptCheckpointError, match=r"plan\.json"):
             export(data, target)
 
@@ -495,8 +499,8 @@ def test_exported_rows_become_records_again_each_once(export: Export, data: Path
 
     for size in (10, 15):
         export(data, tmp_path / "out")
-        done = imports.import_topics(None, str(tmp_path / "out"), target, names={"orders": "again"})
-        assert done.rows == (20 if size == 10 else 10)
+        import_result = imports.import_topics(None, str(tmp_path / "out"), target, names={"orders": "again"})
+        assert import_result.rows == (20 if size == 10 else 10)
         assert imports.import_topics(None, str(tmp_path / "out"), target, names={"orders": "again"}).rows == 0
         assert read(target, "again") == read(data, "orders")
         with open_engine(data) as engine:
@@ -641,23 +645,31 @@ def test_credentials_of_the_destination_are_not_shown() -> None:
 
 
 def test_progress_counts_the_bytes_of_tasks(export: Export, tmp_path: Path) -> None:
-    told = list[tuple[int, int]]()
-    count = ByteCount(lambda done, total: told.append((done, total)))
+    progress_calls = list[tuple[int, int]]()
+    count = ByteCount(lambda done_bytes, total_bytes: progress_calls.append((done_bytes, total_bytes)))
     for sizes in ([10, 20, 5], [7]):
         with count.count_tasks(sizes) as steps:
             assert steps is not None
             steps(1, len(sizes))
-    assert told == [(0, 35), (10, 35), (35, 35), (35, 42), (42, 42), (42, 42)]
+    assert progress_calls == [(0, 35), (10, 35), (35, 35), (35, 42), (42, 42), (42, 42)]
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", config={"retention.ms": -1})
         engine.log("orders", 0).append([Record(timestamp_ms=1, value=bytes(1_000)) for _ in range(50)])
-    told.clear()
-    export(tmp_path / "data", tmp_path / "out", progress=lambda done, total: told.append((done, total)))
-    stored = next((tmp_path / "data" / "orders-0").glob("*.log")).stat().st_size
-    assert told == [(0, stored), (stored, stored)]
-    told.clear()
-    export(tmp_path / "data", tmp_path / "out", progress=lambda done, total: told.append((done, total)))
-    assert not told, "nothing is new"
+    progress_calls.clear()
+    export(
+        tmp_path / "data",
+        tmp_path / "out",
+        progress=lambda done_bytes, total_bytes: progress_calls.append((done_bytes, total_bytes)),
+    )
+    log_bytes = next((tmp_path / "data" / "orders-0").glob("*.log")).stat().st_size
+    assert progress_calls == [(0, log_bytes), (log_bytes, log_bytes)]
+    progress_calls.clear()
+    export(
+        tmp_path / "data",
+        tmp_path / "out",
+        progress=lambda done_bytes, total_bytes: progress_calls.append((done_bytes, total_bytes)),
+    )
+    assert not progress_calls, "nothing is new"
 
 
 def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -668,9 +680,9 @@ def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypa
         for turn in range(3):
             days = [Record(timestamp_ms=day * 24 * HOUR_MS, value=b"v%d" % (turn * 8 + day)) for day in range(8)]
             engine.log("orders", 0).append(days)
-    found = export(tmp_path / "data", tmp_path / "out")
+    export_result = export(tmp_path / "data", tmp_path / "out")
     assert rows(tmp_path / "out") == [(0, number, b"v%d" % number) for number in range(24)]
-    assert len({Path(name).parent for name in found.files}) == 8
+    assert len({Path(name).parent for name in export_result.files}) == 8
 
 
 def test_a_destination_that_cannot_be_written_is_reported(export: Export, data: Path, tmp_path: Path) -> None:

@@ -59,10 +59,10 @@ def test_rows_differ_from_a_client_only_in_the_timestamps_of_records_that_have_n
     differences, compared = Counter[str](), 0
     for expected in sorted((unpacked.path / "expected").glob(f"*.{isolation}.jsonl.gz")):
         log = expected.name.removesuffix(f".{isolation}.jsonl.gz")
-        found = sorted(rows(unpacked.logs, log, isolation), key=lambda row: row["offset"])
+        log_rows = sorted(rows(unpacked.logs, log, isolation), key=lambda row: row["offset"])
         records = seen(expected)
-        assert [row["offset"] for row in found] == [record["offset"] for record in records], log
-        for row, record in zip(found, records, strict=True):
+        assert [row["offset"] for row in log_rows] == [record["offset"] for record in records], log
+        for row, record in zip(log_rows, records, strict=True):
             assert (row["key"], row["value"]) == (decoded(record["key"]), decoded(record["value"]))
             headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
             assert headers == [(name, decoded(value)) for name, value in record["headers"]]

@@ -66,27 +66,29 @@ def progress_calls() -> list[tuple[int, int]]:
 
 
 def test_verify_looks_into_every_segment(spark: Any, tier: Path, progress_calls: list[tuple[int, int]]) -> None:
-    whole = jobs.verify(spark, tier.as_uri(), progress=lambda done, total: progress_calls.append((done, total)))
-    assert whole.ok
-    assert (whole.logs, whole.segments) == (2, len(list(tier.rglob("*.seg"))))
-    assert all(0 <= done <= total for done, total in progress_calls)
+    sound_report = jobs.verify(
+        spark, tier.as_uri(), progress=lambda done_bytes, total_bytes: progress_calls.append((done_bytes, total_bytes))
+    )
+    assert sound_report.ok
+    assert (sound_report.logs, sound_report.segments) == (2, len(list(tier.rglob("*.seg"))))
+    assert all(0 <= done_bytes <= total_bytes for done_bytes, total_bytes in progress_calls)
     path = damage(tier)
     (path.parent / f"{int(path.name[:20]):020}-0-stray.seg").write_bytes(b"left behind")
-    found = jobs.verify(spark, tier.as_uri())
-    assert [(Path(item.place).name, item.kind) for item in found.wrong] == [(path.name, "log")]
-    assert [Path(item.place).name for item in found.orphans] == [f"{int(path.name[:20]):020}-0-stray.seg"]
+    damage_report = jobs.verify(spark, tier.as_uri())
+    assert [(Path(item.place).name, item.kind) for item in damage_report.wrong] == [(path.name, "log")]
+    assert [Path(item.place).name for item in damage_report.orphans] == [f"{int(path.name[:20]):020}-0-stray.seg"]
 
 
 def test_stats_count_what_is_there(spark: Any, tier: Path) -> None:
-    found = jobs.stats(spark, tier.as_uri(), topics=["orders"])
-    assert [each.log.partition for each in found] == [0, 1]
-    for each in found:
-        assert (each.records, each.without_key, each.tombstones, each.damaged) == (300, 3, 3, 0)
-        assert (each.first_offset, each.last_offset) == (0, 299)
-        assert (each.first_ms, each.last_ms) == (86_400_000, 86_400_299)
-        assert each.value_bytes == 297 * 20
-        assert each.keys == 50
-        assert sum(each.times.counts.values()) == 300
+    all_stats = jobs.stats(spark, tier.as_uri(), topics=["orders"])
+    assert [log_stats.log.partition for log_stats in all_stats] == [0, 1]
+    for log_stats in all_stats:
+        assert (log_stats.records, log_stats.without_key, log_stats.tombstones, log_stats.damaged) == (300, 3, 3, 0)
+        assert (log_stats.first_offset, log_stats.last_offset) == (0, 299)
+        assert (log_stats.first_ms, log_stats.last_ms) == (86_400_000, 86_400_299)
+        assert log_stats.value_bytes == 297 * 20
+        assert log_stats.keys == 50
+        assert sum(log_stats.times.counts.values()) == 300
     with pytest.raises(UnknownTopicError, match="strangers"):
         jobs.stats(spark, tier.as_uri(), topics=["strangers"])
 
@@ -98,8 +100,8 @@ def test_export_writes_what_is_new_as_parquet(
     assert command("export", tier.as_uri(), target, "--schema", "json", "--fields", "a long", "--json") == 0
     *_, summary = printed_items(capsys)
     assert (summary["rows"], summary["malformed"], summary["run"]) == (600, 594, 1)
-    found = spark.read.parquet(str(target)).groupBy("topic", "date", "partition").count().collect()
-    assert sorted((row["topic"], str(row["date"]), row["partition"], row["count"]) for row in found) == [
+    row_counts = spark.read.parquet(str(target)).groupBy("topic", "date", "partition").count().collect()
+    assert sorted((row["topic"], str(row["date"]), row["partition"], row["count"]) for row in row_counts) == [
         ("orders", "1970-01-02", 0, 300),
         ("orders", "1970-01-02", 1, 300),
     ]

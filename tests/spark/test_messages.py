@@ -93,20 +93,20 @@ def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
 def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     place = PackedSegment.of(STORED)
     piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, place, aborted=(AbortedTransaction(1, 5, 6, 7),))
-    cut = Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", is_active=True, damage=DAMAGE)
-    found = SPLIT.unpack(SPLIT.pack(Split((piece, cut), Isolation.READ_COMMITTED)))
-    assert found.isolation is Isolation.READ_COMMITTED
-    assert found.pieces[0] == piece
-    assert found.pieces[0].stored_segment() == STORED
+    damaged_piece = Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", is_active=True, damage=DAMAGE)
+    split = SPLIT.unpack(SPLIT.pack(Split((piece, damaged_piece), Isolation.READ_COMMITTED)))
+    assert split.isolation is Isolation.READ_COMMITTED
+    assert split.pieces[0] == piece
+    assert split.pieces[0].stored_segment() == STORED
     for text in ("", "{}", place.text[:-3], place.text + "\n{}"):
-        wrong = piece._replace(place=PackedSegment(text))
+        unreadable_piece = piece._replace(place=PackedSegment(text))
         with pytest.raises(MessageError):
-            SPLIT.unpack(SPLIT.pack(Split((wrong,), Isolation.READ_COMMITTED)))
-    damage = found.pieces[1].damage
+            SPLIT.unpack(SPLIT.pack(Split((unreadable_piece,), Isolation.READ_COMMITTED)))
+    damage = split.pieces[1].damage
     assert isinstance(damage, CorruptBatchError)
     assert (damage.reason, damage.file, damage.position) == ("cut", "orders-3/00.log", 17)
-    staged = [StagedSegment(LOG, TOPIC_ID, 0, 4, 100, 2, place) for place in ("a file", STORED)]
-    assert STAGED.unpack(STAGED.pack(staged)) == staged
+    staged_segments = [StagedSegment(LOG, TOPIC_ID, 0, 4, 100, 2, place) for place in ("a file", STORED)]
+    assert STAGED.unpack(STAGED.pack(staged_segments)) == staged_segments
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_the_pickles_that_spark_makes_hold_text_and_the_options_alone(tmp_path: 
     [task] = reader.partitions()
     sink = SinkOptions({"path": str(tmp_path / "data"), "topic": "orders"})
     writer = BatchWriter(sink, StructType().add("value", BinaryType()))
-    staged = Written([StagedSegment(LOG, TOPIC_ID, 0, 4, 100, 2, STORED)], WriteMark("query", 1))
-    for value in (reader, task, writer, staged):
+    written = Written([StagedSegment(LOG, TOPIC_ID, 0, 4, 100, 2, STORED)], WriteMark("query", 1))
+    for value in (reader, task, writer, written):
         recording = Recording(pickle.dumps(value))
         recording.load()
         assert not [name for name in recording.names if name.startswith("stratalog.")], recording.names
-    again = pickle.loads(pickle.dumps(staged))  # noqa: S301 - made just now
-    assert again == staged
-    read = pickle.loads(pickle.dumps(reader))  # noqa: S301 - made just now
-    batches = list(read.read(pickle.loads(pickle.dumps(task))))  # noqa: S301 - the same
+    unpickled = pickle.loads(pickle.dumps(written))  # noqa: S301 - made just now
+    assert unpickled == written
+    unpickled_reader = pickle.loads(pickle.dumps(reader))  # noqa: S301 - made just now
+    batches = list(unpickled_reader.read(pickle.loads(pickle.dumps(task))))  # noqa: S301 - the same
     assert [batch.to_pylist() for batch in batches] == [[{"value": b"v"}]]

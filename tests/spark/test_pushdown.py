@@ -90,21 +90,21 @@ def rows(path: str, columns: str = "topic partition offset timestamp", **options
         schema.add(name, SPARK_TYPES[TYPES[name]] if name in TYPES else LongType())
     reader = source.reader(schema)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
-    return [found for batch in batches for found in batch.to_pylist()]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
-def is_true(tree: Any, found: dict[str, Any]) -> bool:
+def is_true(tree: Any, row: dict[str, Any]) -> bool:
     """Return True if the predicate is true for a row: the same evaluation in Python."""
     if tree[0] in {"and", "or"}:
-        return (all if tree[0] == "and" else any)(is_true(part, found) for part in tree[1:])
-    value = found[tree[1]]
+        return (all if tree[0] == "and" else any)(is_true(part, row) for part in tree[1:])
+    value = row[tree[1]]
     if value is None:
         return False
     if tree[1] == "timestamp":
         value = round(value.timestamp() * 1000) * 1000
     if tree[0] == "notnull":
         return True
-    return any(OPERATORS.get(tree[0], OPERATORS["="])(value, wanted) for wanted in tree[2:])
+    return any(OPERATORS.get(tree[0], OPERATORS["="])(value, operand) for operand in tree[2:])
 
 
 @pytest.mark.parametrize("tree", TREES, ids=str)
@@ -113,11 +113,11 @@ def test_a_predicate_selects_the_rows_that_it_is_true_for(data: Path, tree: Any,
     path = str(data / place) if place == "logs" else (data / place).as_uri()
     everything = rows(path)
     assert len(everything) == 800
-    expected = [found for found in everything if is_true(tree, found)]
+    expected = [row for row in everything if is_true(tree, row)]
     assert rows(path, pushedFilter=json.dumps(tree)) == expected
     columns = "count0"
     counts = rows(path, columns, pushedFilter=json.dumps(tree), pushedCount="true")
-    assert sum(found["count0"] for found in counts) == len(expected)
+    assert sum(row["count0"] for row in counts) == len(expected)
 
 
 @pytest.mark.parametrize("place", ["logs", "tier"])
@@ -136,12 +136,12 @@ def test_records_from_before_1970_satisfy_upper_bounds_of_their_time(tmp_path: P
         engine.offload()
     path = str(tmp_path / place) if place == "logs" else (tmp_path / place).as_uri()
     for tree in (["<", "timestamp", -4_999_999], ["<=", "timestamp", -5_000_000], ["=", "timestamp", -5_000_000]):
-        assert [found["offset"] for found in rows(path, pushedFilter=json.dumps(tree))] == [0]
+        assert [row["offset"] for row in rows(path, pushedFilter=json.dumps(tree))] == [0]
 
 
 def test_counts_are_grouped_by_topic_and_partition(data: Path) -> None:
-    found = rows(str(data / "logs"), "topic partition count2", pushedCount="true")
-    assert sorted(tuple(each.values()) for each in found) == [
+    counts = rows(str(data / "logs"), "topic partition count2", pushedCount="true")
+    assert sorted(tuple(row.values()) for row in counts) == [
         ("orders", 0, 200),
         ("orders", 1, 200),
         ("payments", 0, 200),
@@ -154,9 +154,9 @@ def test_counts_are_grouped_by_topic_and_partition(data: Path) -> None:
 
 @pytest.mark.parametrize("tree", [["=", "partition", 0], ["<", "offset", 0], [">=", "timestamp", 1_190_000]], ids=str)
 def test_a_predicate_may_compare_columns_that_are_not_returned(data: Path, tree: Any) -> None:
-    found = rows(str(data / "logs"), "key", pushedFilter=json.dumps(tree))
+    selected_rows = rows(str(data / "logs"), "key", pushedFilter=json.dumps(tree))
     everything = rows(str(data / "logs"), "key topic partition offset timestamp")
-    assert [each["key"] for each in found] == [each["key"] for each in everything if is_true(tree, each)]
+    assert [row["key"] for row in selected_rows] == [row["key"] for row in everything if is_true(tree, row)]
 
 
 def read_bytes() -> int:
@@ -191,10 +191,10 @@ def test_only_the_needed_bytes_are_read(tmp_path: Path, tree: Any, largest_share
     before = read_bytes()
     everything = rows(tier, "value")
     between = read_bytes()
-    some = rows(tier, "value", pushedFilter=json.dumps(tree))
+    selected_rows = rows(tier, "value", pushedFilter=json.dumps(tree))
     after = read_bytes()
-    assert between - before >= sum(len(each["value"]) for each in everything) == 8_000_000
-    assert some
+    assert between - before >= sum(len(row["value"]) for row in everything) == 8_000_000
+    assert selected_rows
     assert after - between < largest_share * (between - before)
 
 
@@ -208,7 +208,9 @@ def stored(folder: Path) -> str:
         engine.create_topic("orders", config={"segment.bytes": 1 << 20})
         for number in range(40):
             order = range(10) if number % 2 else range(9, -1, -1)
-            engine.log("orders", 0).append([Record(timestamp_ms=10 * number + at, value=bytes(9_000)) for at in order])
+            engine.log("orders", 0).append(
+                [Record(timestamp_ms=10 * number + index, value=bytes(9_000)) for index in order]
+            )
             engine.log("orders", 0).roll()
         engine.offload()
     return (folder / "tier").as_uri()
@@ -244,8 +246,8 @@ def test_a_count_reads_only_segments_of_which_it_needs_a_part(timed: Path, tree:
     counts = rows(tier, "topic partition count0", pushedCount="true", **pushed, **subscribe)
     after = read_bytes()
     assert (
-        sum(found["count0"] for found in counts)
-        == len([found for found in everything if tree is None or is_true(tree, found)])
+        sum(row["count0"] for row in counts)
+        == len([row for row in everything if tree is None or is_true(tree, row)])
         > 0
     )
     manifests = sum(path.stat().st_size for path in (timed / "tier").rglob("manifest/*"))
@@ -267,11 +269,11 @@ def test_a_count_reads_only_segments_of_which_it_needs_a_part(timed: Path, tree:
 def test_a_time_range_reads_only_segments_that_overlap_it(timed: Path, tree: Any, segments: int) -> None:
     tier = (timed / "tier").as_uri()
     before = read_bytes()
-    found = rows(tier, "timestamp value", subscribe="orders", pushedFilter=json.dumps(tree))
+    selected_rows = rows(tier, "timestamp value", subscribe="orders", pushedFilter=json.dumps(tree))
     after = read_bytes()
     manifests = sum(path.stat().st_size for path in (timed / "tier").rglob("manifest/*"))
     assert after - before - 3 * manifests <= 90_000 * (segments + 1)
-    assert len(found) == len([each for each in rows(tier, subscribe="orders") if is_true(tree, each)])
+    assert len(selected_rows) == len([row for row in rows(tier, subscribe="orders") if is_true(tree, row)])
 
 
 def test_segments_of_earlier_releases_are_counted_by_reading_them(
@@ -281,10 +283,10 @@ def test_segments_of_earlier_releases_are_counted_by_reading_them(
     tier = stored(tmp_path)
     before = read_bytes()
     counts = rows(tier, "count0", subscribe="orders", pushedCount="true")
-    assert sum(found["count0"] for found in counts) == 400
+    assert sum(row["count0"] for row in counts) == 400
     assert read_bytes() - before > 400 * 9_000
-    early = rows(tier, "timestamp", subscribe="orders", pushedFilter='["<", "timestamp", 50000]')
-    assert len(early) == 50
+    early_rows = rows(tier, "timestamp", subscribe="orders", pushedFilter='["<", "timestamp", 50000]')
+    assert len(early_rows) == 50
 
 
 def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segments(tmp_path: Path) -> None:
@@ -302,11 +304,11 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
         engine.offload()
     tier = (tmp_path / "tier").as_uri()
     before = read_bytes()
-    counted = {"subscribe": "orders", "pushedCount": "true"}
-    assert sum(found["count0"] for found in rows(tier, "count0", **counted)) == 100
+    count_options = {"subscribe": "orders", "pushedCount": "true"}
+    assert sum(row["count0"] for row in rows(tier, "count0", **count_options)) == 100
     between = read_bytes()
-    committed = rows(tier, "count0", **counted, isolation="read_committed")
-    assert sum(found["count0"] for found in committed) == 95
+    committed = rows(tier, "count0", **count_options, isolation="read_committed")
+    assert sum(row["count0"] for row in committed) == 95
     assert between - before < 400_000  # of 2,000,000
     assert read_bytes() - between < 600_000
 
@@ -344,10 +346,14 @@ def test_damaged_entries_are_rows_that_a_predicate_selects(tmp_path: Path) -> No
     file.write_bytes(content)
     columns = "partition offset corruptReason"
     options = {"subscribe": "orders", "corruptBatches": "columns"}
-    damaged = [found["offset"] for found in rows(str(tmp_path), columns, **options) if found["corruptReason"]]
+    damaged = [
+        selected_rows["offset"]
+        for selected_rows in rows(str(tmp_path), columns, **options)
+        if selected_rows["corruptReason"]
+    ]
     assert damaged == [1]
-    found = rows(str(tmp_path), columns, **options, pushedFilter='["<=", "offset", 1]')
-    assert [each["offset"] for each in found] == [0, 1]
+    selected_rows = rows(str(tmp_path), columns, **options, pushedFilter='["<=", "offset", 1]')
+    assert [row["offset"] for row in selected_rows] == [0, 1]
     assert rows(str(tmp_path), columns, **options, pushedFilter='["notnull", "timestamp"]')[0]["offset"] == 0
-    counted = rows(str(tmp_path), "count0", **options, pushedCount="true")
-    assert sum(each["count0"] for each in counted) == len(rows(str(tmp_path), columns, **options)) == 2
+    counts = rows(str(tmp_path), "count0", **options, pushedCount="true")
+    assert sum(row["count0"] for row in counts) == len(rows(str(tmp_path), columns, **options)) == 2

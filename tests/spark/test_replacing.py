@@ -19,14 +19,14 @@ from tier_jobs import fill, read, run_here, some, versions
 def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
     before, keys = [read(uri, partition) for partition in (0, 1)], [b"key-3", b"key-40", b"nobody"]
-    told = jobs.erase(None, uri, keys, dry_run=True)
+    dry_run = jobs.erase(None, uri, keys, dry_run=True)
     assert [read(uri, partition) for partition in (0, 1)] == before
-    done = jobs.erase(None, uri, keys, take_over=True)
-    left = [[row for row in rows if row.key not in keys] for rows in before]
-    assert [read(uri, partition) for partition in (0, 1)] == left
-    gone = sum(len(rows) for rows in before) - sum(len(rows) for rows in left)
-    assert sum(told.records.values()) == sum(done.records.values()) == gone > 0
-    assert sum(found.records_before - found.records_after for found in done.logs) == gone
+    erasure = jobs.erase(None, uri, keys, take_over=True)
+    remaining = [[row for row in rows if row.key not in keys] for rows in before]
+    assert [read(uri, partition) for partition in (0, 1)] == remaining
+    erased_count = sum(len(rows) for rows in before) - sum(len(rows) for rows in remaining)
+    assert sum(dry_run.records.values()) == sum(erasure.records.values()) == erased_count > 0
+    assert sum(log_result.records_before - log_result.records_after for log_result in erasure.logs) == erased_count
     assert jobs.erase(None, uri, keys).records == {}
     with pytest.raises(ConfigError, match="no keys to erase"):
         jobs.erase(None, uri, [])
@@ -37,30 +37,30 @@ def test_keys_that_exceed_the_memory_are_erased_in_rounds(
 ) -> None:
     uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
     before = [read(uri, partition) for partition in (0, 1)]
-    wanted = sorted({row.key for rows in before for row in rows if row.key is not None})[::2]
-    assert len(wanted) > 40
-    taken, seen = list[bytes](), list[int]()
+    erased_keys = sorted({row.key for rows in before for row in rows if row.key is not None})[::2]
+    assert len(erased_keys) > 40
+    keys_read, key_counts = list[bytes](), list[int]()
 
     def keys() -> Iterator[bytes]:
-        for key in [*wanted, *wanted[:5]]:
-            taken.append(key)
+        for key in [*erased_keys, *erased_keys[:5]]:
+            keys_read.append(key)
             yield key
 
-    def noted(*arguments: Any, **named: Any) -> Any:
-        seen.append(len(taken))
-        return run_here(*arguments, **named)
+    def noted(*arguments: Any, **keywords: Any) -> Any:
+        key_counts.append(len(keys_read))
+        return run_here(*arguments, **keywords)
 
     monkeypatch.setattr(erase, "run_tasks", noted)
-    done = jobs.erase(None, uri, keys(), take_over=True, memory_bytes=1024)
+    erasure = jobs.erase(None, uri, keys(), take_over=True, memory_bytes=1024)
     assert [read(uri, partition) for partition in (0, 1)] == [
-        [row for row in rows if row.key not in wanted] for rows in before
+        [row for row in rows if row.key not in erased_keys] for rows in before
     ]
-    assert sum(done.records.values()) == sum(row.key in wanted for rows in before for row in rows)
-    steps = [end - start for start, end in pairwise([0, *seen])]
+    assert sum(erasure.records.values()) == sum(row.key in erased_keys for rows in before for row in rows)
+    steps = [end - start for start, end in pairwise([0, *key_counts])]
     assert max(steps) == 16, "each round has read as many keys as 1 KiB holds"
-    assert sum(steps) == len(taken) == len(wanted) + 5
+    assert sum(steps) == len(keys_read) == len(erased_keys) + 5
     with pytest.raises(ConfigError, match="1024 bytes of memory or more"):
-        jobs.erase(None, uri, wanted, memory_bytes=1023)
+        jobs.erase(None, uri, erased_keys, memory_bytes=1023)
 
 
 def test_only_segments_with_the_keys_are_rewritten(jobs: Any, tmp_path: Path) -> None:
@@ -69,8 +69,12 @@ def test_only_segments_with_the_keys_are_rewritten(jobs: Any, tmp_path: Path) ->
 
     uri = fill(tmp_path, rows, {"segment.bytes": 2_000, "retention.ms": -1}, partitions=1)
     objects = {path.name for path in (tmp_path / "tier").rglob("*.seg")}
-    done = jobs.erase(None, uri, [b"gone"], take_over=True)
-    assert (done.segments, len(done.logs), sum(found.segments_before for found in done.logs)) == (2, 2, 2)
+    erasure = jobs.erase(None, uri, [b"gone"], take_over=True)
+    assert (erasure.segments, len(erasure.logs), sum(log_result.segments_before for log_result in erasure.logs)) == (
+        2,
+        2,
+        2,
+    )
     assert len({path.name for path in (tmp_path / "tier").rglob("*.seg")} - objects) >= 2
 
 
@@ -87,8 +91,8 @@ def test_keys_below_the_log_start_are_erased(jobs: Any, tmp_path: Path) -> None:
         log.append([Record(key=b"later")])
         log.roll()
         engine.offload()
-    done = jobs.erase(None, uri, [b"key-3"], take_over=True)
-    assert (done.records, done.segments) == ({TopicPartition("orders", 0): 1}, 1)
+    erasure = jobs.erase(None, uri, [b"key-3"], take_over=True)
+    assert (erasure.records, erasure.segments) == ({TopicPartition("orders", 0): 1}, 1)
     with open_reader(uri) as reader:
         remote = reader.log("orders").view().remote
         assert remote is not None
@@ -106,10 +110,10 @@ def test_an_erasure_fails_if_segments_with_its_keys_were_merged_meanwhile(
     config: dict[str, object] = {"segment.bytes": 2_000, "retention.ms": -1}
     uri = fill(tmp_path, rows, config, partitions=1, later={"segment.bytes": 1 << 20})
 
-    def merged_after(*arguments: Any, **named: Any) -> Any:
-        found = run_here(*arguments, **named)
+    def merged_after(*arguments: Any, **keywords: Any) -> Any:
+        results = run_here(*arguments, **keywords)
         jobs.merge(None, uri, take_over=True)
-        return found
+        return results
 
     with monkeypatch.context() as patched:
         patched.setattr(erase, "run_tasks", merged_after)
@@ -139,8 +143,8 @@ def test_old_messages_become_batches_with_the_same_records(jobs: Any, tmp_path: 
 
 def test_a_second_conversion_writes_only_new_records(jobs: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
-    first = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True)
-    assert [found.log.partition for found in first.logs] == [0, 1]
+    first_conversion = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True)
+    assert [log_result.log.partition for log_result in first_conversion.logs] == [0, 1]
     objects = set((tmp_path / "tier").rglob("*.seg"))
     with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
         log = engine.log("orders", 0)
@@ -149,11 +153,15 @@ def test_a_second_conversion_writes_only_new_records(jobs: Any, tmp_path: Path) 
         engine.offload()
     before = read(uri)
     [late] = set((tmp_path / "tier").rglob("*.seg")) - objects
-    [again] = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True).logs
-    assert (again.log.partition, again.segments_before, again.records_before) == (0, 1, 1)
-    assert 0 < again.bytes_after < again.bytes_before
-    made = {path.name[:20] for path in set((tmp_path / "tier").rglob("*.seg")) - objects - {late}}
-    assert made == {f"{600:020}"}
+    [second_conversion] = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True).logs
+    assert (second_conversion.log.partition, second_conversion.segments_before, second_conversion.records_before) == (
+        0,
+        1,
+        1,
+    )
+    assert 0 < second_conversion.bytes_after < second_conversion.bytes_before
+    new_names = {path.name[:20] for path in set((tmp_path / "tier").rglob("*.seg")) - objects - {late}}
+    assert new_names == {f"{600:020}"}
     assert read(uri) == before
 
 
@@ -173,9 +181,11 @@ def test_another_codec_and_layout_lose_nothing(jobs: Any, tmp_path: Path) -> Non
             engine.log("orders", partition).roll()
         engine.offload()
     before = [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")]
-    done = jobs.convert(None, uri, topics=["orders"], compression="zstd", layout="chunked", take_over=True)
+    conversion = jobs.convert(None, uri, topics=["orders"], compression="zstd", layout="chunked", take_over=True)
     assert [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")] == before
-    assert sum(found.bytes_after for found in done.logs) < sum(found.bytes_before for found in done.logs)
+    assert sum(log_result.bytes_after for log_result in conversion.logs) < sum(
+        log_result.bytes_before for log_result in conversion.logs
+    )
     assert layouts(uri) == {"chunked@1"}
     with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
         assert [row.offset for row in engine.log("orders", 0).records()] == [row[0] for row in before[0][0]]
@@ -191,13 +201,13 @@ def test_small_segments_become_fewer_and_no_byte_changes(
     with pytest.raises(FencedEpochError, match="take-over option"):
         jobs.merge(None, uri)
     before, commits = [raw(uri, partition) for partition in (0, 1)], versions(uri)
-    done = jobs.merge(None, uri, topics=["orders"], segment_bytes=6_000, take_over=True)
+    merge_result = jobs.merge(None, uri, topics=["orders"], segment_bytes=6_000, take_over=True)
     assert [raw(uri, partition) for partition in (0, 1)] == before
     assert versions(uri) == [commit + 1 for commit in commits]
-    for found in done.logs:
-        assert found.segments_after <= found.segments_before / 3
-        assert found.records_before == found.records_after == 600
-        assert found.bytes_before == found.bytes_after
+    for log_result in merge_result.logs:
+        assert log_result.segments_after <= log_result.segments_before / 3
+        assert log_result.records_before == log_result.records_after == 600
+        assert log_result.bytes_before == log_result.bytes_after
     objects = set((tmp_path / "tier").rglob("*.seg"))
     assert jobs.merge(None, uri, segment_bytes=6_000).logs == ()
     assert set((tmp_path / "tier").rglob("*.seg")) == objects
@@ -227,19 +237,22 @@ def test_aborted_transactions_stay_hidden_in_merged_segments(jobs: Any, tmp_path
         engine.offload()
     before = [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")]
     assert before[0] != before[1]
-    done = jobs.merge(None, uri, take_over=True)
-    assert [(found.segments_before > 10, found.segments_after) for found in done.logs] == [(True, 1), (True, 1)]
+    merge_result = jobs.merge(None, uri, take_over=True)
+    assert [(log_result.segments_before > 10, log_result.segments_after) for log_result in merge_result.logs] == [
+        (True, 1),
+        (True, 1),
+    ]
     assert [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")] == before
 
 
 def raw(uri: str, partition: int) -> bytes:
     """Return the bytes of all batches of a log."""
     with open_reader(uri) as reader:
-        log, at, found = reader.log("orders", partition), 0, b""
-        while (fetched := log.fetch(at, max_bytes=1 << 20)).slices:
-            found += fetched.read()
-            at = fetched.next_offset
-        return found
+        log, offset, data = reader.log("orders", partition), 0, b""
+        while (fetched := log.fetch(offset, max_bytes=1 << 20)).slices:
+            data += fetched.read()
+            offset = fetched.next_offset
+        return data
 
 
 def shown(uri: str, isolation: str) -> list[list[tuple[object, ...]]]:
@@ -258,4 +271,4 @@ def layouts(uri: str) -> set[str]:
     with open_reader(uri) as reader:
         remote = reader.log("orders", 0).view().remote
         assert remote is not None
-        return {found.stored.layout for found in remote.segments if isinstance(found, RemoteSegment)}
+        return {segment.stored.layout for segment in remote.segments if isinstance(segment, RemoteSegment)}

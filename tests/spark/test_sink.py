@@ -94,8 +94,8 @@ def add(engine: Any, numbers: range) -> None:
 def values(place: str | Path, topic: str) -> list[str]:
     with open_reader(place) as reader:
         names = [name for name in reader.partitions() if name.topic == topic]
-        found = [(record.value or b"").decode() for name in names for record in reader.log(*name).records(start=0)]
-    return sorted(found)
+        log_values = [(record.value or b"").decode() for name in names for record in reader.log(*name).records(start=0)]
+    return sorted(log_values)
 
 
 def expected(count: int) -> list[str]:
@@ -151,13 +151,15 @@ def test_a_stream_continues_at_its_position(spark: Any, tmp_path: Path, orders: 
         topic="copy", partitions="2"
     ).mode("append").save(place)
     progress = stream(spark, orders, place, checkpoint, maxOffsetsPerTrigger="250")
-    assert [found["numInputRows"] for found in progress] == [249, 249, 102], "83 of each partition, then what is left"
+    assert [batch_progress["numInputRows"] for batch_progress in progress] == [249, 249, 102], (
+        "83 of each partition, then what is left"
+    )
     assert json.loads(progress[-1]["sources"][0]["endOffset"])["orders"] == {"0": 200, "1": 200, "2": 200}
     assert values(place, "copy") == sorted(["first", *expected(ROWS)])
     with open_engine(orders) as engine:
         add(engine, range(ROWS, ROWS + 90))
     progress = stream(spark, orders, place, checkpoint)
-    assert [found["numInputRows"] for found in progress] == [90]
+    assert [batch_progress["numInputRows"] for batch_progress in progress] == [90]
     assert values(place, "copy") == sorted(["first", *expected(ROWS + 90)])
 
 

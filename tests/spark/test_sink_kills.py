@@ -95,12 +95,12 @@ class Bucket:
 
 
 def values_of(reader: Any) -> Values:
-    found: Values = {}
+    values_by_partition: Values = {}
     for name in reader.partitions():
         records = list(reader.log(*name).records())
         assert [record.offset for record in records] == list(range(len(records)))
-        found[name.partition] = [record.value for record in records]
-    return found
+        values_by_partition[name.partition] = [record.value for record in records]
+    return values_by_partition
 
 
 def whole(rounds: int) -> list[bytes]:
@@ -109,9 +109,9 @@ def whole(rounds: int) -> list[bytes]:
 
 def check(values: Values, rounds: int) -> None:
     """Check that each row is there once, and that the rounds of each partition are in order."""
-    assert sorted(value for found in values.values() for value in found if value is not None) == whole(rounds)
-    for found in values.values():
-        numbers = [int(value.rpartition(b" ")[2]) for value in found if value is not None]
+    assert sorted(value for log_values in values.values() for value in log_values if value is not None) == whole(rounds)
+    for log_values in values.values():
+        numbers = [int(value.rpartition(b" ")[2]) for value in log_values if value is not None]
         assert numbers == sorted(numbers)
 
 
@@ -131,15 +131,15 @@ def test_a_round_of_a_tier_is_killed_before_every_request(monkeypatch: pytest.Mo
         assert max(len(reader.log("orders", partition).segments()) for partition in range(PARTITIONS)) < FAN_IN
     writes = [copy for copy, after in zip(place.copies, place.copies[1:], strict=False) if copy != after]
     assert len(writes) > 5 * PARTITIONS
-    seen = set[int]()
+    record_counts = set[int]()
     for copy in [*writes, place.copies[-1]]:
         place.bucket.objects = dict(copy)
-        seen.add(sum(map(len, place.values().values())))
+        record_counts.add(sum(map(len, place.values().values())))
         run_round(FAN_IN - 1, "sim://bucket")
         check(place.values(), FAN_IN)
         run_round(FAN_IN, "sim://bucket")
         check(place.values(), FAN_IN + 1)
-    assert len(seen) >= PARTITIONS  # the kills left the round in different numbers of partitions
+    assert len(record_counts) >= PARTITIONS  # the kills left the round in different numbers of partitions
 
 
 def test_a_round_of_a_directory_is_killed_before_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +164,13 @@ def test_a_round_of_a_directory_is_killed_before_every_change(tmp_path: Path, mo
     monkeypatch.undo()
     check(read(folder), FAN_IN)
     assert len(copies) > 5 * PARTITIONS
-    seen = set[int]()
+    record_counts = set[int]()
     for killed in copies:
-        seen.add(sum(map(len, read(killed).values())))
+        record_counts.add(sum(map(len, read(killed).values())))
         run_round(FAN_IN - 1, str(killed))
         check(read(killed), FAN_IN)
         shutil.rmtree(killed)
-    assert len(seen) >= PARTITIONS
+    assert len(record_counts) >= PARTITIONS
 
 
 def read(folder: Path) -> Values:

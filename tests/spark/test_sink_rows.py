@@ -76,8 +76,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def sink(place: str, **options: object) -> Any:
-    given = {"path": place, "topic": "orders", **{name: str(value) for name, value in options.items()}}
-    return SinkOptions({name: value for name, value in given.items() if value})
+    sink_options = {"path": place, "topic": "orders", **{name: str(value) for name, value in options.items()}}
+    return SinkOptions({name: value for name, value in sink_options.items() if value})
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -
     return Written(staging.stage(options, batches), mark)
 
 
-def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **chosen: bool) -> Any:
-    return sinks.publish(options, messages, mark, **chosen)
+def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **settings: bool) -> Any:
+    return sinks.publish(options, messages, mark, **settings)
 
 
 def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
@@ -110,16 +110,19 @@ def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
     for large in (False, True):
         batch = arrow([{"key": key, "value": b"v"} for key in keys], large=large)
         for part in (batch, batch.slice(100, 50)):
-            taken = part.column("key").to_pylist()
-            assert partitions_of(part, 7).tolist() == [partition_of_key(key, 7) for key in taken]
+            part_keys = part.column("key").to_pylist()
+            assert partitions_of(part, 7).tolist() == [partition_of_key(key, 7) for key in part_keys]
 
 
 def test_a_row_without_a_key_is_placed_by_its_value_each_time() -> None:
     rows = [{"key": None, "value": b"%d" % number} for number in range(100)]
     shuffled = random.Random(2).sample(rows, 100)  # noqa: S311 - the same in every run
     first, second = (
-        {row["value"]: place for row, place in zip(listed, partitions_of(arrow(listed), 5).tolist(), strict=True)}
-        for listed in (rows, shuffled)
+        {
+            row["value"]: place
+            for row, place in zip(ordered_rows, partitions_of(arrow(ordered_rows), 5).tolist(), strict=True)
+        }
+        for ordered_rows in (rows, shuffled)
     )
     assert first == second
     assert set(first.values()) == set(range(5))
@@ -129,16 +132,16 @@ def test_a_row_without_a_key_is_placed_by_its_value_each_time() -> None:
 def test_a_partition_that_a_row_names_is_taken() -> None:
     rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
     assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
-    for wrong in (3, -1, -2):
-        with pytest.raises(InvalidRecordError, match=f"partition {wrong}, but the topic has 3"):
-            partitions_of(arrow([{"value": b"v", "partition": wrong}]), 3)
+    for invalid_partition in (3, -1, -2):
+        with pytest.raises(InvalidRecordError, match=f"partition {invalid_partition}, but the topic has 3"):
+            partitions_of(arrow([{"value": b"v", "partition": invalid_partition}]), 3)
 
 
 def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [bytes([number % 251]) * size for size in (0, 3, 7, 100) for number in range(40)]
     monkeypatch.setattr(row_columns, "_HASHED_BYTES", 64)
-    found = row_columns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
-    assert found.tolist() == [partition_of_key(key, 11) for key in keys]
+    partitions = row_columns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
+    assert partitions.tolist() == [partition_of_key(key, 11) for key in keys]
 
 
 def test_a_header_without_a_key_is_refused() -> None:
@@ -150,8 +153,8 @@ def test_a_header_without_a_key_is_refused() -> None:
 def test_only_null_and_the_time_of_sparks_kafka_source_are_no_timestamp() -> None:
     start = datetime(1970, 1, 1, tzinfo=UTC)
     times = [None, start - timedelta(milliseconds=1), start - timedelta(microseconds=1001), start]
-    found = convert_rows(arrow([{"value": b"v", "timestamp": time} for time in times]))
-    assert list(found.timestamp_ms) == [-1, -1, -2, 0]
+    columns = convert_rows(arrow([{"value": b"v", "timestamp": time} for time in times]))
+    assert list(columns.timestamp_ms) == [-1, -1, -2, 0]
     for early_us in (1, 999):
         rows = [{"value": b"v", "timestamp": start - timedelta(microseconds=early_us)}]
         with pytest.raises(InvalidRecordError, match="less than 1 ms before 1970"):
@@ -165,8 +168,8 @@ def test_rows_arrive_as_records_with_all_they_have(place: str, compression: str)
     rows = made_rows(400)
     batches = [arrow(rows[:150]), arrow(rows[150:300], large=True), arrow(rows[290:]).slice(10)]
     publish(options, [stage(options, iter(batches))])
-    sent = sorted((row["timestamp"], row["key"], row["value"], row["headers"] or []) for row in rows)
-    got = sorted(
+    expected = sorted((row["timestamp"], row["key"], row["value"], row["headers"] or []) for row in rows)
+    actual = sorted(
         (
             datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
             record.key,
@@ -175,7 +178,7 @@ def test_rows_arrive_as_records_with_all_they_have(place: str, compression: str)
         )
         for record in read(place)
     )
-    assert got == sent
+    assert actual == expected
     assert {record.partition for record in read(place) if record.key == b"key 0"} == {partition_of_key(b"key 0", 3)}
 
 
@@ -194,11 +197,11 @@ def test_rows_name_their_topic_if_the_option_does_not(place: str) -> None:
         stage(options, iter([arrow([{"topic": "nowhere", "value": b"v"}])]))
 
 
-def dying_after_the_first_log(opened: Callable[..., Any]) -> Callable[..., Any]:
+def dying_after_the_first_log(open_target: Callable[..., Any]) -> Callable[..., Any]:
     """Return an ``open`` whose writer publishes to one log, and then raises KeyboardInterrupt."""
 
     def dying(target: Any) -> Any:
-        writer = opened(target)
+        writer = open_target(target)
         real = writer.append_all
 
         def append_all(staged: Any, mark: Any) -> Any:
@@ -225,10 +228,13 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
         publish(options, first, mark)
     monkeypatch.undo()
     assert 0 < len(read(place)) < 300
-    again = random.Random(3).sample(rows, 300)  # noqa: S311 - the same in every run
-    second = [stage(options, iter([arrow(again[:200])]), mark), stage(options, iter([arrow(again[200:])]), mark)]
-    done = publish(options, second, mark)
-    assert [found.duplicate for found in done] == [True, False, False]
+    reordered_rows = random.Random(3).sample(rows, 300)  # noqa: S311 - the same in every run
+    second = [
+        stage(options, iter([arrow(reordered_rows[:200])]), mark),
+        stage(options, iter([arrow(reordered_rows[200:])]), mark),
+    ]
+    publications = publish(options, second, mark)
+    assert [publication.duplicate for publication in publications] == [True, False, False]
     assert publish(options, second, mark)[1].duplicate
     key = repr
     assert sorted((record.value for record in read(place)), key=key) == sorted((row["value"] for row in rows), key=key)
@@ -244,9 +250,13 @@ def test_many_small_rounds_leave_few_segments(place: str, *, merged: bool) -> No
         mark = WriteMark("query", number)
         publish(options, [stage(options, iter([arrow(rows)]), mark)], mark)
     with open_reader(place) as reader:
-        found = [[s for s in reader.log("orders", number).segments() if s.size_bytes] for number in range(3)]
+        segments_by_partition = [
+            [s for s in reader.log("orders", number).segments() if s.size_bytes] for number in range(3)
+        ]
     assert len(read(place)) == rounds * len(rows)
-    assert [len(segments) < 16 if merged else len(segments) == rounds for segments in found if segments] == [True] * 3
+    assert [
+        len(segments) < 16 if merged else len(segments) == rounds for segments in segments_by_partition if segments
+    ] == [True] * 3
 
 
 @pytest.mark.usefixtures("topic")
@@ -257,16 +267,16 @@ def test_a_merge_that_fails_does_not_fail_the_round(
     """Otherwise the round would be repeated, and without a mark its rows would be there twice."""
 
     def failing(_: object, logs: Sequence[object], limit_bytes: int) -> list[Exception]:
-        found: list[Exception] = [StorageError(f"{log} cannot be merged up to {limit_bytes}") for log in logs]
+        errors: list[Exception] = [StorageError(f"{log} cannot be merged up to {limit_bytes}") for log in logs]
         if raises:
-            raise found[0]
-        return found
+            raise errors[0]
+        return errors
 
     options = sink(place, mergeBytes=1000)
     with options.target.open() as writer:
         monkeypatch.setattr(type(writer), "merge_ends", failing)
-    done = publish(options, [stage(options, iter([arrow(made_rows(100))]))])
-    assert len(done) == 3
+    publications = publish(options, [stage(options, iter([arrow(made_rows(100))]))])
+    assert len(publications) == 3
     assert len(read(place)) == 100
     assert "orders-0 cannot be merged up to 1000" in caplog.text
 
@@ -285,9 +295,9 @@ def test_a_directory_that_is_not_closed_cleanly_does_not_fail_the_round(
     with open_engine(place) as engine:
         engine.create_topic("orders", partitions=3)
     options = sink(place)
-    staged = stage(options, iter([arrow(made_rows(10))]))
+    message = stage(options, iter([arrow(made_rows(10))]))
     monkeypatch.setattr(Engine, "close", failing)
-    assert sum(found.end_offset - found.base_offset for found in publish(options, [staged])) == 10
+    assert sum(publication.end_offset - publication.base_offset for publication in publish(options, [message])) == 10
     monkeypatch.undo()
     assert len(read(place)) == 10
     assert "was not closed cleanly after a write: a checkpoint cannot be written" in caplog.text
@@ -356,32 +366,32 @@ def test_a_round_requests_only_partitions_that_it_writes_to(tmp_path: Path, monk
     with options.target.open() as writer:
         writer.create_topic("orders", 100)
 
-    sent, real = list[str](), Requests.send
+    request_kinds, real = list[str](), Requests.send
 
     def counting(self: Requests, kind: str, *arguments: Any, **options: Any) -> Any:
-        sent.append(kind)
+        request_kinds.append(kind)
         return real(self, kind, *arguments, **options)
 
     monkeypatch.setattr(Requests, "send", counting)
-    chosen = (3, 50, 99)
+    partitions = (3, 50, 99)
     for number in range(3):
         BatchWriter(options, schema)
-        rows = [{"value": b"v", "partition": partition} for partition in chosen]
+        rows = [{"value": b"v", "partition": partition} for partition in partitions]
         mark = WriteMark("query", number)
         message = stage(options, iter([arrow(rows)]), mark)
-        sent.clear()
+        request_kinds.clear()
         BatchWriter(options, schema)
         publish(options, [message], mark)
-        assert len(sent) <= 2 + 3 * len(chosen), sent
+        assert len(request_kinds) <= 2 + 3 * len(partitions), request_kinds
 
 
 @pytest.mark.usefixtures("topic")
 def test_a_failure_names_the_partitions_published_before_it(place: str) -> None:
     options = sink(place)
     message = stage(options, iter([arrow(made_rows(100))]))
-    wrong = [found for found in message.staged if found.log.partition == 2]
+    discarded_segments = [segment for segment in message.staged if segment.log.partition == 2]
     with options.target.open() as writer:
-        writer.discard(wrong)
+        writer.discard(discarded_segments)
     with pytest.raises(StorageError) as raised:
         publish(options, [message])
     assert raised.value.__notes__ == ["already published when it failed at orders-2: orders-0, orders-1"]
@@ -416,8 +426,8 @@ def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path, m
 
 def test_schemas_that_cannot_be_written_are_refused() -> None:
     header = StructType().add("key", StringType()).add("value", BinaryType())
-    good = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
-    check_schema(good.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
+    valid_schema = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
+    check_schema(valid_schema.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
     check_schema(StructType().add("value", StringType()).add("topic", StringType()), None)
     check_schema(StructType().add("VALUE", StringType()).add("Topic", StringType()).add("offset", LongType()), None)
     for schema, topic, message in (
@@ -447,9 +457,9 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
     ],
 )
 def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -> None:
-    given = {"path": "/nowhere", **options}
+    sink_options = {"path": "/nowhere", **options}
     with pytest.raises(ConfigError, match=message):
-        sink(given.pop("path"), **given)
+        sink(sink_options.pop("path"), **sink_options)
 
 
 @pytest.mark.usefixtures("topic")

@@ -21,10 +21,10 @@ def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: 
             self.rows = 10
 
         def pushFilters(self, filters: Sequence[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-            for found in filters:
-                if type(found).__name__ == "LessThan":
-                    self.rows = found.value
-                yield found
+            for pushed_filter in filters:
+                if type(pushed_filter).__name__ == "LessThan":
+                    self.rows = pushed_filter.value
+                yield pushed_filter
 
         def read(self, partition: object) -> Iterator[tuple[int]]:
             del partition

@@ -23,15 +23,15 @@ def test_a_quick_run_reports_each_case_except_the_peers() -> None:
         if line["kind"] == "number":
             numbers[line["case"]][line["title"]] = line["value"]
     assert 0 < numbers["prune"]["1 % of the time: share of the bytes that is read"] < 100
-    read = numbers["spark/filter"]
-    assert 0 < read["bytes that are read: stratalog"] < read["bytes that are read: without pruning"]
-    planned = numbers["spark/plan"]
-    assert 20 < planned["plan of 2,000 segments in 20 partitions of a tier"] <= 2000
+    filter_numbers = numbers["spark/filter"]
+    assert 0 < filter_numbers["bytes that are read: stratalog"] < filter_numbers["bytes that are read: without pruning"]
+    plan_numbers = numbers["spark/plan"]
+    assert 20 < plan_numbers["plan of 2,000 segments in 20 partitions of a tier"] <= 2000
     for case, changed in enumerate((20, 0, 2, 20, 0)):
-        found = numbers[f"stream-trigger/{case}-{changed}"]
-        assert found[f"{changed} of 20 partitions changed: requests of the plan"] <= 1 + 3 * changed
-    small = numbers["small/48MiB"]
-    key_bytes = small["compaction with keys of 10 times the memory of a worker"]
+        trigger_numbers = numbers[f"stream-trigger/{case}-{changed}"]
+        assert trigger_numbers[f"{changed} of 20 partitions changed: requests of the plan"] <= 1 + 3 * changed
+    compaction_numbers = numbers["small/48MiB"]
+    key_bytes = compaction_numbers["compaction with keys of 10 times the memory of a worker"]
     assert key_bytes >= 10 * 48 << 20
-    assert small["records after"] * 2000 == key_bytes
-    assert 0 < small["messages between tasks, for each record"] < 25, "so tasks told each other keys"
+    assert compaction_numbers["records after"] * 2000 == key_bytes
+    assert 0 < compaction_numbers["messages between tasks, for each record"] < 25, "so tasks told each other keys"

@@ -35,8 +35,8 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 
 def run(source: str, places: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    for shown, here in places.items():
-        source = source.replace(shown, here)
+    for page_place, local_place in places.items():
+        source = source.replace(page_place, local_place)
     exec(source, names)  # noqa: S102 - our own page
     return names
 
@@ -69,9 +69,9 @@ def test_the_examples_run(
 @pytest.mark.usefixtures("has_lakes")
 def test_the_example_of_a_lake_runs(spark: Any, places: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
-    here = {"s3://lake/tables": (tmp_path / "tables").as_uri(), "/catalog/lake.db": str(tmp_path / "lake.db")}
-    here["/checkpoints/orders"] = str(tmp_path / "checkpoint")
-    names = run(BLOCKS[-1], {**places, **here}, {"spark": spark})
-    found = names["orders"].open_table()
-    assert (found.number, found.ends([0])) == (1, {0: 20})
-    assert found.columns.names[-1] == "n"
+    local_places = {"s3://lake/tables": (tmp_path / "tables").as_uri(), "/catalog/lake.db": str(tmp_path / "lake.db")}
+    local_places["/checkpoints/orders"] = str(tmp_path / "checkpoint")
+    names = run(BLOCKS[-1], {**places, **local_places}, {"spark": spark})
+    table = names["orders"].open_table()
+    assert (table.number, table.ends([0])) == (1, {0: 20})
+    assert table.columns.names[-1] == "n"

@@ -30,11 +30,11 @@ Plan = Callable[..., Planner]
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Yield an open engine with a tier, and a topic of 2 partitions with 30 and 10 records."""
     (tmp_path / "tier").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "tier").as_uri()) as opened:
-        opened.create_topic("orders", partitions=2, config={"segment.bytes": 500, "retention.ms": -1})
-        append(opened, 0, 30)
-        append(opened, 1, 10)
-        yield opened
+    with open_engine(tmp_path / "data", tier=(tmp_path / "tier").as_uri()) as new_engine:
+        new_engine.create_topic("orders", partitions=2, config={"segment.bytes": 500, "retention.ms": -1})
+        append(new_engine, 0, 30)
+        append(new_engine, 1, 10)
+        yield new_engine
 
 
 def append(engine: Engine, partition: int, count: int) -> None:
@@ -52,19 +52,22 @@ def offload(engine: Engine) -> None:
 
 @pytest.fixture(params=["directory", "tier"])
 def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iterator[Plan]:
-    made: list[Planner] = []
+    planners: list[Planner] = []
     path = tmp_path / "data" if request.param == "directory" else (tmp_path / "tier").as_uri()
     offload(engine)
 
     def planner(clock: ManualClock | None = None, **options: object) -> Planner:
-        wanted = {"subscribe": "orders", **options}
-        given = {"path": str(path), **{name: str(value) for name, value in wanted.items() if value is not None}}
-        made.append(Planner(Options(given, streaming=True), Env(clock=clock or ManualClock())))
-        return made[-1]
+        options_with_topic = {"subscribe": "orders", **options}
+        source_options = {
+            "path": str(path),
+            **{name: str(value) for name, value in options_with_topic.items() if value is not None},
+        }
+        planners.append(Planner(Options(source_options, streaming=True), Env(clock=clock or ManualClock())))
+        return planners[-1]
 
     yield planner
-    for found in made:
-        found.close()
+    for open_planner in planners:
+        open_planner.close()
 
 
 def rows(planner: Planner, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
@@ -109,14 +112,14 @@ def test_each_micro_batch_has_the_new_records(plan: Plan, engine: Engine) -> Non
 
 def test_a_limit_is_shared_out_by_what_waits(plan: Plan) -> None:
     planner = plan(startingOffsets="earliest", maxOffsetsPerTrigger=8)
-    start, seen = planner.first(), list[tuple[int, int]]()
+    start, all_rows = planner.first(), list[tuple[int, int]]()
     assert planner.next(start, 8) == {P0: 6, P1: 2}
     while (end := planner.next(start, 8)) != start:
-        found = rows(planner, start, end)
-        assert 1 <= len(found) <= 8
-        seen += found
+        batch_rows = rows(planner, start, end)
+        assert 1 <= len(batch_rows) <= 8
+        all_rows += batch_rows
         start = end
-    assert sorted(seen) == expected((0, 0, 30), (1, 0, 10))
+    assert sorted(all_rows) == expected((0, 0, 30), (1, 0, 10))
 
 
 def test_a_request_for_everything_ignores_the_options(plan: Plan) -> None:
@@ -243,9 +246,9 @@ def test_the_checkpoint_of_another_topic_is_refused(plan: Plan, engine: Engine, 
     engine.create_topic("pay", partitions=1)
     offload(engine)
     planner = plan(**options, failOnDataLoss="false")
-    for refused in (lambda: planner.next(checkpoint, None), lambda: planner.splits(checkpoint, checkpoint)):
+    for refused_call in (lambda: planner.next(checkpoint, None), lambda: planner.splits(checkpoint, checkpoint)):
         with pytest.raises(ConfigError, match=r"has offsets of orders, .*new checkpointLocation"):
-            refused()
+            refused_call()
 
 
 def test_a_checkpoint_of_a_kafka_source_is_read(plan: Plan) -> None:
@@ -259,10 +262,10 @@ def test_the_progress_shows_the_read_and_the_remaining_records(plan: Plan, engin
     assert planner.report() == {}
     start = planner.first()
     end = planner.next(start, 8)
-    found = planner.report()
-    [(description, metrics)] = [(name, value) for name, value in found.items() if name.startswith("Stratalog")]
+    progress = planner.report()
+    [(description, metrics)] = [(name, value) for name, value in progress.items() if name.startswith("Stratalog")]
     assert description == f"Stratalog[Subscribe[orders] of {planner.options.source.location}]"
-    assert found["orders"] == {"0": 30, "1": 10}
+    assert progress["orders"] == {"0": 30, "1": 10}
     splits = planner.splits(start, end)
     assert metrics == {
         "minOffsetsBehindLatest": 8,
@@ -298,12 +301,12 @@ def test_records_that_a_writer_hides_for_now_are_not_lost(plan: Plan, tmp_path: 
     start = planner.first()
     end = planner.next(start, None)
     checkpoint = tmp_path / "data" / "replication-offset-checkpoint"
-    shown = checkpoint.read_text()
-    checkpoint.write_text(shown.replace("orders 0 30", "orders 0 20"))
+    original_text = checkpoint.read_text()
+    checkpoint.write_text(original_text.replace("orders 0 30", "orders 0 20"))
     assert planner.next(end, None) == end
     with pytest.raises(StorageError, match="orders-0"):
         planner.splits(start, end)
-    checkpoint.write_text(shown)
+    checkpoint.write_text(original_text)
     assert rows(planner, start, end) == expected((0, 0, 30), (1, 0, 10))
 
 
@@ -349,8 +352,8 @@ def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) ->
 
 def plain_reader(location: str | Path, **options: str) -> Any:
     """Return the stream reader for Spark before 4.2."""
-    given = {"path": str(location), "subscribe": "orders", "startingOffsets": "earliest", **options}
-    return PlainStreamReader(Options(given, streaming=True), ["offset"])
+    source_options = {"path": str(location), "subscribe": "orders", "startingOffsets": "earliest", **options}
+    return PlainStreamReader(Options(source_options, streaming=True), ["offset"])
 
 
 def group_stream(location: str, **options: str) -> Any:
@@ -429,10 +432,10 @@ def test_an_older_spark_repeats_no_records_that_a_writer_hides_for_now(engine: E
     reader = plain_reader(tmp_path / "data")
     end = reader.latestOffset()
     checkpoint = tmp_path / "data" / "replication-offset-checkpoint"
-    shown = checkpoint.read_text()
-    checkpoint.write_text(shown.replace("orders 0 30", "orders 0 20"))
+    original_text = checkpoint.read_text()
+    checkpoint.write_text(original_text.replace("orders 0 30", "orders 0 20"))
     assert reader.latestOffset() == end
-    checkpoint.write_text(shown)
+    checkpoint.write_text(original_text)
     append(engine, 0, 1)
     assert reader.latestOffset()["orders"] == {"0": 31, "1": 10}
     reader.stop()

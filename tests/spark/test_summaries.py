@@ -40,18 +40,18 @@ def binary(items: Sequence[bytes | None]) -> Any:
 
 def test_equal_keys_have_equal_hashes_and_others_others(hashes: ModuleType) -> None:
     keys = [b"", b"a", b"b", b"a", b"longer than one word", b"\0", b"\0\0", None, b"", None]
-    made = [tuple(row) for row in hashes.hash_keys(binary(keys), SECRET).tolist()]
-    for one, first in zip(keys, made, strict=True):
-        for other, second in zip(keys, made, strict=True):
-            assert (first == second) is (one == other)
-    assert [row == (0, 0) for row in made] == [key is None for key in keys]
-    assert hashes.hash_keys(binary([b"a"]), bytes(16)).tolist() != [list(made[1])]
+    hash_rows = [tuple(row) for row in hashes.hash_keys(binary(keys), SECRET).tolist()]
+    for first_key, first_hash in zip(keys, hash_rows, strict=True):
+        for second_key, second_hash in zip(keys, hash_rows, strict=True):
+            assert (first_hash == second_hash) is (first_key == second_key)
+    assert [row == (0, 0) for row in hash_rows] == [key is None for key in keys]
+    assert hashes.hash_keys(binary([b"a"]), bytes(16)).tolist() != [list(hash_rows[1])]
 
 
 def test_a_slice_has_the_hashes_of_its_rows(hashes: ModuleType) -> None:
     keys = binary([b"%d" % number for number in range(50)])
-    whole = hashes.hash_keys(keys, SECRET)
-    assert hashes.hash_keys(keys.slice(7, 20), SECRET).tolist() == whole[7:27].tolist()
+    all_hashes = hashes.hash_keys(keys, SECRET)
+    assert hashes.hash_keys(keys.slice(7, 20), SECRET).tolist() == all_hashes[7:27].tolist()
     assert hashes.hash_keys(keys.slice(50), SECRET).shape == (0, 2)
 
 
@@ -88,22 +88,22 @@ def test_a_secret_of_another_size_is_refused(hashes: ModuleType) -> None:
 @pytest.mark.parametrize("count", [0, 1, 100, 20_000])
 def test_keys_are_counted_within_five_standard_errors(count: int) -> None:
     keys = [b"key-%d" % number for number in range(count)]
-    one, other = KeySketch(), KeySketch()
-    one.add(hash_keys(binary(keys[: count // 2]), SECRET))
-    other.add(hash_keys(binary(keys[count // 3 :] * 2), SECRET))
-    one.merge(other)
-    assert one.count() == pytest.approx(count, rel=5 * KEYS_ERROR)
+    sketch, second_sketch = KeySketch(), KeySketch()
+    sketch.add(hash_keys(binary(keys[: count // 2]), SECRET))
+    second_sketch.add(hash_keys(binary(keys[count // 3 :] * 2), SECRET))
+    sketch.merge(second_sketch)
+    assert sketch.count() == pytest.approx(count, rel=5 * KEYS_ERROR)
 
 
 def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
     chance, total = random.Random(5), TimeSketch()  # noqa: S311 - the same in every run
     times: list[int] = []
     for scale in (10**3, 10**5, 10**9, 10**14):
-        part, some = TimeSketch(), [chance.randrange(-scale, scale) for _ in range(200)]
-        part.add(np.array(some, np.int64))
+        part, part_times = TimeSketch(), [chance.randrange(-scale, scale) for _ in range(200)]
+        part.add(np.array(part_times, np.int64))
         part.add(np.array([], np.int64))
         total.merge(part)
-        times += some
+        times += part_times
         assert sum(total.counts.values()) == len(times)
         assert len(total.counts) <= BINS
         for number, count in total.counts.items():
@@ -112,13 +112,13 @@ def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
 
 
 def test_the_picture_shows_each_partition_and_escapes_names() -> None:
-    some = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
-    some.times.add(np.array([0, 4_000, 9_000], np.int64))
-    drawn = stats_chart([some, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
-    texts = [element.text or "" for element in ET.fromstring(drawn).iter() if element.tag.endswith("text")]  # noqa: S314 - ours
+    orders_stats = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
+    orders_stats.times.add(np.array([0, 4_000, 9_000], np.int64))
+    chart = stats_chart([orders_stats, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
+    texts = [element.text or "" for element in ET.fromstring(chart).iter() if element.tag.endswith("text")]  # noqa: S314 - ours
     assert "file:///a<b>&c" in texts
     assert any("2 topics, 2 partitions, 3 records" in text for text in texts)
-    assert '<rect class="level-5"' in drawn
+    assert '<rect class="level-5"' in chart
     assert '<rect class="level-5"' not in stats_chart([PartitionStats(TopicPartition("empty", 0))], "nothing")
     assert "no record has a timestamp" in stats_chart([], "nothing")
-    assert json.dumps(some.row())
+    assert json.dumps(orders_stats.row())

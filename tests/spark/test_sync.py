@@ -58,11 +58,13 @@ def test_rows_are_in_the_partition_of_their_day(lake: Lake) -> None:
                 f"kafka_timestamp >= '{day}T00:00:00+00:00' and kafka_timestamp <= '{day}T23:59:59+00:00'"
             )
             assert len(list(scan.plan_files())) == 1, "files of other days are not read"
-            found = scan.to_arrow()
+            day_rows = scan.to_arrow()
         else:
             assert table.metadata().partition_columns == ["kafka_date"]
-            found = table.to_pyarrow_table(filters=[("kafka_date", "=", day)])
-        assert sorted(found["value"].to_pylist()) == [b"%d" % number for number, at in enumerate(days) if at == day]
+            day_rows = table.to_pyarrow_table(filters=[("kafka_date", "=", day)])
+        assert sorted(day_rows["value"].to_pylist()) == [
+            b"%d" % number for number, record_day in enumerate(days) if record_day == day
+        ]
 
 
 @pytest.mark.parametrize("partition_by", ["day", "none"])
@@ -108,10 +110,10 @@ def avro(schema: object, value: object) -> bytes:
 
 
 def test_avro_with_a_registry_adds_columns_when_a_schema_appears(lake: Lake) -> None:
-    asked: list[int] = []
+    requested_ids: list[int] = []
 
     def registry(number: int) -> object:
-        asked.append(number)
+        requested_ids.append(number)
         return {1: json.dumps(AVRO_1), 2: json.dumps(AVRO_2)}[number]
 
     lake.append(0, [record(b"a", prefixed(1, avro(AVRO_1, {"user": "x"}))), record(b"a", b"{}")])
@@ -119,24 +121,24 @@ def test_avro_with_a_registry_adds_columns_when_a_schema_appears(lake: Lake) -> 
     syncer = lake.syncer("avro", registry)
     assert lake.sync(syncer) == 2
     assert [row.get("user") for row in lake.rows()] == ["x", None]
-    assert asked == [1, 9]
+    assert requested_ids == [1, 9]
     lake.append(0, [record(b"b", prefixed(2, avro(AVRO_2, {"user": "y", "amount": 2.5, "at": {"x": 3}})))])
     lake.append(1, [record(b"b", prefixed(1, avro(AVRO_1, {"user": "z"})))])
     assert lake.sync(syncer) == 2
-    found = {
+    rows_by_place = {
         (row["kafka_partition"], row["kafka_offset"]): (row["user"], row["amount"], row["at"]) for row in lake.rows()
     }
-    assert found == {
+    assert rows_by_place == {
         (0, 0): ("x", None, None),
         (0, 2): ("y", 2.5, {"x": 3}),
         (1, 1): (None, None, None),
         (1, 2): ("z", None, None),
     }
-    bad = [
+    quarantined_rows = [
         (row["partition"], row["offset"], row["key"], row["value"], row["error"])
         for row in lake.rows("orders_quarantine")
     ]
-    assert bad == [
+    assert quarantined_rows == [
         (0, 1, b"a", b"{}", "the value does not begin with a zero byte and the id of a schema"),
         (1, 0, b"a", prefixed(9, b""), "there is no schema with the id 9"),
     ]
@@ -195,11 +197,11 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, lake: Lake, moment: tuple[str, st
 
     def committed(self: Any, added: Any, removed: Any, mark: Any) -> None:
         is_quarantine = self.layout.schema == "quarantine"
-        found = "maintenance" if mark is None else "quarantine" if is_quarantine else "data"
-        if found == step and when == "before":
+        commit_step = "maintenance" if mark is None else "quarantine" if is_quarantine else "data"
+        if commit_step == step and when == "before":
             raise Killed
         commit(self, added, removed, mark)
-        if found == step:
+        if commit_step == step:
             raise Killed
 
     monkeypatch.setattr(table, "commit", committed)
@@ -308,11 +310,11 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
     for file in descriptor_pb2.FileDescriptorSet.FromString(compile_proto(PROTO)).file:
         pool.Add(file)
     order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
-    made = order(user="u", total=(1 << 64) - 1, kind=1, prices={"x": 1.5})
-    made.items.add(name="i", code=b"\xff")
-    made.at.FromJsonString("2026-01-02T03:04:05.678901Z")
-    made.note.value = ""
-    body = made.SerializeToString()
+    message = order(user="u", total=(1 << 64) - 1, kind=1, prices={"x": 1.5})
+    message.items.add(name="i", code=b"\xff")
+    message.at.FromJsonString("2026-01-02T03:04:05.678901Z")
+    message.note.value = ""
+    body = message.SerializeToString()
     lake.append(
         0, [record(b"a", prefixed(5, b"\0" + body)), record(b"a", prefixed(5, b"\x02\0" + order().SerializeToString()))]
     )
@@ -337,15 +339,15 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
 def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both drivers have read the table before either of them commits."""
     lake.append(0, [record(b"a", b"1")] * 3)
-    syncer, other = lake.syncer(), lake.syncer()
-    ran = list[int]()
+    syncer, second_syncer = lake.syncer(), lake.syncer()
+    late_runs = list[int]()
 
     def late(*arguments: Any, **settings: Any) -> Any:
-        done = run_here(*arguments, **settings)
-        if not ran:
-            ran.append(1)
-            lake.sync(other)
-        return done
+        results = run_here(*arguments, **settings)
+        if not late_runs:
+            late_runs.append(1)
+            lake.sync(second_syncer)
+        return results
 
     monkeypatch.setattr(micro_batches, "run_tasks", late)
     with pytest.raises(TableConflictError, match="at the same time"):

@@ -49,10 +49,10 @@ def in_duckdb(lake: Lake, query: str) -> list[tuple[Any, ...]]:
     """
     import duckdb  # noqa: PLC0415 - only here
 
-    found: list[tuple[Any, ...]] = duckdb.sql(
+    rows: list[tuple[Any, ...]] = duckdb.sql(
         query.format(f"read_parquet({lake.files()!r}, union_by_name=true)")
     ).fetchall()
-    return found
+    return rows
 
 
 def test_a_stream_continues_where_the_table_ends(spark: Any, lake: Lake) -> None:
@@ -72,8 +72,8 @@ def test_a_stream_continues_where_the_table_ends(spark: Any, lake: Lake) -> None
     run_stream(spark, lake, schema="json", schemas=schemas)
     assert lake.places() == [*places({0: 41}), (1, 1)]
     assert len(lake.rows("orders_quarantine")) == 1
-    found = in_duckdb(lake, 'SELECT "user", count(*), sum(amount) FROM {} GROUP BY 1 ORDER BY 1')
-    assert found == expected_sums([*bodies, bodies[0], bodies[1]])
+    sums = in_duckdb(lake, 'SELECT "user", count(*), sum(amount) FROM {} GROUP BY 1 ORDER BY 1')
+    assert sums == expected_sums([*bodies, bodies[0], bodies[1]])
 
 
 def expected_sums(bodies: list[bytes]) -> list[tuple[Any, ...]]:
@@ -81,7 +81,7 @@ def expected_sums(bodies: list[bytes]) -> list[tuple[Any, ...]]:
     for body in bodies:
         value = json.loads(body)
         sums.setdefault(value["user"], []).append(value["amount"])
-    return [(user, len(found), sum(found)) for user, found in sorted(sums.items())]
+    return [(user, len(amounts), sum(amounts)) for user, amounts in sorted(sums.items())]
 
 
 def test_a_limited_stream_upserts_a_compacted_topic(spark: Any, lake: Lake) -> None:
@@ -89,11 +89,11 @@ def test_a_limited_stream_upserts_a_compacted_topic(spark: Any, lake: Lake) -> N
     lake.append(1, [record(b"j%d" % (number % 5), b"%d" % number) for number in range(50)])
     lake.append(0, [record(b"k0", None)])
     run_stream(spark, lake, upsert=True, buckets=3, options={"maxOffsetsPerTrigger": "40"})
-    found = in_duckdb(lake, "SELECT kafka_key, value FROM {}")
+    actual = in_duckdb(lake, "SELECT kafka_key, value FROM {}")
     expected = {b"k%d" % (number % 7): b"%d" % number for number in range(100) if number % 7}
     expected |= {b"j%d" % (number % 5): b"%d" % number for number in range(50)}
-    assert dict(found) == expected
-    assert len(found) == len(expected)
+    assert dict(actual) == expected
+    assert len(actual) == len(expected)
 
 
 def test_a_failed_micro_batch_is_repeated(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,15 @@ from stratalog_spark.options.table_options import merge_table_options, restore_l
 
 def given(**options: str) -> dict[str, str]:
     """Return the properties of a table, as Spark 4.3 passes them when the table is created."""
-    kept = {f"option.{name}": value for name, value in options.items()}
-    return {**kept, **options, "provider": "stratalog", "owner": "me", "location": "file:/data", "path": "file:/data"}
+    table_options = {f"option.{name}": value for name, value in options.items()}
+    return {
+        **table_options,
+        **options,
+        "provider": "stratalog",
+        "owner": "me",
+        "location": "file:/data",
+        "path": "file:/data",
+    }
 
 
 def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
@@ -33,13 +40,13 @@ def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
 
 def test_options_of_a_query_count_before_those_of_the_table() -> None:
     schema = table_schema(given(subscribe="orders", maxOffsetsPerTrigger="5"))
-    found = merge_table_options({"Subscribe": "others"}, schema, streaming=True)
-    assert "subscribe" not in found
-    assert found["Subscribe"] == "others"
-    assert found["maxoffsetspertrigger"] == "5"
+    merged_options = merge_table_options({"Subscribe": "others"}, schema, streaming=True)
+    assert "subscribe" not in merged_options
+    assert merged_options["Subscribe"] == "others"
+    assert merged_options["maxoffsetspertrigger"] == "5"
     assert "maxoffsetspertrigger" not in merge_table_options({}, schema, streaming=False), "of streams alone"
-    elsewhere = {"path": "/elsewhere", "subscribe": "others"}
-    assert merge_table_options(elsewhere, schema, streaming=False) == elsewhere
+    query_options = {"path": "/elsewhere", "subscribe": "others"}
+    assert merge_table_options(query_options, schema, streaming=False) == query_options
 
 
 @pytest.mark.parametrize(
@@ -96,14 +103,14 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
     try:
         rows = spark.sql("SELECT value, offset FROM orders").collect()
         assert [(row["value"], row["offset"]) for row in rows] == [(b"first", 0)]
-        into = f"INSERT INTO orders WITH (path = '{place}', topic = 'orders')"
-        spark.sql(f"{into} (key, value) VALUES (cast('k' AS binary), cast('second' AS binary))")
+        insert_prefix = f"INSERT INTO orders WITH (path = '{place}', topic = 'orders')"
+        spark.sql(f"{insert_prefix} (key, value) VALUES (cast('k' AS binary), cast('second' AS binary))")
         frame = spark.sql("SELECT cast('k' AS binary) AS key, cast('third' AS binary) AS value")
         options = {"path": str(place), "topic": "orders"}
         frame.write.format("stratalog").options(**options).mode("append").saveAsTable("saved")
         assert spark.read.options(path=str(place), subscribe="orders").table("saved").count() == 3
-        later = spark.sql('SELECT value FROM orders WITH (startingOffsets = \'{"orders": {"0": 1}}\')').collect()
-        assert [row["value"] for row in later] == [b"second", b"third"]
+        later_rows = spark.sql('SELECT value FROM orders WITH (startingOffsets = \'{"orders": {"0": 1}}\')').collect()
+        assert [row["value"] for row in later_rows] == [b"second", b"third"]
         query = (
             spark.readStream.option("startingOffsets", "earliest")
             .table("orders")
@@ -117,7 +124,7 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
         with pytest.raises(PySparkException, match="does not pass the options of a table to a sink"):
             spark.sql("INSERT INTO orders (key, value) VALUES (cast('k' AS binary), cast('lost' AS binary))")
         with pytest.raises(PySparkException, match="which the log assigns"):
-            spark.sql(f"{into} (key, value, offset) VALUES (cast('k' AS binary), cast('v' AS binary), 17)")
+            spark.sql(f"{insert_prefix} (key, value, offset) VALUES (cast('k' AS binary), cast('v' AS binary), 17)")
         with pytest.raises(PySparkException, match="only if it is created without a list of columns"):
             spark.table("saved").collect()
     finally:
@@ -128,7 +135,7 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
 def test_the_columns_of_a_catalog_have_names_in_any_case(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
-    asked = {"ask": "topic", "topic": "orders", "catalog.path": str(tmp_path), "catalog.columns": "Key,VALUE"}
-    assert response(asked).simpleString() == "struct<Key:binary,VALUE:binary>"
+    request = {"ask": "topic", "topic": "orders", "catalog.path": str(tmp_path), "catalog.columns": "Key,VALUE"}
+    assert response(request).simpleString() == "struct<Key:binary,VALUE:binary>"
     with pytest.raises(ConfigError, match="did you mean 'value'"):
-        response({**asked, "catalog.columns": "key,valeu"})
+        response({**request, "catalog.columns": "key,valeu"})

@@ -25,7 +25,7 @@ def run_program(command: list[str], folder: Path, environment: Mapping[str, str]
 
     Each caller sets the Python of the workers, which may be another one than that of the tests' session.
     """
-    ran = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=folder,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "XDG_CACHE_HOME": str(folder / "cache"), **environment},
@@ -34,32 +34,32 @@ def run_program(command: list[str], folder: Path, environment: Mapping[str, str]
         timeout=600,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    assert found["keys"] == KEYS
-    assert found["written"] == 600
-    return found
+    assert process.returncode == 0, process.stderr[-4000:]
+    report: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    assert report["keys"] == KEYS
+    assert report["written"] == 600
+    return report
 
 
 def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str, tmp_path: Path) -> None:
     """Runs in an environment with Spark 4.0, its Java, the wheel and the dependencies of the extra only."""
-    found = run_program(
+    report = run_program(
         [old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {"PYSPARK_PYTHON": old_spark_python}
     )
-    assert found["spark"].startswith("4.0.")
-    assert not found["driver"].startswith(str(ROOT))
-    assert (found["streamed"], found["compacted"]) == (600, [605, 7])
-    assert found["sql"] == SQL
+    assert report["spark"].startswith("4.0.")
+    assert not report["driver"].startswith(str(ROOT))
+    assert (report["streamed"], report["compacted"]) == (600, [605, 7])
+    assert report["sql"] == SQL
 
 
 @pytest.mark.usefixtures("has_connect", "has_catalog")
 def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> None:
-    found = run_program(
+    report = run_program(
         [sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {"PYSPARK_PYTHON": sys.executable}
     )
-    assert found["session"] == "pyspark.sql.connect.session"
-    assert (found["streamed"], found["compacted"]) == (600, [605, 7])
-    assert found["sql"] == SQL
+    assert report["session"] == "pyspark.sql.connect.session"
+    assert (report["streamed"], report["compacted"]) == (600, [605, 7])
+    assert report["sql"] == SQL
 
 
 def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path:
     confs = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local-cluster[2,1,1024]", *confs]
     environment = {"PYTHONPATH": str(pure_wheel), "PYSPARK_PYTHON": sys.executable}
-    found = run_program(
+    report = run_program(
         [*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment
     )
-    assert found["driver"].startswith(str(pure_wheel))
-    assert found["tasks"]
-    assert all(pure_wheel.name in path and str(ROOT) not in path for path in found["tasks"])
+    assert report["driver"].startswith(str(pure_wheel))
+    assert report["tasks"]
+    assert all(pure_wheel.name in path and str(ROOT) not in path for path in report["tasks"])
