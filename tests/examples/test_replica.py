@@ -337,6 +337,6 @@ class TestFollower(ServiceContract):
 
     @pytest.fixture
     def service(self) -> Service:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            gone = f"127.0.0.1:{taken.getsockname()[1]}"
-        return Follower(ReplicaSection.from_mapping({"leader": gone}, "test"), Env().clock)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            closed_address = f"127.0.0.1:{server.getsockname()[1]}"
+        return Follower(ReplicaSection.from_mapping({"leader": closed_address}, "test"), Env().clock)

@@ -204,7 +204,11 @@ def cuts(damaged: DamagedLog, file: Path) -> list[int]:
     if len(bounds) > 8:
         bounds = [0, *chance.sample(bounds, 5), bounds[-1]]
     boundary_sizes = {bound + delta for bound in (*bounds, size) for delta in (-1, 0, 1)}
-    return sorted(cut for cut in {*boundary_sizes, *(chance.randrange(size) for _ in range(4))} if 0 <= cut < size)
+    return sorted(
+        cut_bytes
+        for cut_bytes in {*boundary_sizes, *(chance.randrange(size) for _ in range(4))}
+        if 0 <= cut_bytes < size
+    )
 
 
 def first_cut(damaged: DamagedLog, file: Path, size: int) -> Batch:

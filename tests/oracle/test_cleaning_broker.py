@@ -128,9 +128,9 @@ class Filler:
         self._append(topic, log, -1, None, [last])
         return [*ends, log.roll()]
 
-    def _append(self, topic: str, log: Log, producer: int, codec: str | None, written: list[Record]) -> None:
+    def _append(self, topic: str, log: Log, producer: int, codec: str | None, records: list[Record]) -> None:
         sequence = self._sequences.get((topic, producer), 0) if producer > 0 else -1
-        self._sequences[topic, producer] = sequence + len(written)
+        self._sequences[topic, producer] = sequence + len(records)
         header = BatchHeader(
             producer_id=producer,
             producer_epoch=0 if producer > 0 else -1,
@@ -139,7 +139,7 @@ class Filler:
         )
         form = log.components.formats.chosen(log.config.record_version)
         compressor = None if codec is None else log.components.codecs.by_name(codec)
-        log.append_as_leader(form.encode(written, header, compressor, None))
+        log.append_as_leader(form.encode(records, header, compressor, None))
 
     def _record(self, version: int) -> Record:
         chance = self._chance

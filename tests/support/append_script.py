@@ -203,17 +203,17 @@ class ScriptWriter:
         matching_authors = [author for author in self._authors[topic] if fits(author)]
         return [self.chance.choice(matching_authors)] if matching_authors else []
 
-    def _append(self, what: str, topic: str, author: _Author) -> Append:
+    def _append(self, title: str, topic: str, author: _Author) -> Append:
         records = self._records()
         header = _header(author, author.sequence, author.epoch, transactional=author.transactional)
         data = self._encoded(header, records)
         author.sequence = (author.sequence + len(records)) % SEQUENCES
         author.is_open = author.transactional
         author.sent.append(data)
-        return Append(what, topic, data, accepted=True)
+        return Append(title, topic, data, accepted=True)
 
     def _refused(
-        self, what: str, topic: str, author: _Author, sequence: int, epoch: int, *, transactional: bool | None = None
+        self, title: str, topic: str, author: _Author, sequence: int, epoch: int, *, transactional: bool | None = None
     ) -> Append:
         """Return an append that the log must refuse.
 
@@ -223,15 +223,15 @@ class ScriptWriter:
         is_in = author.transactional if transactional is None else transactional
         header = _header(author, sequence, epoch, transactional=is_in)
         old = [record._replace(timestamp_ms=self._start_ms) for record in self._records()]
-        return Append(what, topic, self._encoded(header, old), accepted=False)
+        return Append(title, topic, self._encoded(header, old), accepted=False)
 
-    def _marker(self, what: str, topic: str, author: _Author, epoch: int, *, accepted: bool = True) -> End:
+    def _marker(self, title: str, topic: str, author: _Author, epoch: int, *, accepted: bool = True) -> End:
         chance = self.chance
         self._coordinator_epoch += chance.random() < _TAKEN_OVER
         if accepted:
             author.ended_by = self._coordinator_epoch
         commit = chance.random() < _COMMITTED
-        return End(what, topic, author.producer_id, epoch, commit, self._coordinator_epoch, accepted)
+        return End(title, topic, author.producer_id, epoch, commit, self._coordinator_epoch, accepted)
 
     def _encoded(self, header: BatchHeader, records: Sequence[Record] | None = None) -> bytes:
         codec = self.chance.choice(CODECS)

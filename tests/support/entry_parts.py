@@ -120,10 +120,10 @@ def varint(number: int) -> bytes:
     return bytes((*encoded, number))
 
 
-def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:
-    at, size = take_varint(raw, at, f"{name} length", into)
-    end = at + max(size, 0)
-    into.append((name, raw[at:end]))
+def _take_field(raw: bytes, position: int, name: str, parts: list[Part]) -> int:
+    position, size = take_varint(raw, position, f"{name} length", parts)
+    end = position + max(size, 0)
+    parts.append((name, raw[position:end]))
     return end
 
 

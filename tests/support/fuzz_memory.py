@@ -115,15 +115,15 @@ def _entry(name: str, contents: bytes, count: int, codec: Codec | None) -> bytes
     return _packed_entry(name, compressed, count, codec.id if codec else 0)
 
 
-def _packed_entry(name: str, packed: bytes, count: int, codec_id: int) -> bytes:
-    """Return a batch or a wrapper message that is valid except for its compressed content ``packed``."""
+def _packed_entry(name: str, compressed: bytes, count: int, codec_id: int) -> bytes:
+    """Return a batch or a wrapper message that is valid except for its content ``compressed``."""
     magic = int(name[1])
     if magic == 2:
-        entry = bytearray(61) + packed
+        entry = bytearray(61) + compressed
         entry[22] = codec_id
         _INT32.pack_into(entry, 57, count)
     else:
-        entry = bytearray(26 if magic else 18) + b"\xff\xff\xff\xff" + _INT32.pack(len(packed)) + packed
+        entry = bytearray(26 if magic else 18) + b"\xff\xff\xff\xff" + _INT32.pack(len(compressed)) + compressed
         entry[17] = codec_id
     entry[16] = magic
     _INT32.pack_into(entry, 8, len(entry) - 12)

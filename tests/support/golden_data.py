@@ -123,10 +123,10 @@ class Golden:
         return target
 
 
-def _merge_epochs(checkpoint: Path, other: Path) -> None:
+def _merge_epochs(checkpoint: Path, other_checkpoint: Path) -> None:
     """Add the epochs of another checkpoint. If both have an epoch, keep the smaller start offset."""
     epochs: dict[int, int] = {}
-    for file in (checkpoint, other):
+    for file in (checkpoint, other_checkpoint):
         for line in file.read_text(encoding="utf-8").splitlines()[2:]:
             epoch, start = map(int, line.split())
             epochs[epoch] = min(start, epochs.get(epoch, start))

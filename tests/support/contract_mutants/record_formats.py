@@ -275,8 +275,8 @@ def _retains(
 
     def retain(data: Any, batches: Any, found: Any, horizon_ms: int | None, **keywords: Any) -> list[bytes]:
         changed = verdicts(found, horizon_ms)
-        kept = _SOUND.retain(data, batches, changed, horizon_ms, **{**keywords, **given})
-        return [result(b"".join(kept))]
+        retained = _SOUND.retain(data, batches, changed, horizon_ms, **{**keywords, **given})
+        return [result(b"".join(retained))]
 
     return _made(retain=_static(retain))
 

@@ -61,8 +61,8 @@ def _indexes(mapped: Any = None, plain: Any = None) -> Callable[[Path], StoreOpe
     """Return an opener of stores whose indexes are changed by functions."""
 
     def change(index: Any) -> Any:
-        by = mapped if isinstance(index, MappedIndex) else plain
-        return index if by is None else by(index)
+        index_change = mapped if isinstance(index, MappedIndex) else plain
+        return index if index_change is None else index_change(index)
 
     return _files(open_index=result_of(LocalLogFiles, "open_index", change))
 

@@ -53,7 +53,7 @@ def _sound(segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> 
 
 def _writes(
     source: Callable[[SegmentSource], SegmentSource] = lambda source: source,
-    result: Callable[[StoredSegment], StoredSegment] = lambda stored: stored,
+    result: Callable[[StoredSegment], StoredSegment] = lambda entry: entry,
 ) -> Callable[[Path], TierLayout]:
     """Return a layout that stores another source, or returns another entry."""
 
