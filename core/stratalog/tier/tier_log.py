@@ -89,9 +89,7 @@ class TierLog(TierLogReader):
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
         label, guarded_layout = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(
-            self.objects, self.env, self.prefix, label, guarded_layout, section, self.commit, self.uploads
-        )
+        return SegmentUploader(self.objects, self.env, label, guarded_layout, section, self.commit, self.uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""

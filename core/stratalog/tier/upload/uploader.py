@@ -8,7 +8,7 @@ from functools import partial
 
 from stratalog.env import Env
 from stratalog.errors import ClosedError, PluginError
-from stratalog.model.names import segment_key, upload_id
+from stratalog.model.names import log_prefix, segment_key, upload_id
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
@@ -112,7 +112,6 @@ class SegmentUploader:
     Args:
         store: the store for the objects.
         env: clock and random numbers.
-        prefix: prefix of the log's keys in the tier.
         label: ``name@version`` of the layout.
         layout: the layout, which stores a segment as objects.
         section: the topic's settings of the layout; None if it has none.
@@ -124,14 +123,13 @@ class SegmentUploader:
         self,
         store: TierStore,
         env: Env,
-        prefix: str,
         label: str,
         layout: GuardedLayout,
         section: Section | None,
         commit: Callable[[int, Decide], Root | None],
         uploads: Uploads,
     ) -> None:
-        self._store, self._env, self._prefix, self._commit, self.uploads = store, env, prefix, commit, uploads
+        self._store, self._env, self._commit, self.uploads = store, env, commit, uploads
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, sources: Iterable[SegmentSource], bounds: LogBounds) -> OffloadReport:
@@ -186,14 +184,15 @@ class SegmentUploader:
             PluginError: the layout failed, or the layout or the store did not store the bytes of the segment.
             StoreError: the store failed or refused.
         """
-        base_offset = source.info.base_offset
+        log, base_offset = source.info.log, source.info.base_offset
         if self._layout.takes_uncompressed and source.uncompress is not None:
             source = source.uncompress(source)
         for kind, data in source.files.items():
-            self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
+            self._store.limits.check_index(len(data), f"the {kind} file of {log} at {base_offset}")
         verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
         put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
-        sink = SegmentSink(self._store, self._env, self.uploads, self._prefix, base_offset, leader_epoch, put_objects)
+        prefix = log_prefix(log, source.info.topic_id)
+        sink = SegmentSink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
         segment = GivenSegment(source)
         try:
             entry = self._layout.write(segment.source, sink, self._section)
