@@ -28,8 +28,7 @@ from stratalog.segment.control_batches import drop_markers
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
-from stratalog.segment.section_file import FileSection, ReadBytes, SectionForm
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import FileSection, Identity, ReadBytes, SectionForm
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.segment_store import SegmentFile
 

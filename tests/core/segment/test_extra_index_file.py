@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from stratalog.model.batches import Buffer
 from stratalog.segment.extra_index_file import PackedExtras, pack_extras, unpack_extras
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 
 IDENTITY = Identity(100, 250, 4096, 1_700_000_000_000, 0xDEADBEEF)
 INDEXES = {"bloom@1": b"filter", "empty@12": b"", "range@2": bytes(300)}

@@ -21,9 +21,8 @@ from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGone
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
-from stratalog.segment.section_file import FileSection, ReadBytes, SectionForm
+from stratalog.segment.section_file import FileSection, Identity, ReadBytes, SectionForm
 from stratalog.segment.segment import Segment
-from stratalog.segment.segment_identity import Identity
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segment_store import LogFiles, SegmentFile
 

@@ -19,8 +19,8 @@ from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import build_extras, pack_extras, read_stored_extras, read_stored_labels
 from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.section_file import Identity
 from stratalog.segment.segment import DOUBTED, Segment
-from stratalog.segment.segment_identity import Identity
 
 _LOGGER: Final = logging.getLogger(__name__)
 

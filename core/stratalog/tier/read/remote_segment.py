@@ -18,7 +18,7 @@ from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.extra_index_file import unpack_extras
 from stratalog.segment.readable import KeepsReadPosition, ReadableSegment
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.manifest.authenticity import EntryCheck

@@ -16,7 +16,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import pack_extras, unpack_extras
 from stratalog.segment.framing import scan
 from stratalog.segment.index_entries import IndexEntries
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource

@@ -25,7 +25,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import DIGEST_SUFFIX, LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 from stratalog.spi import CleanupPolicy, LogSummary, RecordFilter, Rewrite, RewriteJob
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.power_loss import Image, PowerLossVfs

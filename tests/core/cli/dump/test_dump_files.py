@@ -11,7 +11,7 @@ from dump_runs import DumpRunner, rows, written
 from stratalog import Record, open_engine
 from stratalog.producers.snapshot import ProducerEntry, encode_snapshot
 from stratalog.segment.extra_index_file import pack_extras
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 
 STAMP = 1_700_000_000_000
 TOPIC_ID = "ycPimMYYSL631dT2bPZDbA"

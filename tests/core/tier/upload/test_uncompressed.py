@@ -15,7 +15,7 @@ from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import pack_extras, unpack_extras
 from stratalog.segment.framing import scan
-from stratalog.segment.segment_identity import Identity
+from stratalog.segment.section_file import Identity
 from stratalog.spi import BatchHeader, BytesSource, Codec
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
