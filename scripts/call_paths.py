@@ -92,7 +92,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.log.change.local_publisher.LocalPublisher.replace",
         "stratalog.log.folder.swap_files.swap_in",
         "stratalog.log.maintenance.LogMaintenance.note_cleaned",
-        "stratalog.engine.open.open_logs.OpenLogs.write_cleaner_checkpoint",
+        "stratalog.engine.open.open_logs.OpenLogs.write_dirty_starts",
     ),
     "recovery": (
         "stratalog.engine.open_engine.open_engine",

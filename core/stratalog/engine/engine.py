@@ -72,7 +72,7 @@ class Engine(EngineDuties):
             logs = self._logs = EngineLogs(host, tier, progress, forget_offsets, attach)
             stack.callback(logs.close)
             self.attached = logs.attached
-            clock, store_checkpoint = host.env.clock, logs.open_logs.write_cleaner_checkpoint
+            clock, store_checkpoint = host.env.clock, logs.open_logs.write_dirty_starts
             self._duties = Duties(
                 settings,
                 host.env,

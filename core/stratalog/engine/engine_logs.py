@@ -396,4 +396,6 @@ class EngineLogs:
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
             directory = next(item for item in self.open_logs.dirs if name in item.folders)
-            self.open_logs.publish([(directory, self.opener.open(directory, name, directory.request(name)))])
+            self.open_logs.publish(
+                [(directory, self.opener.open(directory, name, directory.checkpoints.request(name)))]
+            )

@@ -471,7 +471,7 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         log.append([Record(value=b"x")] * 3)
-        monkeypatch.setattr("stratalog.engine.open.log_dir.format_offsets", formatted)
+        monkeypatch.setattr("stratalog.engine.open.directory_checkpoints.format_offsets", formatted)
         first = threads.submit(engine.flush)
         has_entries.wait()
         log.append([Record(value=b"x")])

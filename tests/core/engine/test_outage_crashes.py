@@ -18,7 +18,7 @@ import pytest
 from outages import CONFIG, Place, fill, numbers, tiered
 from sim_objects import ObjectFault, SimBucket
 from stratalog import Engine, Record
-from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, StorageError, StoreError, TierUnavailableError
 from stratalog.log.log import Log
@@ -133,7 +133,7 @@ def test_the_test_above_detects_a_log_that_writes_no_note(tmp_path: Path, monkey
     A stored log start of 0 has the same meaning as the note, so it is left out too.
     """
     monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
-    monkeypatch.setattr(LogDir, "_needs_log_start", lambda *_: False)
+    monkeypatch.setattr(DirectoryCheckpoints, "_needs_log_start", lambda *_: False)
     wrong_starts = 0
     for seed in range(SEEDS):
         story = Story(tmp_path / str(seed), seed)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable
 from typing import Final
 
+from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
-from stratalog.epochs.checkpoint import check_offsets, format_offsets
 from stratalog.errors import (
     LogDirNotFoundError,
     LogDirOfflineError,
@@ -22,21 +22,17 @@ from stratalog.errors import (
     TopicExistsError,
 )
 from stratalog.log.folder.directory_state import (
+    DirectoryState,
     check_may_become_log_directory,
     partition_folders,
     read_directory,
     store_topic_id,
 )
-from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_FILE,
     CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARKS_FILE,
-    LOG_STARTS_FILE,
-    RECOVERY_POINTS_FILE,
     TopicId,
     TopicPartition,
     deleted_folder,
@@ -44,7 +40,6 @@ from stratalog.model.names import (
     partition_folder,
     random_uuid,
 )
-from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -67,7 +62,7 @@ class LogDir:
         left_folders: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
         linked_logs: logs of a broker whose folders are symbolic links, which are not followed. Their checkpoints are
             kept.
-        arriving: offsets of logs that are being moved here and are not open yet; the checkpoints contain them.
+        checkpoints: stored offsets of the logs.
 
     Raises:
         LogDirError: the directory is locked, or cannot be used.
@@ -81,7 +76,7 @@ class LogDir:
         try:
             check_may_become_log_directory(store)
             store.acquire()
-            self._state = read_directory(store, live=False)
+            stored = read_directory(store, live=False)
             self.identity = read_identity(store)
             with contextlib.suppress(NotAFileError):  # only a regular file counts as the marker
                 store.remove_small(CLEAN_SHUTDOWN_FILE)
@@ -89,24 +84,21 @@ class LogDir:
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
             }
             self.left_folders = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
-            self.linked_logs = self._find_linked_logs()
+            self.linked_logs = self._find_linked_logs(stored)
         except BaseException:
             store.close()
             raise
-        self.arriving: dict[TopicPartition, LogOffsets] = {}
-        # stored log start below the first local segment, and log start at the opening
-        self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self._written_contents: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
-        self._write_lock = threading.Lock()  # without the lock, older checkpoints could replace newer ones
+        self._was_clean = stored.clean
+        self.checkpoints = DirectoryCheckpoints(store, stored, self.logs, self.folders, self.linked_logs)
 
-    def _find_linked_logs(self) -> frozenset[TopicPartition]:
+    def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
         """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
-        state, linked = self._state, set[TopicPartition]()
-        checkpointed = {*state.recovery_points, *state.log_starts, *state.high_watermarks, *state.dirty_starts}
+        linked: set[TopicPartition] = set()
+        checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():
             with contextlib.suppress(StorageError):  # no such folder, or a link that leads nowhere
                 files = self.store.open_log(partition_folder(log))
@@ -133,80 +125,6 @@ class LogDir:
             log.maintenance.take_offline(error)
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
-    def dirty_start(self, log: TopicPartition) -> int | None:
-        """Return the first dirty offset of a log in the cleaner's checkpoint file; None if the file has none.
-
-        The file was read when the directory was opened.
-        """
-        return self._state.dirty_starts.get(log)
-
-    def high_watermark(self, log: TopicPartition) -> int | None:
-        """Return the high watermark of a log in the checkpoint file; None if the file has none.
-
-        The file was read when the directory was opened.
-        """
-        return self._state.high_watermarks.get(log)
-
-    def keep_offsets(self, log: TopicPartition, high_watermark: int, dirty_start: int | None) -> None:
-        """Set the results of ``high_watermark`` and ``dirty_start`` for a log that is opened again, or was moved here."""
-        with self._write_lock:
-            self._state.high_watermarks[log] = high_watermark
-            if dirty_start is None:
-                self._state.dirty_starts.pop(log, None)
-            else:
-                self._state.dirty_starts[log] = dirty_start
-
-    def keep_tiered_start(self, log: Log, stored_start: int | None) -> None:
-        """Keep the stored log start of a log that was just opened, if it is below the first local segment.
-
-        Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
-        with remote storage that finds no stored log start assumes 0, and clients that read from the beginning then get
-        errors.
-
-        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir, LogLoader.
-        """
-        log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
-        with self._write_lock:
-            self._tiered_starts.pop(log.name, None)
-            if stored_start is not None and stored_start < log_start == first_base:
-                self._tiered_starts[log.name] = stored_start, log_start
-
-    def bounds_of(self, log: Log) -> LogOffsets:
-        """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
-
-        Once the log start has changed since the opening, it is that of the log.
-        """
-        offsets = log.offsets()
-        stored_start, opened_start = self._tiered_starts.get(log.name, (0, -1))
-        if offsets.log_start == opened_start:
-            return offsets._replace(log_start=stored_start)
-        self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
-        return offsets
-
-    def forget_offsets(self, log: TopicPartition) -> None:
-        """Remove the checkpoints of an earlier log of this name, durably. The directory has no log of this name.
-
-        Otherwise a new log of this name would be loaded with the offsets of the earlier log after a crash: if the new
-        log ended below the log start of the earlier log, all its records would be dropped.
-
-        Raises:
-            StorageError: as ``write_checkpoints``; the checkpoints are not forgotten.
-        """
-        state = self._state
-        checkpoints = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
-        line = f"\n{log.topic} {log.partition} ".encode()
-        with self._write_lock:
-            is_stored = any(log in offsets for offsets in checkpoints) or any(
-                line in data for data in self._written_contents.values()
-            )
-        if not is_stored:
-            return
-        self.write_checkpoints()
-        with self._write_lock:  # the files have no other absent log either: its creation need not write them again
-            for offsets in checkpoints:
-                for name in offsets.keys() - self.folders.keys() - self.linked_logs:
-                    del offsets[name]
-
     def create(self, log: TopicPartition, topic_id: TopicId) -> None:
         """Create a partition's folder with its ``partition.metadata``, durable on return.
 
@@ -214,7 +132,7 @@ class LogDir:
             TopicExistsError: the directory has a file or folder with the partition's name.
             StorageError: the creation failed; ``discard`` removes the folder if it exists.
         """
-        self.forget_offsets(log)
+        self._write(lambda: self.checkpoints.forget(log))
         folder = self.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
         try:
             files = self.store.open_log(folder, create=True)
@@ -272,94 +190,31 @@ class LogDir:
             self._pending_deletes.pop(name, None)
         return len(due)
 
-    def request(self, log: TopicPartition) -> LoadRequest:
-        """Return the request to load a log, with the log's offsets from the checkpoint files."""
-        state = self._state
-        return LoadRequest(
-            clean=state.clean,
-            recovery_point=state.recovery_points.get(log, 0),
-            log_start=state.log_starts.get(log),
-            high_watermark=state.high_watermarks.get(log) if state.clean else None,
-            writable=True,
-        )
-
     def write_checkpoints(self) -> None:
-        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs, durable on return.
-
-        Logs that could not be opened keep their values in the files. If the directory is out of service, nothing is
-        written.
+        """Store the offsets of all logs as ``DirectoryCheckpoints.write``, unless the directory is out of service.
 
         Raises:
             LogDirOfflineError: an I/O error; the directory is out of service from now on.
             DiskFullError: a file cannot be written.
         """
-        with self._write_lock:
-            bounds = self._bounds()
-            recovery_points = {name: offsets.recovery_point for name, offsets in bounds.items()}
-            log_starts = {
-                name: offsets.log_start for name, offsets in bounds.items() if self._needs_log_start(name, offsets)
-            }
-            self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery_points)
-            self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, log_starts)
-            self._store_high_watermarks(bounds)
-        self.write_cleaner_checkpoint()
+        self._write(self.checkpoints.write)
 
-    def write_cleaner_checkpoint(self) -> None:
-        """Store the first dirty offset of each log, durable on return. Errors are those of ``write_checkpoints``.
-
-        If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
-        directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
-        """
-        with self._write_lock:
-            dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
-            known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
-            if known_starts or self._state.dirty_starts or CLEANER_FILE in self._written_contents:
-                self._store(CLEANER_FILE, self._state.dirty_starts, dirty_starts, known_starts)
+    def write_dirty_starts(self) -> None:
+        """Store only the first dirty offset of each log; the rest is as in ``write_checkpoints``."""
+        self._write(self.checkpoints.write_dirty_starts)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks of all logs, durable on return. Errors are those of ``write_checkpoints``."""
-        with self._write_lock:
-            self._store_high_watermarks(self._bounds())
+        """Store only the high watermarks of all logs; the rest is as in ``write_checkpoints``."""
+        self._write(self.checkpoints.write_high_watermarks)
 
-    def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        bounds = {name: self.bounds_of(log) for name, log in list(self.logs.items())}  # a copy: the logs may change
-        return {**bounds, **self.arriving}
-
-    def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
-        watermarks = {name: offsets.high_watermark for name, offsets in bounds.items()}
-        self._store(HIGH_WATERMARKS_FILE, self._state.high_watermarks, bounds, watermarks)
-
-    def _store(
-        self,
-        file: str,
-        old_offsets: Mapping[TopicPartition, int],
-        open_names: Container[TopicPartition],
-        new_offsets: Mapping[TopicPartition, int],
-    ) -> None:
-        existing = [*self.folders, *self.linked_logs]
-        unopened = {name: old_offsets[name] for name in existing if name not in open_names and name in old_offsets}
-        data = format_offsets({**unopened, **new_offsets})
-        if self.failure is not None or self._written_contents.get(file) == data:
+    def _write(self, write: Callable[[], None]) -> None:
+        if self.failure is not None:
             return
         try:
-            check_offsets(data, self._written_contents.get(file, b""), self.store.path(file))
-            self.store.replace_small(file, data)
+            write()
         except LogDirOfflineError as error:
             self.take_offline(error)
             raise
-        self._written_contents[file] = data
-
-    def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
-        """Return True unless the log starts at offset 0, and no tier has its first records.
-
-        Kafka also leaves out a log start at the first local offset. But segments below it may exist after a crash,
-        because their removal becomes durable later than the removal is visible here.
-
-        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
-        """
-        log = self.logs.get(name)
-        is_tiered = log is None or name in self._tiered_starts or log.config.remote_storage_enable
-        return bounds.log_start > 0 or is_tiered
 
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write the checkpoint files, and release the lock.
@@ -377,7 +232,7 @@ class LogDir:
             StorageError: a log could not be closed, or a file could not be written; the lock is released nevertheless.
         """
         errors: list[StorageError] = []
-        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys() | self.linked_logs)
+        clean = not failed and (self._was_clean or self.logs.keys() == self.folders.keys() | self.linked_logs)
         try:
             for log in self.logs.values():
                 try:

@@ -76,7 +76,7 @@ class LogOpener:
         loadings, opened_logs, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
             try:
-                loadings.append(self._prepare_loading(directory, name, directory.request(name)))
+                loadings.append(self._prepare_loading(directory, name, directory.checkpoints.request(name)))
             except StorageError as error:
                 failed[name] = error
         threads, clock = self._settings.recovery_threads, self._host.env.clock
@@ -122,7 +122,10 @@ class LogOpener:
             if not loaded.segments:
                 raise loading.refusal
             _LOGGER.warning("%s", loading.refusal)
-        watermark, high_watermark = Watermark(self._settings.watermark), directory.high_watermark(loading.name)
+        watermark, high_watermark = (
+            Watermark(self._settings.watermark),
+            directory.checkpoints.high_watermark(loading.name),
+        )
         if high_watermark is None:
             high_watermark = loading.request.high_watermark
         if high_watermark is None and watermark is Watermark.EXTERNAL:
@@ -141,8 +144,8 @@ class LogOpener:
         )
         if loading.remote is not None and loading.remote.is_assumed:
             loading.remote.set_rejoin(partial(rejoin, log, loading.remote))
-        log.maintenance.resume_cleaning(directory.dirty_start(loading.name))
-        directory.keep_tiered_start(log, loading.request.log_start)
+        log.maintenance.resume_cleaning(directory.checkpoints.dirty_start(loading.name))
+        directory.checkpoints.keep_tiered_start(log, loading.request.log_start)
         if loaded.recovered_segments:
             recovered = LogRecovered(
                 log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes

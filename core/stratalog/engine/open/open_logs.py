@@ -118,11 +118,11 @@ class OpenLogs:
         self.failed = {**self.failed, name: error}
         self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
 
-    def write_cleaner_checkpoint(self, log: Log) -> None:
+    def write_dirty_starts(self, log: Log) -> None:
         """Store the first dirty offsets of all logs in the directory of ``log``, durable on return."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
-                directory.write_cleaner_checkpoint()
+                directory.write_dirty_starts()
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
         """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.

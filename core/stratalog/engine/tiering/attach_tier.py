@@ -124,7 +124,7 @@ class Attacher:
         self._first.remove_small(ATTACH_NOTE_FILE)
         self._open_logs.publish(opened_logs)
         for directory in self._open_logs.dirs:
-            directory.arriving.clear()
+            directory.checkpoints.arriving.clear()
         return tuple(attached_logs)
 
     def _make_room(self) -> None:
@@ -224,7 +224,7 @@ class Attacher:
             directory = directories[log.log] = self._open_logs.emptiest()
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
-            directory.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
+            directory.checkpoints.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
         for directory in self._open_logs.dirs:
             directory.write_checkpoints()
         return directories

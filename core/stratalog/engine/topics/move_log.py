@@ -45,7 +45,7 @@ def close_log(log: Log, source: LogDir) -> LogOffsets:
     files.sync()
     if not log.close():
         log.flush()  # raises the error that took the log out of service
-    return source.bounds_of(log)
+    return source.checkpoints.bounds_of(log)
 
 
 def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
@@ -59,12 +59,12 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
     copy = future_folder(name, random_uuid(env.chance))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
-        target.arriving[name] = source.bounds_of(log)
+        target.checkpoints.arriving[name] = source.checkpoints.bounds_of(log)
         target.write_checkpoints()  # before the rename: otherwise a crash could lose the log start
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:
         if not has_arrived(target, name):
-            target.arriving.pop(name, None)
+            target.checkpoints.arriving.pop(name, None)
             with contextlib.suppress(StorageError):
                 target.store.remove_log(copy)
         raise
@@ -74,7 +74,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
 
 def keep_offsets(log: Log, directory: LogDir) -> None:
     """Open a log later in ``directory`` with the high watermark and the first dirty offset that it has now."""
-    directory.keep_offsets(log.name, log.offsets().high_watermark, log.maintenance.cleaning.dirty_start)
+    directory.checkpoints.keep_offsets(log.name, log.offsets().high_watermark, log.maintenance.cleaning.dirty_start)
 
 
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
@@ -98,7 +98,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
     files.remove(MOVED_FILE)
     files.sync()
     with contextlib.suppress(OutOfResourcesError):  # the log is moved: an error would report the opposite
-        source.write_cleaner_checkpoint()  # before the new directory's file has the log
+        source.write_dirty_starts()  # before the new directory's file has the log
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:

@@ -301,7 +301,7 @@ class TopicChanges:
             elif log.healthy:
                 log.maintenance.abandon()
                 keep_offsets(log, source)
-                request = moved_request(source.bounds_of(log))
+                request = moved_request(source.checkpoints.bounds_of(log))
                 # not closed cleanly: records may not be durable, and the closing snapshot is missing
                 if bounds is None:
                     request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
@@ -312,7 +312,7 @@ class TopicChanges:
         finally:
             source.logs.pop(name, None)
             self._open_logs.publish([(target, self._reopen(log, target, moved_request(bounds)))])
-            target.arriving.pop(name, None)
+            target.checkpoints.arriving.pop(name, None)
         return self._open_logs.logs[name]
 
     def _reopen(self, log: Log, directory: LogDir, request: LoadRequest) -> Log:

@@ -348,7 +348,7 @@ def test_a_thread_chooses_a_log_while_another_thread_finishes_one(
             finished.wait(WAIT_S)
         return bool(healthy(log))
 
-    monkeypatch.setattr(OpenLogs, "write_cleaner_checkpoint", lambda *_: finished.set())
+    monkeypatch.setattr(OpenLogs, "write_dirty_starts", lambda *_: finished.set())
     with open_engine(tmp_path / "a", config={"log.cleaner.threads": 2}) as engine:
         for topic in ("one", "two", "three"):
             dirty(engine, topic, 5, 10)

@@ -1,0 +1,207 @@
+"""The checkpoint files of a log directory: recovery points, log starts, high watermarks and compacted offsets.
+
+Source: apache/kafka LogManager, OffsetCheckpointFile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Container, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from stratalog.epochs.checkpoint import check_offsets, format_offsets
+from stratalog.log.folder.directory_state import DirectoryState
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.names import (
+    CLEANER_FILE,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    RECOVERY_POINTS_FILE,
+    TopicPartition,
+)
+from stratalog.model.offsets import LogOffsets
+from stratalog.spi.segment_store import SegmentStore
+
+
+class DirectoryCheckpoints:
+    """Offsets of all logs of one directory: those that were stored when it was opened, and those to store.
+
+    The files also keep the offsets of logs that exist but are not open.
+
+    Args:
+        store: files of the directory.
+        stored: contents of the files when the directory was opened.
+        logs: open logs, by name. The directory changes this mapping and the next one.
+        folders: folder name of each partition in the directory.
+        linked_logs: logs whose folders are symbolic links.
+
+    Attributes:
+        arriving: offsets of logs that are being moved here and are not open yet; the files contain them.
+    """
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        stored: DirectoryState,
+        logs: Mapping[TopicPartition, Log],
+        folders: Mapping[TopicPartition, str],
+        linked_logs: AbstractSet[TopicPartition],
+    ) -> None:
+        self._store, self._stored = store, stored
+        self._logs, self._folders, self._linked_logs = logs, folders, linked_logs
+        self.arriving: dict[TopicPartition, LogOffsets] = {}
+        # stored log start below the first local segment, and log start at the opening
+        self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
+        self._written_contents: dict[str, bytes] = {}  # latest written contents, by file
+        self._lock: Final = threading.Lock()  # without the lock, older checkpoints could replace newer ones
+
+    def dirty_start(self, log: TopicPartition) -> int | None:
+        """Return the stored first dirty offset of a log; None if there is none."""
+        return self._stored.dirty_starts.get(log)
+
+    def high_watermark(self, log: TopicPartition) -> int | None:
+        """Return the stored high watermark of a log; None if there is none."""
+        return self._stored.high_watermarks.get(log)
+
+    def keep_offsets(self, log: TopicPartition, high_watermark: int, dirty_start: int | None) -> None:
+        """Set the results of ``high_watermark`` and ``dirty_start`` for a log that is opened again, or was moved here."""
+        with self._lock:
+            self._stored.high_watermarks[log] = high_watermark
+            if dirty_start is None:
+                self._stored.dirty_starts.pop(log, None)
+            else:
+                self._stored.dirty_starts[log] = dirty_start
+
+    def keep_tiered_start(self, log: Log, stored_start: int | None) -> None:
+        """Keep the stored log start of a log that was just opened, if it is below the first local segment.
+
+        Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
+        with remote storage that finds no stored log start assumes 0, and clients that read from the beginning then get
+        errors.
+
+        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir, LogLoader.
+        """
+        log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
+        with self._lock:
+            self._tiered_starts.pop(log.name, None)
+            if stored_start is not None and stored_start < log_start == first_base:
+                self._tiered_starts[log.name] = stored_start, log_start
+
+    def bounds_of(self, log: Log) -> LogOffsets:
+        """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
+
+        Once the log start has changed since the opening, it is that of the log.
+        """
+        offsets = log.offsets()
+        stored_start, opened_start = self._tiered_starts.get(log.name, (0, -1))
+        if offsets.log_start == opened_start:
+            return offsets._replace(log_start=stored_start)
+        self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
+        return offsets
+
+    def request(self, log: TopicPartition) -> LoadRequest:
+        """Return the request to load a log with its stored offsets."""
+        stored = self._stored
+        return LoadRequest(
+            clean=stored.clean,
+            recovery_point=stored.recovery_points.get(log, 0),
+            log_start=stored.log_starts.get(log),
+            high_watermark=stored.high_watermarks.get(log) if stored.clean else None,
+            writable=True,
+        )
+
+    def forget(self, log: TopicPartition) -> None:
+        """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.
+
+        Otherwise a new log of this name would be loaded with the offsets of the earlier log after a crash: if the new
+        log ended below the log start of the earlier log, all its records would be dropped.
+
+        Raises:
+            StorageError: as ``write``; the offsets are not forgotten.
+        """
+        stored = self._stored
+        all_offsets = (stored.recovery_points, stored.log_starts, stored.high_watermarks, stored.dirty_starts)
+        line = f"\n{log.topic} {log.partition} ".encode()
+        with self._lock:
+            is_stored = any(log in offsets for offsets in all_offsets) or any(
+                line in data for data in self._written_contents.values()
+            )
+        if not is_stored:
+            return
+        self.write()
+        with self._lock:  # the files have no other absent log either: its creation need not write them again
+            for offsets in all_offsets:
+                for name in offsets.keys() - self._folders.keys() - self._linked_logs:
+                    del offsets[name]
+
+    def write(self) -> None:
+        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs, durable on return.
+
+        Raises:
+            LogDirOfflineError: an I/O error.
+            DiskFullError: a file cannot be written.
+        """
+        with self._lock:
+            bounds = self._bounds()
+            recovery_points = {name: offsets.recovery_point for name, offsets in bounds.items()}
+            log_starts = {
+                name: offsets.log_start for name, offsets in bounds.items() if self._needs_log_start(name, offsets)
+            }
+            self._write_file(RECOVERY_POINTS_FILE, self._stored.recovery_points, bounds, recovery_points)
+            self._write_file(LOG_STARTS_FILE, self._stored.log_starts, bounds, log_starts)
+            self._write_high_watermarks(bounds)
+        self.write_dirty_starts()
+
+    def write_dirty_starts(self) -> None:
+        """Store the first dirty offset of each log, durable on return. Errors are those of ``write``.
+
+        If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
+        directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
+        """
+        with self._lock:
+            dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self._logs.items())}
+            known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
+            if known_starts or self._stored.dirty_starts or CLEANER_FILE in self._written_contents:
+                self._write_file(CLEANER_FILE, self._stored.dirty_starts, dirty_starts, known_starts)
+
+    def write_high_watermarks(self) -> None:
+        """Store the high watermarks of all logs, durable on return. Errors are those of ``write``."""
+        with self._lock:
+            self._write_high_watermarks(self._bounds())
+
+    def _bounds(self) -> dict[TopicPartition, LogOffsets]:
+        bounds = {name: self.bounds_of(log) for name, log in list(self._logs.items())}  # a copy: the logs may change
+        return {**bounds, **self.arriving}
+
+    def _write_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
+        watermarks = {name: offsets.high_watermark for name, offsets in bounds.items()}
+        self._write_file(HIGH_WATERMARKS_FILE, self._stored.high_watermarks, bounds, watermarks)
+
+    def _write_file(
+        self,
+        file: str,
+        old_offsets: Mapping[TopicPartition, int],
+        open_names: Container[TopicPartition],
+        new_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        existing = [*self._folders, *self._linked_logs]
+        unopened = {name: old_offsets[name] for name in existing if name not in open_names and name in old_offsets}
+        data = format_offsets({**unopened, **new_offsets})
+        if self._written_contents.get(file) != data:
+            check_offsets(data, self._written_contents.get(file, b""), self._store.path(file))
+            self._store.replace_small(file, data)
+            self._written_contents[file] = data
+
+    def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
+        """Return True unless the log starts at offset 0, and no tier has its first records.
+
+        Kafka also leaves out a log start at the first local offset. But segments below it may exist after a crash,
+        because their removal becomes durable later than the removal is visible here.
+
+        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
+        """
+        log = self._logs.get(name)
+        is_tiered = log is None or name in self._tiered_starts or log.config.remote_storage_enable
+        return bounds.log_start > 0 or is_tiered
