@@ -6,7 +6,7 @@ Source: apache/kafka LogManager, OffsetCheckpointFile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -32,12 +32,13 @@ class DirectoryCheckpoints:
 
     Args:
         store: files of the directory.
-        stored: contents of the files when the directory was opened.
+        stored: the attribute ``stored``.
         logs: open logs, by name. The directory changes this mapping and the next one.
         folders: folder name of each partition in the directory.
         linked_logs: logs whose folders are symbolic links.
 
     Attributes:
+        stored: contents of the files when the directory was opened.
         arriving: offsets of logs that are being moved here and are not open yet; the files contain them.
     """
 
@@ -49,7 +50,7 @@ class DirectoryCheckpoints:
         folders: Mapping[TopicPartition, str],
         linked_logs: AbstractSet[TopicPartition],
     ) -> None:
-        self._store, self._stored = store, stored
+        self._store, self.stored = store, stored
         self._logs, self._folders, self._linked_logs = logs, folders, linked_logs
         self.arriving: dict[TopicPartition, LogOffsets] = {}
         # stored log start below the first local segment, and log start at the opening
@@ -57,22 +58,14 @@ class DirectoryCheckpoints:
         self._written_contents: dict[str, bytes] = {}  # latest written contents, by file
         self._lock: Final = threading.Lock()  # without the lock, older checkpoints could replace newer ones
 
-    def dirty_start(self, log: TopicPartition) -> int | None:
-        """Return the stored first dirty offset of a log; None if there is none."""
-        return self._stored.dirty_starts.get(log)
-
-    def high_watermark(self, log: TopicPartition) -> int | None:
-        """Return the stored high watermark of a log; None if there is none."""
-        return self._stored.high_watermarks.get(log)
-
     def keep_offsets(self, log: TopicPartition, high_watermark: int, dirty_start: int | None) -> None:
-        """Set the results of ``high_watermark`` and ``dirty_start`` for a log that is opened again, or was moved here."""
+        """Set the stored offsets of a log that is opened again, or was moved here."""
         with self._lock:
-            self._stored.high_watermarks[log] = high_watermark
+            self.stored.high_watermarks[log] = high_watermark
             if dirty_start is None:
-                self._stored.dirty_starts.pop(log, None)
+                self.stored.dirty_starts.pop(log, None)
             else:
-                self._stored.dirty_starts[log] = dirty_start
+                self.stored.dirty_starts[log] = dirty_start
 
     def keep_tiered_start(self, log: Log, stored_start: int | None) -> None:
         """Keep the stored log start of a log that was just opened, if it is below the first local segment.
@@ -103,7 +96,7 @@ class DirectoryCheckpoints:
 
     def request(self, log: TopicPartition) -> LoadRequest:
         """Return the request to load a log with its stored offsets."""
-        stored = self._stored
+        stored = self.stored
         return LoadRequest(
             clean=stored.clean,
             recovery_point=stored.recovery_points.get(log, 0),
@@ -121,7 +114,7 @@ class DirectoryCheckpoints:
         Raises:
             StorageError: as ``write``; the offsets are not forgotten.
         """
-        stored = self._stored
+        stored = self.stored
         all_offsets = (stored.recovery_points, stored.log_starts, stored.high_watermarks, stored.dirty_starts)
         line = f"\n{log.topic} {log.partition} ".encode()
         with self._lock:
@@ -149,8 +142,8 @@ class DirectoryCheckpoints:
             log_starts = {
                 name: offsets.log_start for name, offsets in bounds.items() if self._needs_log_start(name, offsets)
             }
-            self._write_file(RECOVERY_POINTS_FILE, self._stored.recovery_points, bounds, recovery_points)
-            self._write_file(LOG_STARTS_FILE, self._stored.log_starts, bounds, log_starts)
+            self._write_file(RECOVERY_POINTS_FILE, self.stored.recovery_points, bounds, recovery_points)
+            self._write_file(LOG_STARTS_FILE, self.stored.log_starts, bounds, log_starts)
             self._write_high_watermarks(bounds)
         self.write_dirty_starts()
 
@@ -163,8 +156,20 @@ class DirectoryCheckpoints:
         with self._lock:
             dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self._logs.items())}
             known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
-            if known_starts or self._stored.dirty_starts or CLEANER_FILE in self._written_contents:
-                self._write_file(CLEANER_FILE, self._stored.dirty_starts, dirty_starts, known_starts)
+            if known_starts or self.stored.dirty_starts or CLEANER_FILE in self._written_contents:
+                self._write_file(CLEANER_FILE, self.stored.dirty_starts, dirty_starts, known_starts)
+
+    def forget_dirty_starts(self, names: Iterable[TopicPartition]) -> None:
+        """Remove the cleaner's checkpoint file, durably, and the stored first dirty offsets of ``names``.
+
+        The removal needs no space on the disk. ``write`` writes the file again; after a crash before that, all logs of
+        the directory are compacted from their start.
+        """
+        with self._lock:
+            for name in names:
+                self.stored.dirty_starts.pop(name, None)
+            self._written_contents.pop(CLEANER_FILE, None)
+            self._store.remove_small(CLEANER_FILE)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs, durable on return. Errors are those of ``write``."""
@@ -177,7 +182,7 @@ class DirectoryCheckpoints:
 
     def _write_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
         watermarks = {name: offsets.high_watermark for name, offsets in bounds.items()}
-        self._write_file(HIGH_WATERMARKS_FILE, self._stored.high_watermarks, bounds, watermarks)
+        self._write_file(HIGH_WATERMARKS_FILE, self.stored.high_watermarks, bounds, watermarks)
 
     def _write_file(
         self,

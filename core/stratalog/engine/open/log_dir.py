@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
@@ -92,7 +92,6 @@ class LogDir:
         for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self._was_clean = stored.clean
         self.checkpoints = DirectoryCheckpoints(store, stored, self.logs, self.folders, self.linked_logs)
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
@@ -203,6 +202,10 @@ class LogDir:
         """Store only the first dirty offset of each log; the rest is as in ``write_checkpoints``."""
         self._write(self.checkpoints.write_dirty_starts)
 
+    def forget_dirty_starts(self, names: Iterable[TopicPartition]) -> None:
+        """Remove the cleaner's checkpoint file as ``DirectoryCheckpoints.forget_dirty_starts``; see ``write_checkpoints``."""
+        self._write(lambda: self.checkpoints.forget_dirty_starts(names))
+
     def write_high_watermarks(self) -> None:
         """Store only the high watermarks of all logs; the rest is as in ``write_checkpoints``."""
         self._write(self.checkpoints.write_high_watermarks)
@@ -232,7 +235,9 @@ class LogDir:
             StorageError: a log could not be closed, or a file could not be written; the lock is released nevertheless.
         """
         errors: list[StorageError] = []
-        clean = not failed and (self._was_clean or self.logs.keys() == self.folders.keys() | self.linked_logs)
+        clean = not failed and (
+            self.checkpoints.stored.clean or self.logs.keys() == self.folders.keys() | self.linked_logs
+        )
         try:
             for log in self.logs.values():
                 try:

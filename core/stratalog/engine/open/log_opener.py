@@ -122,10 +122,8 @@ class LogOpener:
             if not loaded.segments:
                 raise loading.refusal
             _LOGGER.warning("%s", loading.refusal)
-        watermark, high_watermark = (
-            Watermark(self._settings.watermark),
-            directory.checkpoints.high_watermark(loading.name),
-        )
+        watermark, stored = Watermark(self._settings.watermark), directory.checkpoints.stored
+        high_watermark = stored.high_watermarks.get(loading.name)
         if high_watermark is None:
             high_watermark = loading.request.high_watermark
         if high_watermark is None and watermark is Watermark.EXTERNAL:
@@ -144,7 +142,7 @@ class LogOpener:
         )
         if loading.remote is not None and loading.remote.is_assumed:
             loading.remote.set_rejoin(partial(rejoin, log, loading.remote))
-        log.maintenance.resume_cleaning(directory.checkpoints.dirty_start(loading.name))
+        log.maintenance.resume_cleaning(stored.dirty_starts.get(loading.name))
         directory.checkpoints.keep_tiered_start(log, loading.request.log_start)
         if loaded.recovered_segments:
             recovered = LogRecovered(

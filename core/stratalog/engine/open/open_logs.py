@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.errors import ConfigError, LogDirError, LogDirOfflineError, StorageError
@@ -102,9 +102,8 @@ class OpenLogs:
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened_logs:
             logs[log.name] = directory.logs[log.name] = log
-            if (
-                directory.failure is not None
-            ):  # read after the log was added: `take_offline` does it the other way round
+            # read after the log was added: `take_offline` does it the other way round
+            if directory.failure is not None:
                 log.maintenance.take_offline(directory.failure)
         self.logs = {**self.logs, **logs}  # one assignment: other threads see all logs or none
         if not self.failed.keys().isdisjoint(logs):
@@ -123,6 +122,12 @@ class OpenLogs:
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
                 directory.write_dirty_starts()
+
+    def forget_dirty_starts(self, names: Collection[TopicPartition]) -> None:
+        """Remove the cleaner's checkpoints of the directories that contain one of the logs, durably."""
+        for directory in self.dirs:
+            if not directory.folders.keys().isdisjoint(names):
+                directory.forget_dirty_starts(names)
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
         """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.

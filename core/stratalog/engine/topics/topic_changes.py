@@ -186,6 +186,7 @@ class TopicChanges:
                 self._enter_tier(logs, entry.topic_id, new_config)
             if has_new_filter:
                 self._recompact_tier(logs)
+                self._open_logs.forget_dirty_starts(names)
             self._topics.put(name, entry)
             undoing.pop_all()
         if leaves:

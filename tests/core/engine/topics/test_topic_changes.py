@@ -197,6 +197,23 @@ def test_a_cleanup_policy_changes_although_the_checkpoints_do_not_fit_on_the_dis
             engine.alter_topic("orders", {"record.version": 1})
 
 
+def test_a_new_cleanup_policy_compacts_all_segments_after_a_crash_on_a_full_disk(tmp_path: Path) -> None:
+    files, data, crashed = FaultyVfs(), tmp_path / "data", tmp_path / "crashed"
+    with open_engine(data, env=Env(files=files)) as engine:
+        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        log = engine.log("orders", 0)
+        log.append([Record(key=b"k", value=b"v")] * 3)
+        log.roll()
+        engine.run_cleaner()
+        engine.alter_topic("orders", {"cleanup.policy": "delete"})
+        files.rule = failing("write", errno.ENOSPC, path="offset-checkpoint.tmp")
+        engine.alter_topic("orders", {"cleanup.policy": "compact"})
+        shutil.copytree(data, crashed)
+        files.rule = None
+    with open_engine(crashed) as engine:
+        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+
+
 def test_a_deleted_topic_disappears_at_once_and_its_files_later(dirs: list[Path]) -> None:
     clock = ManualClock()
     with with_topic(dirs, Env(clock=clock)) as engine:
