@@ -313,9 +313,6 @@ def _write_levels(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoc
     return refs
 
 
-def object_ends(entry: StoredSegment) -> dict[str, int]:
-    """Return the least size of each object of a segment, by key: the end of the last slice in it, 0 without a slice."""
-    ends = dict.fromkeys(entry.keys, 0)
-    for place in entry.slices.values():
-        ends[place.key] = max(ends[place.key], place.position + place.size_bytes)
-    return ends
+def object_end(entry: StoredSegment, key: str) -> int:
+    """Return the least size of an object of a segment: the end of the last slice in it, 0 without a slice."""
+    return max((place.position + place.size_bytes for place in entry.slices.values() if place.key == key), default=0)

@@ -12,7 +12,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
-from stratalog.tier.manifest.entry_tree import object_ends
+from stratalog.tier.manifest.entry_tree import object_end
 from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
@@ -31,64 +31,6 @@ def no_successor(entry: StoredSegment) -> None:
     del entry
 
 
-class ReadPath:
-    """The chunks that a sequential reader of a log reads: those of one segment, then those of the next segments.
-
-    Args:
-        entry: the manifest entry of the segment.
-        successor: returns the segment after a given segment.
-        chunk_bytes: size of a chunk.
-
-    Attributes:
-        entry: same as the argument.
-        successor: same as the argument.
-        ends: the least size of each object of the segment, by key (``object_ends``).
-    """
-
-    __slots__ = ("_chunk_bytes", "_log_end", "_place", "ends", "entry", "successor")
-
-    def __init__(self, entry: StoredSegment, successor: Successor, chunk_bytes: int) -> None:
-        self.entry, self.successor, self.ends = entry, successor, object_ends(entry)
-        self._place, self._chunk_bytes = entry.slices[FileKind.LOG], chunk_bytes
-        self._log_end = self._place.position + self._place.size_bytes
-
-    def spans(self, key: str, start: int, end: int) -> Iterator[ObjectRange]:
-        """Yield the chunks that have the bytes [start, end) of an object of the segment."""
-        object_end = self.ends[key]
-        for begin in range(start - start % self._chunk_bytes, end, self._chunk_bytes):
-            yield ObjectRange(key, begin, min(begin + self._chunk_bytes, object_end))
-
-    def covers(self, span: ObjectRange) -> bool:
-        """Return True if a range of an object contains bytes of the segment's ``.log`` file."""
-        return span.key == self._place.key and span.start < self._log_end and span.end > self._place.position
-
-    def ids_of(self, span: ObjectRange) -> tuple[Hashable, ...]:
-        """Return the ids of a chunk, one of which ``next_id`` returns for the previous chunk of a sequential reader.
-
-        One id consists of object and position. The first chunk of a segment also has an id of log and base offset.
-        """
-        position_id, info = (span.key, span.start), self.entry.info
-        return (
-            (position_id, (info.topic_id.text, info.log, info.base_offset))
-            if span.start <= self._place.position
-            else (position_id,)
-        )
-
-    def next_id(self, span: ObjectRange) -> Hashable:
-        """Return an id (``ids_of``) of the chunk after ``span``, which may be the first chunk of the next segment."""
-        next_start, info = span.start + self._chunk_bytes, self.entry.info
-        return (span.key, next_start) if next_start < self._log_end else (info.topic_id.text, info.log, info.end_offset)
-
-    def spans_after(self, span: ObjectRange) -> Iterator[ObjectRange]:
-        """Yield the chunks after ``span``, also those of later segments; raise the errors of ``successor``."""
-        yield from self.spans(self._place.key, span.start + self._chunk_bytes, self._log_end)
-        following = self.successor(self.entry)
-        while following is not None:
-            path = ReadPath(following, self.successor, self._chunk_bytes)
-            yield from path.spans(path._place.key, path._place.position, path._log_end)
-            following = self.successor(following)
-
-
 class ChunkReader:
     """Reads ranges of objects in chunks of ``chunk_bytes``, with caches and prefetching. Thread-safe.
 
@@ -102,7 +44,7 @@ class ChunkReader:
     """
 
     def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
-        self.chunk_bytes = limits.fetch_chunk_bytes
+        self._chunk_bytes = limits.fetch_chunk_bytes
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
@@ -111,18 +53,21 @@ class ChunkReader:
         self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
-        self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
+        self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self._chunk_bytes else 0
 
-    def read(self, path: ReadPath, key: str, start: int, end: int, buffer: memoryview | None) -> bytes | memoryview:
-        """Return bytes [start, end) of an object.
+    def read(
+        self, entry: StoredSegment, successor: Successor, key: str, start: int, end: int, buffer: memoryview | None
+    ) -> bytes | memoryview:
+        """Return bytes [start, end) of an object; prefetch chunks if reads of logs are sequential.
 
         The method does not check bytes that it reads from files: the reader of a log must check the CRCs of batches.
 
         Args:
-            path: the segment and the next ones, for prefetching.
+            entry: the manifest entry of a segment. Only bytes of its slices are read in chunks; others by one request.
+            successor: returns the next segment, for prefetching.
             key: key of an object of the segment.
             start: start position of the range.
-            end: exclusive end position of the range; above ``start``, and at most ``path.ends[key]``.
+            end: exclusive end position of the range.
             buffer: memory that may be used for the result; None if there is none.
 
         Returns:
@@ -132,37 +77,47 @@ class ChunkReader:
             CorruptObjectError: the object is shorter.
             StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
         """
-        spans = list(path.spans(key, start, end))
-        self._note(spans, path)
+        last_end = object_end(entry, key)
+        if not start < end <= last_end:
+            return self._store.read_exactly(key, start, end)
+        spans = list(self._spans(key, start, end, last_end))
+        self._note(spans, entry, successor)
         if self._is_near or self._disk is not None:
             data = self._read_files(spans, start, end, buffer)
             if data is not None:
                 return data
         parts: list[bytes | memoryview] = []
         extra_chunks: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        fetch_end = max(end, min(start + self._read_ahead_bytes, path.ends[key]))
+        fetch_end = max(end, min(start + self._read_ahead_bytes, last_end))
         for span in spans:
             if self._is_near and self._is_in_page_cache(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
                 continue
             chunk = extra_chunks.pop(span, None)
             if chunk is None:
-                chunk = self._chunk(span, partial(self._load_until, span, fetch_end, path, extra_chunks))
+                following = next(self._spans(key, span.start + self._chunk_bytes, fetch_end, last_end), None)
+                chunk = self._chunk(span, partial(self._load_with, span, following, extra_chunks))
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def peek(self, path: ReadPath, key: str, start: int, end: int) -> bytes | None:
-        """Return bytes [start, end) of an object if all of them are cached in memory, otherwise None."""
-        if not start < end <= path.ends.get(key, 0):
-            return None
+    def read_small(self, entry: StoredSegment, key: str, start: int, end: int) -> bytes:
+        """Return bytes [start, end) of an object, from chunks in memory if all of them are there, else by one request.
+
+        The request adds no chunk to the caches. Arguments and errors are those of ``read``.
+        """
+        last_end = object_end(entry, key)
+        spans = self._spans(key, start, end, last_end) if end <= last_end else ()
         parts: list[memoryview] = []
-        for span in path.spans(key, start, end):
+        for span in spans:
             chunk = self._memory.peek(span)
             if chunk is None:
-                return None
+                break
             parts.append(memoryview(chunk)[max(start - span.start, 0) : min(end, span.end) - span.start])
-        return b"".join(parts)
+        else:
+            if parts:
+                return b"".join(parts)
+        return self._store.read_exactly(key, start, end)
 
     def drop(self, keys: Collection[str], *, refuse: bool = False) -> None:
         """Remove all cached bytes of some objects, also on disk. With ``refuse``, do not cache them on disk again."""
@@ -185,15 +140,40 @@ class ChunkReader:
         """Stop prefetching, and wait for the prefetches in progress. A second call does nothing."""
         self._prefetcher.close()
 
-    def _note(self, spans: Sequence[ObjectRange], path: ReadPath) -> None:
-        """Report a read of chunks to the prefetcher, unless it is in the same chunk as the read before."""
+    def _spans(self, key: str, start: int, end: int, last_end: int) -> Iterator[ObjectRange]:
+        """Yield the chunks that have the bytes [start, end) of an object; ``last_end`` is the end of its last chunk."""
+        for begin in range(start - start % self._chunk_bytes, end, self._chunk_bytes):
+            yield ObjectRange(key, begin, min(begin + self._chunk_bytes, last_end))
+
+    def _note(self, spans: Sequence[ObjectRange], entry: StoredSegment, successor: Successor) -> None:
+        """Report a read of chunks of a log to the prefetcher, unless it is in the same chunk as the read before."""
         if spans == [self._last_span]:
             return
         self._last_span = spans[-1]
-        log_spans = [span for span in spans if path.covers(span)]
-        if log_spans:
-            span_ids, current = [name for span in log_spans for name in path.ids_of(span)], log_spans[-1]
-            self._prefetcher.note_read(span_ids, path.next_id(current), current, lambda: path.spans_after(current))
+        info, log = entry.info, entry.slices[FileKind.LOG]
+        log_end = log.position + log.size_bytes
+        log_spans = [span for span in spans if span.key == log.key and span.start < log_end and span.end > log.position]
+        if not log_spans:
+            return
+        span_ids: list[Hashable] = [(span.key, span.start) for span in log_spans]
+        if log_spans[0].start <= log.position:  # it may follow the last chunk of the previous segment
+            span_ids.insert(1, (info.topic_id.text, info.log, info.base_offset))
+        current = log_spans[-1]
+        next_start = current.start + self._chunk_bytes
+        next_id = (log.key, next_start) if next_start < log_end else (info.topic_id.text, info.log, info.end_offset)
+        self._prefetcher.note_read(span_ids, next_id, current, lambda: self._log_spans(entry, successor, next_start))
+
+    def _log_spans(self, entry: StoredSegment, successor: Successor, start: int) -> Iterator[ObjectRange]:
+        """Yield the chunks of a segment's log from position ``start`` of its object on, then those of later segments.
+
+        The method raises the errors of ``successor``.
+        """
+        segment: StoredSegment | None = entry
+        while segment is not None:
+            log = segment.slices[FileKind.LOG]
+            first = start if segment is entry else log.position
+            yield from self._spans(log.key, first, log.position + log.size_bytes, object_end(segment, log.key))
+            segment = successor(segment)
 
     def _chunk(self, span: ObjectRange, load: Callable[[], bytes]) -> bytes:
         """Return a chunk from memory, or its prefetched bytes, or else the result of ``load``."""
@@ -271,17 +251,14 @@ class ChunkReader:
             self._disk.put(self._group(span.key), _item(span), data)
         return data
 
-    def _load_until(
-        self, span: ObjectRange, fetch_end: int, path: ReadPath, extra_chunks: dict[ObjectRange, bytes]
+    def _load_with(
+        self, span: ObjectRange, next_span: ObjectRange | None, extra_chunks: dict[ObjectRange, bytes]
     ) -> bytes:
-        """Return the chunk ``span``. If ``fetch_end`` is above its end, fetch the next chunk by the same request.
+        """Return the chunk ``span``, and fetch the chunk ``next_span`` by the same request, if it is not None.
 
         The next chunk is added to ``extra_chunks``. It is not fetched if it needs no request, or ``span`` is on disk.
         """
-        if fetch_end <= span.end:
-            return self._load(span)
-        (next_span,) = path.spans(span.key, span.end, span.end + 1)
-        if self._needs_no_request(next_span):
+        if next_span is None or self._needs_no_request(next_span):
             return self._load(span)
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))

@@ -13,7 +13,7 @@ from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
-from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, no_successor
+from stratalog.tier.read.chunk_reader import ChunkReader, Successor, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
@@ -51,7 +51,6 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._last_path: ReadPath | None = None  # of the last segment; without a lock: it may be made again
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
@@ -99,14 +98,12 @@ class Fetcher:
 
     def _range_reader(self, entry: StoredSegment, successor: Successor, buffer: memoryview | None) -> RangeReader:
         """Return a function that reads ranges through the caches and prefetches; its first range may use ``buffer``."""
-        path, unused_buffer = self._path(entry, successor), buffer
+        unused_buffer = buffer
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
             nonlocal unused_buffer
             target, unused_buffer = unused_buffer, None  # used once: the layout may still use the earlier bytes
-            if not position < end_position <= path.ends.get(key, 0):
-                return self._store.read_exactly(key, position, end_position)
-            return self._chunks.read(path, key, position, end_position, target)
+            return self._chunks.read(entry, successor, key, position, end_position, target)
 
         return fetch
 
@@ -147,13 +144,6 @@ class Fetcher:
         """The metrics of the cache of indexes in memory."""
         return self._indexes.metrics()
 
-    def _path(self, entry: StoredSegment, successor: Successor) -> ReadPath:
-        """Return the read path of a segment, kept for the next read of the segment."""
-        path = self._last_path
-        if path is None or path.entry is not entry or path.successor != successor:
-            self._last_path = path = ReadPath(entry, successor, self._chunks.chunk_bytes)
-        return path
-
     def _load_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
         cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
         if cached is not None:
@@ -168,7 +158,7 @@ class Fetcher:
             and entry.slices[other_kind].key == key
             and _index_key(entry, other_kind) not in self._indexes
         ]
-        read = partial(self._read_small, ReadPath(entry, no_successor, self._chunks.chunk_bytes))
+        read = partial(self._chunks.read_small, entry)
         combined = CombinedRead(entry, [kind, *other_kinds], read, self._limits.index_cache_bytes)
         data = layout.read_index(entry, kind, combined.fetch) or b""
         self._keep_index(entry, kind, data)
@@ -182,11 +172,6 @@ class Fetcher:
     def _keep_index(self, entry: StoredSegment, kind: FileKind, data: bytes) -> None:
         if self._folder is not None:
             self._folder.indexes.put(self._group(entry), _index_item(entry, kind), data)
-
-    def _read_small(self, path: ReadPath, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object: from chunks in memory if they are there, otherwise by a request."""
-        cached = self._chunks.peek(path, key, start, end)
-        return self._store.read_exactly(key, start, end) if cached is None else cached
 
     def _group(self, entry: StoredSegment) -> str:
         return f"{self._store.uri}\n{entry.log_key}"

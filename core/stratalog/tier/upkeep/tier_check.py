@@ -30,7 +30,7 @@ from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
-from stratalog.tier.manifest.entry_tree import object_ends
+from stratalog.tier.manifest.entry_tree import object_end
 from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head, PageRef
 from stratalog.tier.manifest.root_diff import named_keys
@@ -198,8 +198,8 @@ class TierLogCheck:
                     yield from self._walk([item], start)
 
     def _check_objects(self, entry: StoredSegment) -> Iterator[Finding]:
-        for key, end in sorted(object_ends(entry).items()):
-            size = self._sizes.get(key)
+        for key in sorted(entry.keys):
+            size, end = self._sizes.get(key), object_end(entry, key)
             if size is None:
                 yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=entry)
             elif size < end:

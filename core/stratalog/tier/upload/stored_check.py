@@ -14,7 +14,7 @@ from stratalog.errors import CorruptionError, ObjectNotFoundError
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import HashedLog, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource
-from stratalog.tier.manifest.entry_tree import object_ends
+from stratalog.tier.manifest.entry_tree import object_end
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 
@@ -197,8 +197,8 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
     """
     end_by_key: dict[str, int] = {}
     for entry in entries:
-        for key, end in object_ends(entry).items():
-            end_by_key[key] = max(end_by_key.get(key, 0), end)
+        for key in entry.keys:
+            end_by_key[key] = max(end_by_key.get(key, 0), object_end(entry, key))
     if not end_by_key:
         return
     last = max(end_by_key)
