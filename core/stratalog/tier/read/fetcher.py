@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from stratalog.config.engine_settings import Limits
@@ -145,26 +144,38 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _load_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
+        """Return a small file from disk or the store; also cache indexes that are stored close to it, by one request."""
         cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
         if cached is not None:
             return cached
-        layout, key = self.layouts.by_label(entry.layout), entry.slices[kind].key
+        layout, place = self.layouts.by_label(entry.layout), entry.slices[kind]
         other_kinds = [
             other_kind
             for other_kind in INDEX_KINDS.values()
             if kind in INDEX_KINDS.values()
             and other_kind is not kind
             and other_kind in entry.slices
-            and entry.slices[other_kind].key == key
+            and entry.slices[other_kind].key == place.key
             and _index_key(entry, other_kind) not in self._indexes
         ]
-        read = partial(self._chunks.read_small, entry)
-        combined = CombinedRead(entry, [kind, *other_kinds], read, self._limits.index_cache_bytes)
-        data = layout.read_index(entry, kind, combined.fetch) or b""
+        places = [place, *(entry.slices[other_kind] for other_kind in other_kinds)]
+        first, last = min(each.position for each in places), max(each.position + each.size_bytes for each in places)
+        most_bytes = min(sum(each.size_bytes for each in places) + _GAP_BYTES, self._limits.index_cache_bytes)
+        combined: bytes | None = None  # bytes [first, last) of the object, if the files are close to each other
+
+        def fetch(key: str, start: int, end: int) -> bytes:
+            nonlocal combined
+            if last - first > most_bytes or key != place.key or start < first or end > last:
+                return self._chunks.read_small(entry, key, start, end)
+            if combined is None:
+                combined = self._chunks.read_small(entry, key, first, last)
+            return combined[start - first : end - first]
+
+        data = layout.read_index(entry, kind, fetch) or b""
         self._keep_index(entry, kind, data)
-        for other_kind in other_kinds if combined.has_data else ():
+        for other_kind in other_kinds if combined is not None else ():
             with contextlib.suppress(CorruptObjectError):  # a read of that index raises the error
-                other_data = layout.read_index(entry, other_kind, combined.fetch) or b""
+                other_data = layout.read_index(entry, other_kind, fetch) or b""
                 self._keep_index(entry, other_kind, other_data)
                 self._indexes.put(_index_key(entry, other_kind), other_data)
         return data
@@ -175,48 +186,6 @@ class Fetcher:
 
     def _group(self, entry: StoredSegment) -> str:
         return f"{self._store.uri}\n{entry.log_key}"
-
-
-class CombinedRead:
-    """Reads several files of a segment by one request, if they are close to each other in one object.
-
-    Args:
-        entry: the manifest entry of the segment.
-        kinds: the files to read together, all in one object; not empty.
-        read: called with a key, start and exclusive end; returns these bytes of the object.
-        limit_bytes: largest size of the range to read by one request.
-    """
-
-    def __init__(
-        self,
-        entry: StoredSegment,
-        kinds: Sequence[FileKind],
-        read: Callable[[str, int, int], bytes],
-        limit_bytes: int,
-    ) -> None:
-        places = [entry.slices[kind] for kind in kinds]
-        self._read, self._key = read, places[0].key
-        self._start = min(place.position for place in places)
-        self._end = max(place.position + place.size_bytes for place in places)
-        file_bytes = sum(place.size_bytes for place in places)
-        self._is_worthwhile = self._end - self._start <= min(file_bytes + _GAP_BYTES, limit_bytes)
-        self._data: bytes | None = None
-
-    @property
-    def has_data(self) -> bool:
-        """True if ``fetch`` has read all files by one request."""
-        return self._data is not None
-
-    def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object.
-
-        If the files are close to each other, the first call for bytes of a file reads all files.
-        """
-        if not self._is_worthwhile or key != self._key or start < self._start or end > self._end:
-            return self._read(key, start, end)
-        if self._data is None:
-            self._data = self._read(key, self._start, self._end)
-        return self._data[start - self._start : end - self._start]
 
 
 def _index_key(entry: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
