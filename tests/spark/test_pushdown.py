@@ -279,7 +279,7 @@ def test_a_time_range_reads_only_segments_that_overlap_it(timed: Path, tree: Any
 def test_segments_of_earlier_releases_are_counted_by_reading_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.engine.tiering.offload_log.add_record_facts", lambda info, *_: info)
+    monkeypatch.setattr("stratalog.tier.upload.segment_source.add_record_facts", lambda info, *_: info)
     tier = stored(tmp_path)
     before = read_bytes()
     counts = rows(tier, "count0", subscribe="orders", pushedCount="true")

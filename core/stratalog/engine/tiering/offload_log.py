@@ -19,18 +19,17 @@ from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
-from stratalog.model.segment_info import SegmentInfo, share_bytes
+from stratalog.model.segment_info import share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import file_chunks
-from stratalog.segment.record_facts import add_record_facts
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.tier.commit.append_change import divergence_error
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_part import SegmentPart
-from stratalog.tier.upload.segment_source import CountedBytes, segment_source
+from stratalog.tier.upload.segment_source import CountedBytes, describe_segment, segment_source
 from stratalog.tier.upload.uploader import OffloadReport
 
 
@@ -274,18 +273,15 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
 def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> SegmentSource:
     """Return the batches, indexes, producer snapshot and description of one closed segment, for its upload."""
     assert log.topic_id is not None
-    epochs = view.epochs.entries_between(segment.base_offset, segment.end_offset)
-    info = SegmentInfo(
-        log=log.name,
-        topic_id=log.topic_id,
-        base_offset=segment.base_offset,
-        end_offset=segment.end_offset,
-        size_bytes=segment.size_bytes,
+    info = describe_segment(
+        segment,
+        log.name,
+        log.topic_id,
+        view.epochs.entries_between(segment.base_offset, segment.end_offset),
+        log.components,
         max_timestamp_ms=segment.max_timestamp_ms,
         modified_ms=segment.modified_ms,
-        leader_epochs=epochs,
     )
-    info = add_record_facts(info, segment, log.components)
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.maintenance.has_producers:
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them

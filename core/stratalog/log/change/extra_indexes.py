@@ -15,7 +15,6 @@ from stratalog.log.state.log_state import LogState
 from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_file
 from stratalog.model.segment_info import SegmentInfo
-from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import build_extras, pack_extras, read_stored_extras, read_stored_labels
 from stratalog.segment.readable import ReadableSegment
@@ -85,20 +84,6 @@ def pack_segment_extras(
         _LOGGER.warning("%s is offloaded without extra indexes", segment.label, exc_info=True)
         return b""
     return b"".join(pack_extras(Identity.in_tier(info), indexes))
-
-
-def pack_built_extras(
-    built_segment: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig
-) -> bytes:
-    """Return the bytes of the extra indexes to upload with ``built_segment``, a finished segment for a tier.
-
-    The result is ``b""`` if the topic has no extra indexes, if a builder fails, or if a record cannot be decoded.
-    Raises StorageError if the segment's file cannot be opened.
-    """
-    if not components.extras.labels:
-        return b""
-    with contextlib.closing(built_segment.reader()) as segment:
-        return pack_segment_extras(segment, info, components, config)
 
 
 def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:

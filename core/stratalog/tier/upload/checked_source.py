@@ -18,19 +18,18 @@ from stratalog.log.change.extra_indexes import pack_stored_extras
 from stratalog.log.load.producer_replay import replay_table
 from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
-from stratalog.model.segment_info import AbortedTransaction, SegmentInfo
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.record_facts import add_record_facts
 from stratalog.segment.recover import ValidPart, scan_valid_part
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.upload.segment_part import SegmentPart
-from stratalog.tier.upload.segment_source import segment_source
+from stratalog.tier.upload.segment_source import describe_segment, segment_source
 
 _DISPOSABLE_ROLES: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
@@ -102,18 +101,15 @@ class CheckedSources:
         except CorruptBatchError:
             part.check_unchanged()
             raise
-        epochs = self._epochs.entries_between(part.base_offset, part.end_offset)
-        info = SegmentInfo(
-            log=self._log,
-            topic_id=self._topic_id,
-            base_offset=part.base_offset,
-            end_offset=part.end_offset,
-            size_bytes=part.size_bytes,
+        info = describe_segment(
+            part,
+            self._log,
+            self._topic_id,
+            self._epochs.entries_between(part.base_offset, part.end_offset),
+            self._components,
             max_timestamp_ms=valid_part.largest.timestamp_ms,
             modified_ms=part.modified_ms,
-            leader_epochs=epochs,
         )
-        info = add_record_facts(info, part, self._components)
         extras = pack_stored_extras(segment, info) if part.base_offset == segment.base_offset else b""
         return segment_source(
             info,

@@ -10,13 +10,14 @@ from functools import partial
 from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import OnBytes
 from stratalog.epochs.checkpoint import format_epochs
-from stratalog.log.change.extra_indexes import pack_built_extras
+from stratalog.log.change.extra_indexes import pack_segment_extras
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
+from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.record_facts import add_record_facts
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
@@ -64,6 +65,30 @@ class SegmentFacts:
     snapshot: bytes | None
 
 
+def describe_segment(
+    segment: ReadableSegment,
+    log: TopicPartition,
+    topic_id: TopicId,
+    leader_epochs: tuple[EpochEntry, ...],
+    components: Components,
+    *,
+    max_timestamp_ms: int,
+    modified_ms: int,
+) -> SegmentInfo:
+    """Return the description of a closed segment for a manifest entry; read its records as ``add_record_facts``."""
+    info = SegmentInfo(
+        log=log,
+        topic_id=topic_id,
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        size_bytes=segment.size_bytes,
+        max_timestamp_ms=max_timestamp_ms,
+        modified_ms=modified_ms,
+        leader_epochs=leader_epochs,
+    )
+    return add_record_facts(info, segment, components)
+
+
 def segment_source(
     info: SegmentInfo,
     log: ByteSource,
@@ -95,19 +120,18 @@ def built_source(
     built_segment: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
 ) -> SegmentSource:
     """Return the source for the upload of a built segment, with the EXTRA indexes that ``config`` names."""
-    info = SegmentInfo(
-        log=log,
-        topic_id=topic_id,
-        base_offset=built_segment.base_offset,
-        end_offset=built_segment.end_offset,
-        size_bytes=built_segment.size_bytes,
-        max_timestamp_ms=built_segment.largest.timestamp_ms,
-        modified_ms=built_segment.modified_ms,
-        leader_epochs=facts.leader_epochs,
-    )
+    components = built_segment.components
     with contextlib.closing(built_segment.reader()) as segment:
-        info = add_record_facts(info, segment, built_segment.components)
-    extras = pack_built_extras(built_segment, info, built_segment.components, config)
+        info = describe_segment(
+            segment,
+            log,
+            topic_id,
+            facts.leader_epochs,
+            components,
+            max_timestamp_ms=segment.max_timestamp_ms,
+            modified_ms=built_segment.modified_ms,
+        )
+        extras = pack_segment_extras(segment, info, components, config)
     return segment_source(
-        info, built_segment, built_segment.entries, built_segment.components, snapshot=facts.snapshot, extras=extras
+        info, built_segment, built_segment.entries, components, snapshot=facts.snapshot, extras=extras
     )
