@@ -271,4 +271,4 @@ def layouts(uri: str) -> set[str]:
     with open_reader(uri) as reader:
         remote = reader.log("orders", 0).view().remote
         assert remote is not None
-        return {segment.stored.layout for segment in remote.segments if isinstance(segment, RemoteSegment)}
+        return {segment.entry.layout for segment in remote.segments if isinstance(segment, RemoteSegment)}

@@ -44,7 +44,7 @@ def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_m
 
 def least_timestamp_ms(segment: ReadableSegment) -> int:
     """Return the smallest timestamp of a segment; -1 if it is unknown or before 1970, or if a record has none."""
-    min_timestamp_ms = segment.stored.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
+    min_timestamp_ms = segment.entry.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
     return _UNKNOWN if min_timestamp_ms is None else min_timestamp_ms
 
 
@@ -63,4 +63,4 @@ def records_of(part: ReadRange, aborted: Sequence[AbortedTransaction]) -> int | 
         return None
     if any(transaction.first_offset < part.end and transaction.last_offset >= part.start for transaction in aborted):
         return None
-    return segment.stored.info.records
+    return segment.entry.info.records

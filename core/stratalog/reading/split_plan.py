@@ -231,6 +231,6 @@ def _piece(log: LogReader, part: ReadRange, aborted: Sequence[AbortedTransaction
 
 def _place(segment: ReadableSegment) -> str | PackedSegment:
     if isinstance(segment, RemoteSegment):
-        return PackedSegment.of(segment.stored)
+        return PackedSegment.of(segment.entry)
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)

@@ -93,7 +93,7 @@ def test_every_layout(tmp_path: Path, layout: str) -> None:
     last = list(remote_of(log).segments)[-1]
     assert isinstance(last, RemoteSegment)
     assert {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.LEADER_EPOCHS, FileKind.SNAPSHOT} <= set(
-        last.stored.slices
+        last.entry.slices
     )
     logs.close()
     attached = logs.engine("elsewhere", attach=True)

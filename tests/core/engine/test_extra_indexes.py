@@ -76,7 +76,7 @@ def known(log: LogReader) -> Iterator[str | None]:
 def stored(log: LogReader) -> list[StoredSegment]:
     """Return the manifest's entries of the segments in the tier."""
     segments = list(remote_of(log).segments)
-    return [segment.stored for segment in segments if isinstance(segment, RemoteSegment)]
+    return [segment.entry for segment in segments if isinstance(segment, RemoteSegment)]
 
 
 def offsets_of(log: LogReader, key: str) -> list[int]:

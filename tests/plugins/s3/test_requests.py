@@ -73,7 +73,7 @@ def test_the_bill_of_a_tier_is_what_the_server_was_asked(engine: Engine, local_s
     assert engine.tier is not None
     assert log.topic_id is not None
     segments = list(engine.tier.log(log.name, log.topic_id).view().segments)
-    lately = [segment.stored for segment in segments[-4:] if isinstance(segment, RemoteSegment)]
+    lately = [segment.entry for segment in segments[-4:] if isinstance(segment, RemoteSegment)]
     assert bill(lately, 7).writes == writes(local_s3.counts)
 
 

@@ -55,10 +55,10 @@ class TierSource(StoredBounds):
     The tier is read after ``forget``, or if the copy was deleted. Index entries always come from the tier.
     """
 
-    __slots__ = ("_local", "_traffic", "remote", "stored")
+    __slots__ = ("_local", "_traffic", "entry", "remote")
 
     def __init__(self, remote: RemoteSegment, local: Segment | None, traffic: Traffic) -> None:
-        self.remote, self.stored, self._local, self._traffic = remote, remote.stored, local, traffic
+        self.remote, self.entry, self._local, self._traffic = remote, remote.entry, local, traffic
 
     @property
     def label(self) -> str:
@@ -298,7 +298,7 @@ def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
 def entry_of(segment: ReadableSegment) -> StoredSegment:
     """Return the manifest entry of a committed segment that a ``TierRange`` returned."""
     assert isinstance(segment, TierSource)  # segments above the tier's end are only read
-    return segment.stored
+    return segment.entry
 
 
 def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:

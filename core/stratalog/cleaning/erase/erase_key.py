@@ -299,7 +299,7 @@ def _check_committed(tier: TierLog, erased: Mapping[int, ErasedSegment], swaps: 
 
 
 def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
-    entry = segment.stored
+    entry = segment.entry
     size_bytes, objects = segment.size_bytes, tuple(sorted(entry.keys))
     bounds = (segment.base_offset, segment.end_offset)
     return ErasedSegment(*bounds, count, size_bytes, size_bytes, entry.sha256, "", "tier", objects)

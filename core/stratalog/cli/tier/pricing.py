@@ -52,5 +52,5 @@ def upload_part_bytes(settings: Settings) -> int:
 def log_bill(log: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
     """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
     root, segments = log.root, log.view().segments
-    entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
+    entries = (segment.entry for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

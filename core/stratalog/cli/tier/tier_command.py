@@ -264,7 +264,7 @@ def _segments(log: TierLog, version: int | None) -> Iterator[tuple[object, ...]]
             info.end_offset,
             info.size_bytes,
             moment(info.max_timestamp_ms),
-            segment.stored.layout,
+            segment.entry.layout,
             epochs,
             segment.label,
         )

@@ -33,39 +33,36 @@ if TYPE_CHECKING:
 
 
 class StoredBounds:
-    """Base class of readable segments in a tier: bounds and times from the manifest entry ``stored``.
-
-    A subclass sets ``stored``.
-    """
+    """Base class of readable segments in a tier: bounds and times from the manifest entry, which a subclass sets."""
 
     __slots__ = ()
 
-    stored: StoredSegment
+    entry: StoredSegment
 
     @property
     def base_offset(self) -> int:
         """The first offset that the segment may hold."""
-        return self.stored.info.base_offset
+        return self.entry.info.base_offset
 
     @property
     def end_offset(self) -> int:
         """The exclusive end offset of the segment."""
-        return self.stored.info.end_offset
+        return self.entry.info.end_offset
 
     @property
     def size_bytes(self) -> int:
         """The size of the original ``.log`` file."""
-        return self.stored.info.size_bytes
+        return self.entry.info.size_bytes
 
     @property
     def max_timestamp_ms(self) -> int:
         """The largest record timestamp, -1 if no record has one."""
-        return self.stored.info.max_timestamp_ms
+        return self.entry.info.max_timestamp_ms
 
     @property
     def age_from_ms(self) -> int:
         """Start of the age for time-based retention: the largest timestamp; the last write if no record has one."""
-        info = self.stored.info
+        info = self.entry.info
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
 
@@ -78,28 +75,28 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         successor: returns the segment after a given segment, for prefetching.
     """
 
-    __slots__ = ("_fetcher", "_successor", "stored")
+    __slots__ = ("_fetcher", "_successor", "entry")
 
     def __init__(self, entry: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
         self.next_read: OffsetPosition | None = None
-        self.stored, self._fetcher, self._successor = entry, fetcher, successor
+        self.entry, self._fetcher, self._successor = entry, fetcher, successor
 
     @property
     def info(self) -> SegmentInfo:
         """The description of the segment in the manifest: offsets, size, timestamps and leader epochs."""
-        return self.stored.info
+        return self.entry.info
 
     @property
     def label(self) -> str:
         """The key of the object with the ``.log`` file's bytes."""
-        return self.stored.log_key
+        return self.entry.log_key
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``, fewer at the end; raise the errors of ``Fetcher.read_log``."""
         end = min(position + size_bytes, self.size_bytes)
         if position >= end:
             return memoryview(b"")
-        return self._fetcher.read_log(self.stored, position, end, self._successor)
+        return self._fetcher.read_log(self.entry, position, end, self._successor)
 
     def read_over(self, position: int, buffer: memoryview) -> memoryview:
         """Return up to ``len(buffer)`` bytes from ``position``, fewer at the end; raise the errors of ``Fetcher.read_log``.
@@ -109,7 +106,7 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         end = min(position + len(buffer), self.size_bytes)
         if position >= end:
             return buffer[:0]
-        return self._fetcher.read_log(self.stored, position, end, self._successor, buffer)
+        return self._fetcher.read_log(self.entry, position, end, self._successor, buffer)
 
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches, from a layout that stores columns.
@@ -118,7 +115,7 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         the columns to return; None returns all. The call, and the iteration over the result, raise the errors of
         ``Fetcher.read_log``.
         """
-        return self._fetcher.read_arrow(self.stored, start, end, columns, self._successor)
+        return self._fetcher.read_arrow(self.entry, start, end, columns, self._successor)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as bytes; empty if the segment has no index with this role.
@@ -143,7 +140,7 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
             return data[position : position + size_bytes]
 
         extras = unpack_extras(read, len(data))
-        if extras is None or extras.identity != Identity.in_tier(self.stored.info):
+        if extras is None or extras.identity != Identity.in_tier(self.entry.info):
             return b""
         return extras.index(label, read) or b""
 
@@ -152,11 +149,11 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
 
         Raises the errors of ``Fetcher.read_log``.
         """
-        return self._fetcher.read_index(self.stored, kind)
+        return self._fetcher.read_index(self.entry, kind)
 
     def forget(self) -> bool:
         """Drop the cached bytes of the segment, and return True. The next read requests them from the store."""
-        self._fetcher.forget(self.stored)
+        self._fetcher.forget(self.entry)
         return True
 
 

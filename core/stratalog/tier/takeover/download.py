@@ -94,7 +94,7 @@ def plan_copy(remote: TierLog, target: TopicPartition, view: RemoteView, log_end
     for segment in _segments_below(view, log_end):
         segments += 1
         size_bytes += segment.size_bytes
-        requests += -(-segment.size_bytes // chunk_bytes) + len(segment.stored.slices) - 1
+        requests += -(-segment.size_bytes // chunk_bytes) + len(segment.entry.slices) - 1
     return RestorePlan(
         remote.name, remote.topic_id, target, view, log_end, leader_epoch, segments, size_bytes, requests
     )
@@ -188,12 +188,12 @@ def _copy_log(
         if epoch_setter is not None:
             file.append(epoch_setter.rest())
         file.sync()
-    if digest.hexdigest() != segment.stored.sha256:
+    if digest.hexdigest() != segment.entry.sha256:
         segment.forget()
         files.remove(name + UNFINISHED)
         raise CorruptObjectError(
             f"the segment at offset {segment.base_offset} of {segment.info.log} was changed: its SHA-256 is "
-            f"{digest.hexdigest()}, the manifest has {segment.stored.sha256}",
+            f"{digest.hexdigest()}, the manifest has {segment.entry.sha256}",
             segment.label,
         )
     files.set_modified(name + UNFINISHED, segment.info.modified_ms)

@@ -377,7 +377,7 @@ class _StreamedSegment(StoredBounds):
     """
 
     def __init__(self, entry: StoredSegment, pieces: Iterable[memoryview]) -> None:
-        self.stored, self.label = entry, entry.log_key
+        self.entry, self.label = entry, entry.log_key
         self._pieces = iter(pieces)
         self._buffer, self._start = bytearray(), 0  # bytes that may still be read, and their position
 

@@ -73,7 +73,7 @@ def _is_same(left_segment: ReadableSegment, right_segment: ReadableSegment) -> b
 
 def _sha256(segment: ReadableSegment) -> str:
     """Return the hash of the ``.log`` file of a segment in a tier; "" for a local segment, whose hash is unknown."""
-    return segment.stored.sha256 if isinstance(segment, RemoteSegment) else ""
+    return segment.entry.sha256 if isinstance(segment, RemoteSegment) else ""
 
 
 def _difference(side: Side, segment: ReadableSegment) -> SegmentDifference:

@@ -54,7 +54,7 @@ def test_a_segment_in_the_tier_is_a_readable_segment() -> None:
     segment: ReadableSegment = remote_segment
     assert (segment.base_offset, segment.end_offset, segment.size_bytes) == (0, 10, len(DATA))
     assert (segment.max_timestamp_ms, segment.age_from_ms) == (1_000, 1_000)
-    assert is_segment_key(log_prefix(LOG, TOPIC_ID), remote_segment.stored.log_key)
+    assert is_segment_key(log_prefix(LOG, TOPIC_ID), remote_segment.entry.log_key)
 
 
 def test_without_a_timestamp_the_modification_time_gives_the_age() -> None:
@@ -147,10 +147,10 @@ def test_indexes_are_fetched_once_and_together() -> None:
 def test_an_object_that_is_too_short_is_corrupt(lost_bytes: int) -> None:
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    bed.bucket.write(segment.stored.log_key, DATA[:-lost_bytes])
+    bed.bucket.write(segment.entry.log_key, DATA[:-lost_bytes])
     with pytest.raises(CorruptObjectError) as caught:
         segment.read(len(DATA) - 1, 1)
-    assert caught.value.file == segment.stored.log_key
+    assert caught.value.file == segment.entry.log_key
 
 
 def test_a_reply_cut_short_is_asked_for_again() -> None:
@@ -164,13 +164,13 @@ def test_damaged_bytes_are_forgotten_on_request() -> None:
     """A chunk that fails a CRC may have been damaged in transfer, so the cache must not keep it."""
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    bed.bucket.write(segment.stored.log_key, bytes(len(DATA)))
-    index_key = segment.stored.slices[FileKind.OFFSET_INDEX].key
+    bed.bucket.write(segment.entry.log_key, bytes(len(DATA)))
+    index_key = segment.entry.slices[FileKind.OFFSET_INDEX].key
     whole_index = bed.bucket.objects[index_key][0]
     bed.bucket.write(index_key, bytes(len(whole_index)))
     assert segment.read(0, 3) != DATA[:3]
     assert segment.index_entries(IndexRole.OFFSET) != b"offsets"
-    bed.bucket.write(segment.stored.log_key, DATA)
+    bed.bucket.write(segment.entry.log_key, DATA)
     bed.bucket.write(index_key, whole_index)
     assert segment.read(0, 3) != DATA[:3]
     segment.forget()
@@ -181,8 +181,8 @@ def test_damaged_bytes_are_forgotten_on_request() -> None:
 def test_a_missing_object_is_named() -> None:
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    del bed.bucket.objects[segment.stored.log_key]
-    with pytest.raises(ObjectNotFoundError, match=segment.stored.log_key):
+    del bed.bucket.objects[segment.entry.log_key]
+    with pytest.raises(ObjectNotFoundError, match=segment.entry.log_key):
         segment.read(0, 1)
 
 
@@ -243,10 +243,10 @@ def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
     bed = TierBed(limits=small_limits())
     first, store, tier = offloaded(bed)
     half = len(DATA) // 2
-    place = first.stored.slices[FileKind.LOG]
+    place = first.entry.slices[FileKind.LOG]
     half_entries = [
         replace(
-            first.stored,
+            first.entry,
             info=replace(first.info, size_bytes=size_bytes),
             slices={FileKind.LOG: replace(place, position=position, size_bytes=size_bytes)},
         )
