@@ -19,7 +19,7 @@ from inside import log_state
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
-from stratalog.cleaning.compact.tier_range import TierSource
+from stratalog.cleaning.compact.tier_range import CommittedSegment
 from stratalog.cli.app import run
 from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
 from stratalog.model.events import SegmentEvicted
@@ -472,7 +472,7 @@ def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
     logs.close()
 
 
-ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
+ENTRIES: Final = (CommittedSegment, RemoteSegment, StoredSegment)
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ class Traffic:
     uploaded_bytes: int = 0
 
 
-class TierSource(StoredBounds):
+class CommittedSegment(StoredBounds):
     """A committed segment, as a ``ReadableSegment`` that reads batches from its local copy if there is one.
 
     The tier is read after ``forget``, or if the copy was deleted. Index entries always come from the tier.
@@ -136,7 +136,7 @@ class TierRange:
         """Iterate over the committed segments that end above ``offset``, and then over the later local segments."""
         for remote in self._committed(offset):
             if isinstance(remote, RemoteSegment):
-                yield TierSource(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)
+                yield CommittedSegment(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)
         yield from (segment for segment in self._later_segments if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
@@ -149,7 +149,7 @@ class TierRange:
         return 0 if index_slice is None else index_slice.size_bytes
 
     def forget(self, label: str) -> None:
-        """Call ``TierSource.forget`` for the segment with this label."""
+        """Call ``CommittedSegment.forget`` for the segment with this label."""
         for segment in self.from_offset(0):
             if segment.label == label:
                 segment.forget()
@@ -291,13 +291,13 @@ def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
     """
     epochs = merged_epochs(entry_of(segment).info.leader_epochs for segment in old)
     last = old[-1]
-    assert isinstance(last, TierSource)
+    assert isinstance(last, CommittedSegment)
     return SegmentFacts(epochs, last.remote.read_file(FileKind.SNAPSHOT))
 
 
 def entry_of(segment: ReadableSegment) -> StoredSegment:
     """Return the manifest entry of a committed segment that a ``TierRange`` returned."""
-    assert isinstance(segment, TierSource)  # segments above the tier's end are only read
+    assert isinstance(segment, CommittedSegment)  # segments above the tier's end are only read
     return segment.entry
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S, SegmentPublisher
-from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, TierSource, Traffic
+from stratalog.cleaning.compact.tier_range import CommittedPublisher, CommittedSegment, TierRange, Traffic
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, Remnant
 from stratalog.cleaning.erase.key_removal import count_records, without_key
 from stratalog.env.progress import OnBytes, uncounted
@@ -203,10 +203,10 @@ class _Erasure:
             log, tier, {key for swap in publisher.committed_swaps for key in swap.old[0].keys}
         )
 
-    def _holding_key(self, part: TierRange) -> Iterator[tuple[TierSource, int]]:
+    def _holding_key(self, part: TierRange) -> Iterator[tuple[CommittedSegment, int]]:
         """Yield each committed segment with the key, and its number of such records."""
         for segment in part.from_offset(0):
-            if not isinstance(segment, TierSource):
+            if not isinstance(segment, CommittedSegment):
                 continue
             try:
                 count = self._count_records(segment)
@@ -298,7 +298,7 @@ def _check_committed(tier: TierLog, erased: Mapping[int, ErasedSegment], swaps: 
         raise StorageError(f"the segments of {tier.name} in the tier changed during the erasure: erase again")
 
 
-def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
+def _tier_result(segment: CommittedSegment, count: int) -> ErasedSegment:
     entry = segment.entry
     size_bytes, objects = segment.size_bytes, tuple(sorted(entry.keys))
     bounds = (segment.base_offset, segment.end_offset)
