@@ -1,14 +1,23 @@
-"""Logs in a tier that other software wrote, such as a Kafka broker. Without a manifest, the segments define the log."""
+"""Logs in a tier that other software wrote, such as a Kafka broker. Without a manifest, the segments define the log.
+
+Several leaders may have uploaded segments, and two of them may have written different records at the same offset.
+Therefore the description of a segment contains the leader epochs of its offsets. A record belongs to the log if the log
+has the record's leader epoch at this offset.
+
+Source: apache/kafka RemoteLogLeaderEpochState.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from stratalog.errors import StorageError
 from stratalog.log.read.tier_view import RemoteSegments, RemoteView, merged_epochs
 from stratalog.model.offsets import EpochEntry
+from stratalog.model.segment_info import SegmentInfo
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.read.epoch_index import EpochIndex
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.remote_segment import RemoteSegment
 
@@ -69,3 +78,81 @@ def _view(chain: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
     start, end = chain[0].info.base_offset, chain[-1].info.end_offset
     epochs = merged_epochs(entry.info.leader_epochs for entry in chain)
     return RemoteView(0, start, end, RemoteSegments(RemoteSegment(entry, fetcher) for entry in chain), epochs)
+
+
+def drop_empty_epochs(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
+    """Return the leader epochs without those that have no records, because the next epoch begins at the same offset."""
+    entries: list[EpochEntry] = []
+    for entry in epochs:
+        if entries and entries[-1].start_offset == entry.start_offset:
+            entries.pop()
+        entries.append(entry)
+    return tuple(entries)
+
+
+class EpochIndex:
+    """Segments by leader epoch and offset. Immutable.
+
+    If segments of one epoch overlap, a segment that was uploaded later replaces the earlier ones that it covers.
+
+    Args:
+        segments: the segments, in the order in which they were uploaded.
+    """
+
+    def __init__(self, segments: Iterable[StoredSegment]) -> None:
+        self._by_epoch: dict[int, list[tuple[int, StoredSegment]]] = {}  # by start in the epoch, ascending
+        end_by_epoch: dict[int, int] = {}
+        for segment in segments:
+            for epoch, start, end in _parts(segment.info):
+                segments_by_start = self._by_epoch.setdefault(epoch, [])
+                while segments_by_start and segments_by_start[-1][0] >= start and end_by_epoch[epoch] <= end:
+                    segments_by_start.pop()
+                segments_by_start.insert(
+                    bisect_right(segments_by_start, start, key=lambda item: item[0]), (start, segment)
+                )
+                end_by_epoch[epoch] = max(end_by_epoch.get(epoch, end), end)
+
+    def lookup(self, epoch: int, offset: int) -> StoredSegment | None:
+        """Return the segment with the record at ``offset`` of leader epoch ``epoch``; None if there is none."""
+        segments_by_start = self._by_epoch.get(epoch, [])
+        index = bisect_right(segments_by_start, offset, key=lambda item: item[0]) - 1
+        if index < 0:
+            return None
+        segment = segments_by_start[index][1]
+        return segment if any(part[0] == epoch and offset < part[2] for part in _parts(segment.info)) else None
+
+    def select_segments(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
+        """Return the segments that hold the records of a log below ``log_end``, ascending; missing ones leave gaps.
+
+        Args:
+            lineage: the leader epochs of the log and their start offsets, ascending.
+            log_end: exclusive end offset.
+        """
+        selected: list[StoredSegment] = []
+        for entry, following in pairwise((*lineage, None)):
+            assert entry is not None  # only the right-hand item of a pair can be None
+            end = log_end if following is None else min(following.start_offset, log_end)
+            offset = max(entry.start_offset, selected[-1].info.end_offset if selected else 0)
+            while offset < end:
+                segment = self.lookup(entry.epoch, offset) or self._next(entry.epoch, offset, end)
+                if segment is None:
+                    break
+                if not selected or selected[-1] is not segment:
+                    selected.append(segment)
+                offset = max(offset + 1, segment.info.end_offset)
+        return tuple(selected)
+
+    def _next(self, epoch: int, offset: int, end: int) -> StoredSegment | None:
+        segments_by_start = self._by_epoch.get(epoch, [])
+        return next((segment for start, segment in segments_by_start if offset < start < end), None)
+
+
+def _parts(info: SegmentInfo) -> list[tuple[int, int, int]]:
+    """Return epoch, start offset and exclusive end offset of each leader epoch that has offsets of a segment."""
+    epochs = drop_empty_epochs(info.leader_epochs)
+    ends = [*(entry.start_offset for entry in epochs[1:]), info.end_offset]
+    return [
+        (entry.epoch, max(entry.start_offset, info.base_offset), end)
+        for entry, end in zip(epochs, ends, strict=True)
+        if end > max(entry.start_offset, info.base_offset)
+    ]

@@ -9,7 +9,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
-from stratalog.tier.read.epoch_index import EpochIndex, drop_empty_epochs
+from stratalog.tier.read.unmanaged_logs import EpochIndex, drop_empty_epochs
 
 
 def epochs(**starts: int) -> tuple[EpochEntry, ...]:
