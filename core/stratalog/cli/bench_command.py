@@ -294,5 +294,4 @@ def _empty(place: TierPlace) -> None:
         open_host(place.settings()) as host,
         contextlib.closing(open_tier_store(host, place.uri, place.tier_options, read_only=False)) as store,
     ):
-        for error in store.delete([item.key for item in store.list_all("")]).values():
-            raise error
+        store.delete_or_raise([item.key for item in store.list_all("")])

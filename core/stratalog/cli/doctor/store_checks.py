@@ -153,8 +153,7 @@ class StoreChecks:
         return (self._env.clock.monotonic_ns() - began_ns) / 1e6
 
     def _delete(self) -> Diagnosis:
-        for error in self._store.delete(sorted(self._written_keys)).values():
-            raise error
+        self._store.delete_or_raise(sorted(self._written_keys))
         self._written_keys.clear()
         if self._store.list(self._small) or self._store.list(self._large):
             return Diagnosis(

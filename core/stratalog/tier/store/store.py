@@ -318,6 +318,11 @@ class TierStore:
             failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
         return failed
 
+    def delete_or_raise(self, keys: Sequence[str]) -> None:
+        """Delete objects as ``delete``, and raise the first of the errors that remain."""
+        for error in self.delete(keys).values():
+            raise error
+
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
         """Return the uploads under this prefix that were neither completed nor aborted; may raise StoreError."""
 

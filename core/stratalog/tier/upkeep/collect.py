@@ -19,7 +19,7 @@ The rules, and the losses that they prevent:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -140,9 +140,9 @@ class Collector:
                 break
             if successor.root.parent_sha256 == current.sha256:
                 dead_keys = removed_objects(current.root, successor.root, (head.root,), self._pages)
-                self._delete(sorted(dead_keys))
+                self._store.delete_or_raise(sorted(dead_keys))
                 objects += len(dead_keys)
-            self._delete([manifest_key(self._finder.prefix, version)])
+            self._store.delete_or_raise([manifest_key(self._finder.prefix, version)])
             roots += 1
             current = successor
         return roots, objects
@@ -157,13 +157,8 @@ class Collector:
             key = deleted_topic_key(head.root.log.topic, head.root.topic_id)
             if self._store.create(key, b"deleted") is Created.UNKNOWN:
                 raise StoreTimeoutError("the reply is lost", key)
-        self._delete([manifest_key(self._finder.prefix, head.root.version)])
+        self._store.delete_or_raise([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, orphans)
 
     def _is_past(self, time_ms: int, age_ms: int | None = None) -> bool:
         return self._clock.now_ms() - time_ms >= (self._grace_ms if age_ms is None else age_ms)
-
-    def _delete(self, keys: Iterable[str]) -> None:
-        failed = self._store.delete(list(keys))
-        for error in failed.values():
-            raise error

@@ -209,8 +209,7 @@ class ManifestRepair:
         return self._store.read(manifest_key(self._finder.prefix, version), 0, self._finder.limit_bytes)
 
     def _delete(self, version: int) -> None:
-        for error in self._store.delete([manifest_key(self._finder.prefix, version)]).values():
-            raise error
+        self._store.delete_or_raise([manifest_key(self._finder.prefix, version)])
 
     # --- pages -------------------------------------------------------------------------------------------------------
 
