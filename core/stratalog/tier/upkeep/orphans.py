@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -47,29 +47,6 @@ class Owner:
     leader_epoch: int
     uploads: Uploads
     fence: Callable[[int], AbstractContextManager[Root | None]]
-
-
-@dataclass(slots=True)
-class _Leftovers:
-    """Candidates for deletion: keys of objects that no root names, and uncompleted uploads."""
-
-    keys: set[str] = field(default_factory=set)
-    uploads: list[UnfinishedUpload] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.keys) + len(self.uploads)
-
-    def add(self, leftover: _Leftover) -> None:
-        """Add an object or an upload."""
-        if leftover.upload is None:
-            self.keys.add(leftover.key)
-        else:
-            self.uploads.append(leftover.upload)
-
-    def exclude(self, kept_keys: Collection[str]) -> _Leftovers:
-        """Return the leftovers whose keys are not among ``kept_keys``."""
-        uploads = [upload for upload in self.uploads if upload.key not in kept_keys]
-        return _Leftovers(self.keys.difference(kept_keys), uploads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +92,20 @@ class OrphanCollector:
         newest = head_epoch if owner is not None else head_epoch - 1
         # Read before the store is listed: uploads that begin later are younger.
         own_keys: Collection[str] = owner.uploads.registered_keys() if owner is not None else ()
-        fenced, own_epoch, young = _Leftovers(), _Leftovers(), _Leftovers()
+        fenced: list[_Leftover] = []
+        own_epoch: list[_Leftover] = []
+        young: list[_Leftover] = []
         for leftover in self._list_leftovers():
             epoch = self._epoch_of(leftover.key)
             if epoch is None or leftover.since_ms <= 0 or leftover.key in own_keys or epoch > newest:
                 continue
             is_old = self._clock.now_ms() - leftover.since_ms >= self._grace_ms
             group = young if not is_old else fenced if epoch < head_epoch else own_epoch
-            group.add(leftover)
+            group.append(leftover)
         if not (fenced or own_epoch or young):
             return 0, 0
         kept_keys = named_keys(chain((head.root,), self._finder.roots_unchecked(kept_versions)), self._pages)
-        fenced, own_epoch, young = (group.exclude(kept_keys) for group in (fenced, own_epoch, young))
+        fenced, own_epoch, young = (_exclude(group, kept_keys) for group in (fenced, own_epoch, young))
         self._delete(fenced)
         if own_epoch and owner is not None:
             return len(fenced) + self._collect_own_epoch(own_epoch, owner), len(young)
@@ -137,20 +116,17 @@ class OrphanCollector:
 
         Objects whose keys do not have the form of stratalog's keys are kept. The call may raise StoreError.
         """
-        leftovers = _Leftovers()
-        for leftover in self._list_leftovers():
-            if self._epoch_of(leftover.key) is not None:
-                leftovers.add(leftover)
+        leftovers = [leftover for leftover in self._list_leftovers() if self._epoch_of(leftover.key) is not None]
         self._delete(leftovers)
         return len(leftovers)
 
-    def _collect_own_epoch(self, leftovers: _Leftovers, owner: Owner) -> int:
+    def _collect_own_epoch(self, leftovers: Sequence[_Leftover], owner: Owner) -> int:
         try:
             with owner.fence(owner.leader_epoch) as root:
                 if root is None:
                     return 0
                 kept_keys = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
-                orphans = leftovers.exclude(kept_keys)
+                orphans = _exclude(leftovers, kept_keys)
                 self._delete(orphans)
                 return len(orphans)
         except (FencedEpochError, UnknownTopicError) as error:
@@ -172,12 +148,15 @@ class OrphanCollector:
         parsed_key = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
         return None if parsed_key is None else parsed_key.leader_epoch
 
-    def _delete(self, orphans: _Leftovers) -> None:
-        for upload in orphans.uploads:
-            self._store.abort(upload)
-        if orphans.keys:
-            for error in self._store.delete(sorted(orphans.keys)).values():
-                raise error
+    def _delete(self, orphans: Sequence[_Leftover]) -> None:
+        for orphan in orphans:
+            if orphan.upload is not None:
+                self._store.abort(orphan.upload)
+        self._store.delete_or_raise(sorted(orphan.key for orphan in orphans if orphan.upload is None))
+
+
+def _exclude(leftovers: Sequence[_Leftover], kept_keys: Collection[str]) -> list[_Leftover]:
+    return [leftover for leftover in leftovers if leftover.key not in kept_keys]
 
 
 def list_unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
