@@ -26,7 +26,8 @@ from stratalog.model.names import TopicPartition, parse_partition_folder, parse_
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, config_option, option_group, tier_option
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 
 _OF_DISKS: Final = frozenset({"lost+found"})  # an empty disk contains these

@@ -19,7 +19,8 @@ from stratalog.reading.split_plan import SMALLEST_SPLIT_BYTES
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.tier_check import TierLogCheck, is_missing
 
 _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, in bytes of a .log file

@@ -28,7 +28,8 @@ from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.read.unmanaged_logs import foreign_part
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier
 
 
 class _Folder(NamedTuple):

@@ -20,7 +20,8 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.history import AsOf
 from stratalog.tier.manifest.root import Root, newest_topic
 from stratalog.tier.read.unmanaged_logs import foreign_view
-from stratalog.tier.tier import NOTHING_KNOWN, Tier, TierListing, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import NOTHING_KNOWN, Tier, TierListing
 
 KAFKA_LAYOUT: Final = "kafka_local_tiered"
 

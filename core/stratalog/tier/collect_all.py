@@ -8,8 +8,8 @@ from typing import Final
 
 from stratalog.errors import StorageError
 from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.store.store import is_of_store
-from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 

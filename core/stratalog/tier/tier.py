@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
@@ -19,14 +19,9 @@ from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
-    after_log_prefix,
     deleted_topic_key,
     is_own_key,
     log_prefix,
-    manifest_key,
-    manifest_prefix,
-    parse_log_prefix,
-    parse_manifest_key,
     segments_prefix,
 )
 from stratalog.spi.layouts import StoredSegment
@@ -38,21 +33,15 @@ from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.log_listing import TierLogName, list_logs
 from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.request_metrics import StoreMetrics
-from stratalog.tier.store.store import LIST_LIMIT, TierStore
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_log_reader import TierComponents
 from stratalog.tier.upkeep.manifest_rebuild import Rebuilder, RebuildProgress, RebuildReport
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-class TierLogName(NamedTuple):
-    """The name of a log in a tier. A topic that was deleted and created again has its old name and a new id."""
-
-    log: TopicPartition
-    topic_id: TopicId
 
 
 NOTHING_KNOWN: Final[Mapping[TierLogName, int]] = {}
@@ -187,7 +176,7 @@ class Tier(CheckedArguments, Closeable):
         The log of a deleted topic has a root until ``TierLog.collect`` deletes it. One log costs at most one request,
         even if it has many objects.
         """
-        return tuple(name for name, version in self._list_logs() if version is not None)
+        return tuple(name for name, version in list_logs(self._store) if version is not None)
 
     def listing(
         self, topics: Collection[str] | None = None, known_versions: Mapping[TierLogName, int] = NOTHING_KNOWN
@@ -202,7 +191,7 @@ class Tier(CheckedArguments, Closeable):
         """
         began, versions = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
-            for name, version in self._list_logs(start, known_versions):
+            for name, version in list_logs(self._store, start, known_versions):
                 if version is not None and (topics is None or name.log.topic in topics):
                     versions[name] = version
         return TierListing(versions, began)
@@ -223,7 +212,7 @@ class Tier(CheckedArguments, Closeable):
         """
         return tuple(
             name
-            for name, version in self._list_logs()
+            for name, version in list_logs(self._store)
             if (self._has_segments(log_prefix(*name)) if version is None else self._lacks_segments(name))
         )
 
@@ -311,37 +300,6 @@ class Tier(CheckedArguments, Closeable):
             return False
         return self._has_segments(root.prefix, root.end_offset)
 
-    def _list_logs(
-        self, start: str = "", known_versions: Mapping[TierLogName, int] | None = None
-    ) -> Iterator[tuple[TierLogName, int | None]]:
-        """Yield the logs whose keys begin with ``start``, each with the version of a root; None if it has no root.
-
-        With ``known_versions``, it is the newest version. Otherwise it can be any: pages skip the rest of a log.
-        """
-        prefix = after = ""
-        name: TierLogName | None = None
-        newest: int | None = None
-        while True:
-            page = self._store.list(start, after=after)
-            for info in page:
-                if not prefix or not info.key.startswith(prefix):
-                    if name is not None:
-                        yield name, newest
-                    prefix = _prefix_of(info.key)
-                    parsed_prefix = parse_log_prefix(info.key) if prefix else None
-                    name, newest = TierLogName(*parsed_prefix) if parsed_prefix is not None else None, None
-                version = parse_manifest_key(prefix, info.key) if name is not None else None
-                newest = newest if version is None else version  # keys ascend, and so do versions
-            if len(page) < LIST_LIMIT:
-                break
-            after = page[-1].key
-            if name is not None and (known_versions is None or not after.startswith(manifest_prefix(prefix))):
-                after = after_log_prefix(prefix)
-            elif name is not None and known_versions is not None:
-                after = max(after, manifest_key(prefix, max(known_versions.get(name, 0) - 1, 0)))
-        if name is not None:
-            yield name, newest
-
     def open_logs(self) -> tuple[TierLog, ...]:
         """Return the objects that ``log`` has returned, except those that were released."""
         with self._lock:
@@ -363,10 +321,3 @@ def _probe_by_listing(store: TierStore) -> ProbeResult:
     """List one key, for a tier that is only read; return its ProbeResult."""
     store.list("", limit=1)
     return ProbeResult(shared=True)
-
-
-def _prefix_of(key: str) -> str:
-    """Return the key prefix of the log that ``key`` belongs to; "" if ``key`` is not that of a log of stratalog."""
-    parsed_prefix = parse_log_prefix(key)
-    prefix = log_prefix(*parsed_prefix) if parsed_prefix else ""
-    return prefix if key.startswith(prefix) else ""

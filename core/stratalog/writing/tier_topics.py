@@ -14,7 +14,8 @@ from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, newest_topic
-from stratalog.tier.tier import Tier, TierListing, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier, TierListing
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 

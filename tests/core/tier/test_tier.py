@@ -10,8 +10,9 @@ from stratalog.model.names import TopicId, TopicPartition, deleted_topic_key, lo
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.store.store import LIST_LIMIT
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.tier.upkeep.tier_repair import TierRepair
 from tier_bed import TierBed

@@ -21,7 +21,8 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding
 from stratalog.spi.segment_store import SegmentStore
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair

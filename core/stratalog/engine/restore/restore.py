@@ -47,9 +47,10 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, plan_copy, write_epochs
 from stratalog.tier.takeover.take_over import has_log, is_empty_folder, select_logs
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier import Tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from stratalog.model.names import TopicPartition
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
 from stratalog.tier.manifest.root import EMPTYING, ChangeKind, TopicNote
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.store.store import is_of_store
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 

@@ -43,7 +43,8 @@ from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import BytesSource
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.collect_all import TierCollection
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upload.checked_source import CheckedSources

@@ -30,7 +30,7 @@ from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.manifest.root import EMPTYING, TopicNote
-from stratalog.tier.tier import TierLogName
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.tier_log import TierLog
 
 FIRST_OWN_EPOCH: Final = 1

@@ -15,8 +15,8 @@ from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import Root, RootMac
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
+from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.takeover.take_over import has_log
-from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 from tier_bed import PairLayout, TierBed, offload
 
