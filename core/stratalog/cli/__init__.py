@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
+
+_GC_THRESHOLD: Final = 50_000  # with Python's 700, collections take a sixth of the time of a command's imports
 
 
 def main() -> None:
@@ -14,6 +17,7 @@ def main() -> None:
 
     The exit code is 0, 1 (the command found a problem), 2 (the command could not run) or 130 (it was interrupted).
     """
+    gc.set_threshold(_GC_THRESHOLD)
     sys.stdin = _ensure_readable(sys.stdin)
     sys.stdout, sys.stderr = _ensure_writable(sys.stdout), _ensure_writable(sys.stderr)
     try:
