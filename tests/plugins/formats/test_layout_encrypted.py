@@ -39,10 +39,11 @@ from stratalog.testing.contracts.made_segments import MemoryObjects, OddChunks
 from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment, joined
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog_formats.layouts import sealed
-from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
-from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
+from stratalog_formats.layouts.chunked import ChunkedLayout
+from stratalog_formats.layouts.encrypted import EncryptedLayout
 from stratalog_formats.layouts.keyring import KeyRing
 from stratalog_formats.layouts.plain import PlainLayout
+from stratalog_formats.layouts.sections import ChunkedSection, EncryptedSection
 from stratalog_formats.layouts.single import SingleLayout
 
 CHUNK = 2048

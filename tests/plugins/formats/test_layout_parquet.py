@@ -28,8 +28,9 @@ from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import a_segment, joined
 from stratalog_formats.kernels.dispatch import PYTHON, Kernels
-from stratalog_formats.layouts.parquet import ParquetLayout, ParquetSection
+from stratalog_formats.layouts.parquet import ParquetLayout
 from stratalog_formats.layouts.parquet_rows import RowMaker, row_buffers
+from stratalog_formats.layouts.sections import ParquetSection
 
 GROUP_BYTES = 16 << 10
 LIMIT_BYTES = 1 << 24

@@ -9,8 +9,9 @@ import pytest
 from stratalog.spi import StoredSegment, TierLayout
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.made_segments import MemoryObjects
-from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
+from stratalog_formats.layouts.chunked import ChunkedLayout
 from stratalog_formats.layouts.plain import PlainLayout
+from stratalog_formats.layouts.sections import ChunkedSection
 
 PIECE_BYTES = 5_000
 

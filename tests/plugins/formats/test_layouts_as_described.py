@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from stratalog.spi import CodecTable, Env, StoredSegment, TierLayout
 from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment
-from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
-from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
+from stratalog_formats.layouts.chunked import ChunkedLayout
+from stratalog_formats.layouts.encrypted import EncryptedLayout
 from stratalog_formats.layouts.keyring import KeyRing
-from stratalog_formats.layouts.parquet import ParquetLayout, ParquetSection
+from stratalog_formats.layouts.parquet import ParquetLayout
 from stratalog_formats.layouts.plain import PlainLayout
+from stratalog_formats.layouts.sections import ChunkedSection, EncryptedSection, ParquetSection
 from stratalog_formats.layouts.single import SingleLayout
 
 CHUNK: Final = 4096

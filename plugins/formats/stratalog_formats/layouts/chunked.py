@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
@@ -28,33 +27,19 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
     TierLayout,
-    key,
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
 from stratalog_formats.layouts.pieces import RecentlyUsed, cut, fetch_exactly, place_of
+from stratalog_formats.layouts.sections import ChunkedSection
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
-NAME: Final = "chunked"
-VERSION: Final = 1
-LABEL: Final = f"{NAME}@{VERSION}"
+LABEL: Final = "chunked@1"
 _MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
 _WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
 # Maximum number of chunks that are stored without an attempt to compress them, after chunks that did not shrink.
 _LONGEST_SKIP: Final = 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedSection(Section):
-    """Settings of ``[plugins.chunked]``."""
-
-    title: ClassVar[str] = "Tier layout chunked"
-
-    chunk_bytes: int = key(
-        "chunk.bytes", 256 << 10, at_least=4 << 10, at_most=16 << 20, doc="Bytes of a log that are compressed together."
-    )
-    level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
 class ChunkedLayout(WholeLayout):

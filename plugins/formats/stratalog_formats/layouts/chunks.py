@@ -16,9 +16,9 @@ from typing import Final
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import FileKind, RangeReader, StoredSegment
 from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
+from stratalog_formats.layouts.sections import MAX_CHUNK_BYTES
 
 RAW_BIT: Final = 1 << 31  # stored in objects: never change it
-MAX_CHUNK_BYTES: Final = 16 << 20
 MAX_INDEX_BYTES: Final = 4 << 20  # a million chunks
 SIZE_BYTES: Final = 4
 _FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})

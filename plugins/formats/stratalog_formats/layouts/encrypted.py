@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
@@ -30,13 +30,11 @@ from stratalog.spi import (
     StoredSegment,
     TierLayout,
     Unauthenticated,
-    key,
 )
 from stratalog_formats.layouts.heads import Head, Notes, StoredObject, encode_head, object_name, read_head, wrap_entry
 from stratalog_formats.layouts.keyring import KeyRing
 from stratalog_formats.layouts.sealed import (
     FIRST_VERSION,
-    MAX_CHUNK_BYTES,
     Envelope,
     Identity,
     SealedSource,
@@ -49,6 +47,7 @@ from stratalog_formats.layouts.sealed import (
     wrap,
 )
 from stratalog_formats.layouts.sealed import VERSION as SEALED_VERSION
+from stratalog_formats.layouts.sections import EncryptedSection
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
@@ -57,36 +56,6 @@ NAME: Final = "encrypted"
 VERSION: Final = SEALED_VERSION
 FIRST_LABEL: Final = f"{NAME}@{FIRST_VERSION}"
 _MAC_KEY: Final = b"stratalog-manifest-key-1\0"
-
-
-def _not_itself(name: str) -> str:
-    return "must be another layout" if name == NAME else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptedSection(Section):
-    """Settings of ``[plugins.encrypted]``."""
-
-    title: ClassVar[str] = "Tier layout encrypted"
-
-    keys_file: str = key(
-        "keys.file",
-        "",
-        doc="Path of the file with the key-encryption keys. No other user may have access to the file (chmod 600). If "
-        "root owns the file, its group may read it.",
-    )
-    over: str = key("over", "single", check=_not_itself, doc="Name of the layout whose objects are encrypted.")
-    chunk_bytes: int = key(
-        "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="Bytes that are encrypted together."
-    )
-    unauthenticated: str = key(
-        "manifest.unauthenticated",
-        "warn",
-        choices=tuple(Unauthenticated),
-        doc="Treatment of logs whose manifest has no MAC. refuse: no such log is read. warn and accept: such logs are "
-        "read, except logs with segments of encrypted@2, which need a MAC. If a log has segments of encrypted@1, warn "
-        "refuses its unencrypted segments, and accept reads them.",
-    )
 
 
 class EncryptedLayout(TierLayout):

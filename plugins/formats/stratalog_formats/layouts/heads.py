@@ -25,13 +25,13 @@ from stratalog.spi import (
 )
 from stratalog_formats.layouts.sealed import (
     FIRST_VERSION,
-    MAX_CHUNK_BYTES,
     VERSION,
     Envelope,
     Identity,
     stored_bytes,
     stored_range,
 )
+from stratalog_formats.layouts.sections import MAX_CHUNK_BYTES
 
 NOTES: Final = "encrypted"  # key in ``extra``
 MAGIC: Final = b"STLGENC1"  # stored in objects: never change it

@@ -12,8 +12,7 @@ them. The hash of each fetched part is checked before the part is decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import (
@@ -31,7 +30,6 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
     TierLayout,
-    key,
 )
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.layouts.parquet_directory import (
@@ -54,43 +52,18 @@ from stratalog_formats.layouts.parquet_rows import (
     select_rows,
 )
 from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
+from stratalog_formats.layouts.sections import ParquetSection
 from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
-NAME: Final = "parquet"
-VERSION: Final = 1
-LABEL: Final = f"{NAME}@{VERSION}"
+LABEL: Final = "parquet@1"
 SUFFIX: Final = "parquet"  # suffix of the objects' keys: never change it
 _CHUNK_BYTES: Final = 1 << 20
 _MOST_GROUPS: Final = 1 << 14  # about; the directory has 1 KiB for each group, and readers refuse more than 64 MiB
 _REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetSection(Section):
-    """Settings of ``[plugins.parquet]``."""
-
-    title: ClassVar[str] = "Tier layout parquet"
-
-    row_group_bytes: int = key(
-        "row.group.bytes",
-        4 << 20,
-        at_least=4 << 10,
-        at_most=256 << 20,
-        doc="Approximate number of bytes of a log in one row group, which is fetched and rebuilt together. A log above "
-        "64 MiB can have larger row groups, with about one 16,384th of its size.",
-    )
-    compressed_batches: str = key(
-        "compressed.batches",
-        "rewrite",
-        choices=("rewrite", "keep"),
-        doc="Batches that producers compressed: rewrite stores their records alone, and readers get uncompressed batches; keep "
-        "also stores the batches as they are.",
-    )
-    level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
 class ParquetLayout(WholeLayout):

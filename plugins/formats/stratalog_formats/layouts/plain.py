@@ -28,9 +28,7 @@ from stratalog_formats.layouts.footer import encode_footer
 from stratalog_formats.layouts.pieces import FILE_HASHES, HashedLayout, file_hashes, small_files, unchanged_pieces
 from stratalog_formats.layouts.single import check_copy, is_written_by, read_footer
 
-NAME: Final = "plain"
-VERSION: Final = 1
-LABEL: Final = f"{NAME}@{VERSION}"
+LABEL: Final = "plain@1"
 SUFFIXES: Final = {  # suffixes of the keys: never change them
     FileKind.LOG: "log",
     FileKind.OFFSET_INDEX: "index",

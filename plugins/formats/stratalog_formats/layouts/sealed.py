@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 TAG_BYTES: Final = 16
 NO_EPOCH: Final = -1
 NONCE_BYTES: Final = 12
-MAX_CHUNK_BYTES: Final = 16 << 20
 _NUMBERS: Final = struct.Struct(">IQ")
 _LAST: Final = (b"\0", b"\1")
 VERSION: Final = 2

@@ -41,9 +41,7 @@ from stratalog_formats.layouts.pieces import (
     unchanged_pieces,
 )
 
-NAME: Final = "single"
-VERSION: Final = 1
-LABEL: Final = f"{NAME}@{VERSION}"
+LABEL: Final = "single@1"
 
 
 class WholeLayout(HashedLayout):
