@@ -107,7 +107,9 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = self._capacity = size_bytes
         self._max_bytes = max(max_bytes, size_bytes)
         self._allocated_bytes = 0  # bytes that may be written through a map; an existing file may have holes
-        self._map: mmap.mmap | None = None  # replaced under _change_lock; the pool may set it to None at any time
+        # Read-only view of the whole map, because slices of a view cost less than a view for each reader. `obj` is the
+        # map, for writes. Replaced under _change_lock; the pool may set it to None at any time.
+        self._map: memoryview | None = None
         self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # maps that a view may still use
         self._copy: bytes | None = None  # content that readers see after close
 
@@ -140,7 +142,7 @@ class MappedIndex(PooledFile, IndexFile):
                 if end > self._allocated_bytes:
                     self._grow(end)
                 memory_map = self._map_file()
-        memory_map[start:end] = data
+        memory_map.obj[start:end] = data  # type: ignore[index]  # a map, not any object
         self._size_bytes = end
 
     def view(self) -> memoryview:
@@ -159,7 +161,7 @@ class MappedIndex(PooledFile, IndexFile):
                 if self._copy is not None:
                     return memoryview(self._copy)
                 memory_map = self._map_file()
-        return memoryview(memory_map)[:size].toreadonly()
+        return memory_map[:size]
 
     def truncate(self, size_bytes: int) -> None:
         """Keep the first ``size_bytes`` bytes of the entries, also on disk.
@@ -218,10 +220,10 @@ class MappedIndex(PooledFile, IndexFile):
         self._capacity = self._allocated_bytes = capacity
         self._map = None
 
-    def _map_file(self) -> mmap.mmap:
-        memory_map = self._map
-        if memory_map is not None and len(memory_map) == self._capacity:
-            return memory_map
+    def _map_file(self) -> memoryview:
+        view = self._map
+        if view is not None and len(view) == self._capacity:
+            return view
         descriptor = self.pin_for_change()
         try:
             # a read beyond the file's end would kill the process
@@ -235,9 +237,9 @@ class MappedIndex(PooledFile, IndexFile):
         finally:
             self.unpin(descriptor)
         self._maps = (*(reference for reference in self._maps if reference() is not None), weakref.ref(memory_map))
-        self._map = memory_map
+        view = self._map = memoryview(memory_map).toreadonly()
         self._disk.handles.keep((self, "map"), self._release_map)
-        return memory_map
+        return view
 
     def _read_entries(self) -> bytes:
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
