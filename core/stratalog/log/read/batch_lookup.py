@@ -25,6 +25,17 @@ _OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
 _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _Request: TypeAlias = tuple[int, int, int, bool, bool]
 """The arguments ``offset``, ``max_bytes``, ``bound``, ``needs_data`` and ``check_crc`` of ``find_batches``."""
+_Place: TypeAlias = tuple[int, int, int, int | None, bool]
+"""Bytes to read according to an index: from the start of a batch, enough for the whole wanted batch.
+
+1. The position.
+2. The maximum distance (bytes) from the position to the wanted batch.
+3. The maximum size (bytes) of the wanted batch.
+4. The last offset of a batch near the position, according to the index; None if no index entry has the position.
+5. True if the place is a guess: the wanted batch may begin before the position.
+"""
+_FIRST_BATCH: Final[_Place] = (0, 0, WINDOW_BYTES, None, False)
+_NEAR_START: Final[_Place] = (0, WINDOW_BYTES, 0, None, False)
 
 
 class BatchRange(NamedTuple):
@@ -40,24 +51,6 @@ class BatchRange(NamedTuple):
     data: memoryview | None = None
     is_complete: bool = True
     """False if the range may be longer: the batch after it was not read."""
-
-
-class _Place(NamedTuple):
-    """Bytes to read according to an index: from the start of a batch, enough for the whole wanted batch."""
-
-    position: int
-    lead_bytes: int
-    """Maximum distance (bytes) from the position to the wanted batch."""
-    batch_bytes: int
-    """Maximum size (bytes) of the wanted batch."""
-    indexed_offset: int | None
-    """The last offset of a batch near the position, according to the index; None if no index entry has the position."""
-    is_guess: bool = False
-    """True if the wanted batch may begin before the position."""
-
-
-_FIRST_BATCH: Final = _Place(0, 0, WINDOW_BYTES, None)
-_NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
 
 
 def find_batches(
@@ -89,12 +82,12 @@ def find_batches(
         CorruptBatchError: the entry where the first batch should be is damaged, or a batch reaches past its segment.
         Others as ``ReadableSegment.read``.
     """
-    request = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, needs_data, check_crc
+    if not 0 <= max_bytes <= _LARGEST_BYTES:
+        max_bytes = max(0, min(max_bytes, _LARGEST_BYTES))
+    request = offset, max_bytes, bound, needs_data, check_crc
     last_read, batch_range = segment.next_read if isinstance(segment, KeepsReadPosition) else None, None
     if last_read is not None and last_read.offset == offset:
-        batch_range = _read_at(
-            segment, _Place(last_read.position, 0, WINDOW_BYTES, None, is_guess=True), components, request
-        )
+        batch_range = _read_at(segment, (last_read.position, 0, WINDOW_BYTES, None, True), components, request)
     if batch_range is None:
         for place in _list_places(segment, offset, components):
             batch_range = _read_at(segment, place, components, request)
@@ -106,7 +99,7 @@ def find_batches(
                 return None
     if not batch_range.is_complete:
         batch_range = _extend(segment, components, request, batch_range)
-    position, end_position, last_offset, *_ = batch_range
+    position, end_position, last_offset, _, _ = batch_range
     end = segment.end_offset
     if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
         raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
@@ -126,7 +119,7 @@ def _search(segment: ReadableSegment, components: Components, request: _Request)
         return None
     position, batch = position_and_batch
     if needs_data:
-        batch_range = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), components, request)
+        batch_range = _read_at(segment, (position, 0, batch.size_bytes, batch.last_offset, False), components, request)
         if batch_range is None:
             raise CorruptBatchError("the batch is damaged", segment.label, position)
         return batch_range
@@ -229,7 +222,7 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
     indexed_offset, position = (None, 0) if floor is None else floor
     if not 0 <= position < size_bytes:
         return (_NEAR_START,)
-    floor_place = _new_tuple(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
+    floor_place = position, WINDOW_BYTES, 0, indexed_offset, False
     if after is None or not position < after[1] < size_bytes:
         return (floor_place,)
     after_offset, after_position = after
@@ -237,13 +230,13 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
     if after_next is not None and after_next[1] > after_position:
         batch_bytes = min(after_next[1] - after_position, limit_bytes)
     if indexed_offset == offset:
-        return _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset), floor_place
+        return (position, 0, min(lead_bytes, limit_bytes), indexed_offset, False), floor_place
     if lead_bytes <= _APART_BYTES:
-        return _Place(position, lead_bytes, batch_bytes, indexed_offset), floor_place
+        return (position, lead_bytes, batch_bytes, indexed_offset, False), floor_place
     both_bytes = lead_bytes + batch_bytes
     if floor is None and (offset - base_offset) * both_bytes < (after_offset - base_offset) * lead_bytes:
-        return _Place(0, 0, min(lead_bytes, limit_bytes), None), floor_place  # no entry names the first batch
-    return _new_tuple(_Place, (after_position, 0, batch_bytes, after_offset, True)), floor_place
+        return (0, 0, min(lead_bytes, limit_bytes), None, False), floor_place  # no entry names the first batch
+    return (after_position, 0, batch_bytes, after_offset, True), floor_place
 
 
 # --- the end of a range, by headers ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from stratalog.errors import OffsetOutOfRangeError
 from stratalog.log.read.batch_lookup import find_batches
@@ -21,17 +21,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 _SMALL_BYTES: Final = 64 << 10
-
-
-class FetchRequest(NamedTuple):
-    """Arguments of a fetch; see ``LogReader.fetch``."""
-
-    offset: int
-    max_bytes: int
-    isolation: str
-    min_one_batch: bool = True
-    current_leader_epoch: int | None = None
-    last_fetched_epoch: int | None = None
+_READ_COMMITTED: Final = Isolation.READ_COMMITTED  # looked up at each fetch
 
 
 @dataclass(slots=True)
@@ -105,11 +95,23 @@ class Fetched:
         self.release()
 
 
-def fetch(views: ViewSource, components: Components, request: FetchRequest, *, to_send: bool = False) -> Fetched:
+def fetch(
+    views: ViewSource,
+    components: Components,
+    offset: int,
+    max_bytes: int,
+    isolation: str,
+    min_one_batch: bool,  # noqa: FBT001 - each fetch passes all arguments, which costs less by position
+    current_leader_epoch: int | None,
+    last_fetched_epoch: int | None,
+    *,
+    to_send: bool = False,
+) -> Fetched:
     """Return whole batches of one segment, from the requested offset up to the isolation's bound.
 
-    If ``to_send`` is True and the request is for more than 64 KiB, only headers of a local segment are read, and the
-    slice is for ``sendfile``. A smaller range is read once, because that costs less.
+    ``LogReader.fetch`` documents the arguments. If ``to_send`` is True and the request is for more than 64 KiB, only
+    headers of a local segment are read, and the slice is for ``sendfile``. A smaller range is read once, because that
+    costs less.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or ``last_fetched_epoch`` is not
@@ -121,37 +123,31 @@ def fetch(views: ViewSource, components: Components, request: FetchRequest, *, t
     """
     view, retry = views(), None
     while True:
-        if request.current_leader_epoch is not None:
-            view.check_leader_epoch(request.current_leader_epoch)
-        view.check_range(request.offset)
-        diverging = (
-            None if request.last_fetched_epoch is None else _divergence(view, request, request.last_fetched_epoch)
-        )
+        if current_leader_epoch is not None:
+            view.check_leader_epoch(current_leader_epoch)
+        bound = view.bound_for(offset, isolation)
+        diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
         if diverging is not None:
-            return Fetched((), request.offset, view.offsets, request.offset, components, diverging=diverging)
+            return Fetched((), offset, view.offsets, offset, components, diverging=diverging)
         try:
-            return _fetch(view, components, request, needs_data=not to_send or request.max_bytes <= _SMALL_BYTES)
+            return _fetch(view, components, offset, max_bytes, isolation, bound, min_one_batch, to_send)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
-            if not retry.should_retry(error, view.segment_at(request.offset)):
+            if not retry.should_retry(error, view.segment_at(offset)):
                 raise
             view = retry.view
 
 
-def _divergence(view: LogView, request: FetchRequest, last_fetched_epoch: int) -> EpochEnd | None:
-    """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
-
-    Source: apache/kafka Partition.readRecords.
-    """
-    end = view.epoch_end(last_fetched_epoch)
-    if end == UNDEFINED_END:
-        raise OffsetOutOfRangeError(str(view.name), request.offset, view.offsets.log_start, view.offsets.log_end)
-    return end if end.epoch < last_fetched_epoch or end.end_offset < request.offset else None
-
-
-def _fetch(view: LogView, components: Components, request: FetchRequest, *, needs_data: bool) -> Fetched:
-    offset, max_bytes, isolation, min_one_batch, *_ = request
-    bound = view.bound(isolation)
+def _fetch(
+    view: LogView,
+    components: Components,
+    offset: int,
+    max_bytes: int,
+    isolation: str,
+    bound: int,
+    min_one_batch: bool,  # noqa: FBT001 - as in ``fetch``
+    to_send: bool,  # noqa: FBT001 - as in ``fetch``
+) -> Fetched:
     segment = view.segment_at(offset) if offset < bound else None
     while segment is not None:
         local = segment if isinstance(segment, Segment) else None
@@ -161,7 +157,7 @@ def _fetch(view: LogView, components: Components, request: FetchRequest, *, need
             components,
             max_bytes=max_bytes,
             bound=bound,
-            needs_data=needs_data or local is None,
+            needs_data=local is None or not to_send or max_bytes <= _SMALL_BYTES,
             check_crc=local is None,  # as in Kafka, local reads check no CRC
         )
         if batch_range is None:
@@ -172,13 +168,24 @@ def _fetch(view: LogView, components: Components, request: FetchRequest, *, need
         if not size_bytes or (size_bytes > max_bytes and not min_one_batch):
             break
         aborted: tuple[AbortedTransaction, ...] = ()
-        if isolation == Isolation.READ_COMMITTED:
+        if isolation == _READ_COMMITTED:
             aborted = hidden_transactions(view, components, offset, last_offset + 1)
         if local is not None and data is None:
             piece = local.slice(position, size_bytes)
         else:
-            piece = FileSlice(data or memoryview(b""), position, size_bytes=size_bytes)
+            piece = FileSlice(data or memoryview(b""), position, None, None, size_bytes)
         return Fetched((piece,), last_offset + 1, view.offsets, offset, components, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
     return Fetched((), offset, view.offsets, offset, components)
+
+
+def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+    """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
+
+    Source: apache/kafka Partition.readRecords.
+    """
+    end = view.epoch_end(last_fetched_epoch)
+    if end == UNDEFINED_END:
+        raise OffsetOutOfRangeError(str(view.name), offset, view.offsets.log_start, view.offsets.log_end)
+    return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None

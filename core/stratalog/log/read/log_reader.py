@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from stratalog.env.forks import ends_with_fork
 from stratalog.log.read.columns import read_columns
-from stratalog.log.read.fetch import Fetched, FetchRequest, fetch
+from stratalog.log.read.fetch import Fetched, fetch
 from stratalog.log.read.key_lookup import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.read.parallel_table import read_table
 from stratalog.log.read.time_lookup import TimeFences, largest_timestamp, offset_for_timestamp
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import socket
 
     import pyarrow  # noqa: ICN001 - a type alone
-
-_new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class LogReader(CheckedArguments, ABC):
@@ -192,15 +190,21 @@ class LogReader(CheckedArguments, ABC):
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
-        request = _new_tuple(
-            FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        )
         components = self.components
-        if (latencies := components.env.watch.latencies) is None:
-            return fetch(self.view, components, request)
-        began_ns = latencies.fetch.now_ns()
-        fetched = fetch(self.view, components, request)
-        latencies.fetch.count_since(began_ns)
+        latencies = components.env.watch.latencies
+        began_ns = 0 if latencies is None else latencies.fetch.now_ns()
+        fetched = fetch(
+            self.view,
+            components,
+            offset,
+            max_bytes,
+            isolation,
+            min_one_batch,
+            current_leader_epoch,
+            last_fetched_epoch,
+        )
+        if latencies is not None:
+            latencies.fetch.count_since(began_ns)
         return fetched
 
     def transfer(
@@ -219,11 +223,19 @@ class LogReader(CheckedArguments, ABC):
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
         """
-        request = _new_tuple(
-            FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        )
         components = self.components
-        return Transfer(fetch(self.view, components, request, to_send=True), components.env.files)
+        fetched = fetch(
+            self.view,
+            components,
+            offset,
+            max_bytes,
+            isolation,
+            min_one_batch,
+            current_leader_epoch,
+            last_fetched_epoch,
+            to_send=True,
+        )
+        return Transfer(fetched, components.env.files)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"

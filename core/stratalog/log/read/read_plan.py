@@ -43,8 +43,7 @@ def plan_read(view: LogView, components: Components, start: int, end: int | None
     """
     if start == 0:
         start = view.offsets.log_start
-    view.check_range(start)
-    bound = view.bound(isolation)
+    bound = view.bound_for(start, isolation)
     stop = bound if end is None else min(end, bound)
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:

@@ -19,7 +19,7 @@ from stratalog.errors import (
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import BOUND_FIELDS, EpochEnd, Isolation, LogOffsets
+from stratalog.model.offsets import EpochEnd, LogOffsets
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
@@ -85,8 +85,10 @@ class LogView(NamedTuple):
         local, start = self.segments, max(offset, self.offsets.log_start)
         if not local or start < local[0].base_offset:
             return next(self.readable_from(offset), None)
-        index = bisect_right(local, start, key=_end_offset)
-        return local[index] if index < len(local) else None
+        active = local[-1]
+        if start >= active.base_offset:  # most fetches read the end of the log
+            return active if start < active.end_offset else None
+        return local[bisect_right(local, start, key=_end_offset)]
 
     def readable(self) -> Iterator[ReadableSegment]:
         """Yield all readable segments of both tiers, ascending; a local segment hides its remote copy.
@@ -158,10 +160,12 @@ class LogView(NamedTuple):
                     f"restore the newest manifest of the tier, or delete the records with delete_records({local_start})"
                 )
 
-    def check_range(self, offset: int) -> None:
-        """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
-        if not self.offsets.log_start <= offset <= self.offsets.log_end:
-            raise OffsetOutOfRangeError(str(self.name), offset, self.offsets.log_start, self.offsets.log_end)
+    def bound_for(self, offset: int, isolation: str) -> int:
+        """Return ``bound(isolation)``; raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
+        offsets = self.offsets
+        if not offsets.log_start <= offset <= offsets.log_end:
+            raise OffsetOutOfRangeError(str(self.name), offset, offsets.log_start, offsets.log_end)
+        return offsets.bound(isolation)
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
@@ -188,5 +192,4 @@ class LogView(NamedTuple):
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
-        number = BOUND_FIELDS.get(isolation)
-        return self.offsets[number] if number is not None else self.offsets.bound(Isolation.of(isolation))
+        return self.offsets.bound(isolation)
