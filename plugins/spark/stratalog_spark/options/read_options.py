@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypedDict
 
-from stratalog import Isolation
+from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog_spark.columns.kafka_columns import CORRUPT, HEADERS, KAFKA
@@ -38,16 +38,20 @@ LATEST: Final = -1
 class Bound:
     """Start or end of a read.
 
-    Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST for all partitions.
-    ``offsets`` has an offset, EARLIEST or LATEST for each partition, ``times_ms`` a timestamp for each partition, and
-    ``time_ms`` one timestamp for all partitions. ``option`` is the name of the option that set the attribute.
+    Attributes:
+        option: name of the option that set the bound.
+        value: an offset, EARLIEST or LATEST for each partition, or one of these words for all partitions. With
+            ``is_time``: a timestamp for each partition, or one for all partitions.
+        is_time: True if ``value`` contains timestamps (ms since 1970).
     """
 
     option: str
-    everywhere: int | None = None
-    offsets: Numbers | None = None
-    times_ms: Numbers | None = None
-    time_ms: int | None = None
+    value: Numbers | int
+    is_time: bool = False
+
+    def of(self, partition: TopicPartition) -> int:
+        """Return the offset, word or timestamp of a partition."""
+        return self.value if isinstance(self.value, int) else self.value[partition]
 
 
 class Splitting(TypedDict):
@@ -183,18 +187,17 @@ class Options(SparkOptions):
         option = f"{side}Timestamp"
         text = self._get(option)
         if text is not None:
-            return Bound(option, time_ms=parse_natural(option, text))
+            return Bound(option, parse_natural(option, text), is_time=True)
         option = f"{side}OffsetsByTimestamp"
         text = self._get(option)
         if text is not None:
-            return Bound(option, times_ms=parse_numbers(option, text, at_least=0))
+            return Bound(option, parse_numbers(option, text, at_least=0), is_time=True)
         option = f"{side}Offsets"
         text = self._get(option)
-        words = {"earliest": EARLIEST, "latest": LATEST}
-        everywhere = default if text is None else words.get(text.strip().lower())
-        offsets = None if everywhere is not None else parse_numbers(option, text or "", at_least=EARLIEST)
+        word = default if text is None else {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
+        value = parse_numbers(option, text or "", at_least=EARLIEST) if word is None else word
         opposite = EARLIEST + LATEST - default
-        if not any_word and (everywhere == opposite or (offsets and opposite in offsets.values())):
-            word = "latest (-1)" if opposite == LATEST else "earliest (-2)"
-            raise ConfigError(f"option {option} of a batch query cannot be {word}")
-        return Bound(option, everywhere=everywhere, offsets=offsets)
+        if not any_word and opposite in (value.values() if isinstance(value, dict) else (value,)):
+            opposite_text = "latest (-1)" if opposite == LATEST else "earliest (-2)"
+            raise ConfigError(f"option {option} of a batch query cannot be {opposite_text}")
+        return Bound(option, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from stratalog import LogReader, Reader, TopicPartition
@@ -76,8 +76,12 @@ def _check_missing(missing: list[str], reader: Reader) -> None:
     raise UnknownTopicError(f"there is no topic {', '.join(missing)} in {reader.location}{hint}")
 
 
-def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
+def resolve(
+    options: Options, reader: Reader, partitions: Sequence[TopicPartition] | None = None
+) -> Iterator[OffsetRange]:
     """Yield the offset range of each partition, which may be empty. Some hundred logs at a time are opened in parallel.
+
+    ``partitions`` are the partitions to read; None means the result of ``select_partitions``.
 
     Raises:
         ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read;
@@ -86,7 +90,7 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
         OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """
-    partitions = select_partitions(options, reader)
+    partitions = select_partitions(options, reader) if partitions is None else partitions
     for bound in (options.start, options.end):
         _check_all_named(bound, partitions)
     for first in range(0, len(partitions), _OPENED_LOGS):
@@ -99,22 +103,10 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
             yield OffsetRange(partition, start, max(start, end))
 
 
-def start_offsets(options: Options, reader: Reader, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the start offset of each partition. Errors are those of ``resolve``."""
-    _check_all_named(options.start, partitions)
-    reader.open_logs(partitions)
-    offsets = {}
-    for partition in partitions:
-        log = reader.log(*partition)
-        offsets[partition] = _start(options, log, log.offsets().bound(options.isolation))
-    return offsets
-
-
-def _check_all_named(bound: Bound, partitions: list[TopicPartition]) -> None:
-    numbers = bound.offsets if bound.offsets is not None else bound.times_ms
-    if numbers is None:
+def _check_all_named(bound: Bound, partitions: Sequence[TopicPartition]) -> None:
+    if isinstance(bound.value, int):
         return
-    missing, unexpected = sorted(set(partitions) - set(numbers)), sorted(set(numbers) - set(partitions))
+    missing, unexpected = sorted(set(partitions) - set(bound.value)), sorted(set(bound.value) - set(partitions))
     if missing or unexpected:
         problem = f"lacks {missing[0]}" if missing else f"names {unexpected[0]}, which is not read"
         raise ConfigError(f"option {bound.option} must name exactly the partitions that are read, but it {problem}")
@@ -122,38 +114,25 @@ def _check_all_named(bound: Bound, partitions: list[TopicPartition]) -> None:
 
 def _start(options: Options, log: LogReader, last: int) -> int:
     bound, first = options.start, log.offsets().log_start
-    requested = bound.everywhere if bound.offsets is None else bound.offsets[log.name]
-    if requested == EARLIEST:
-        return first
-    if requested == LATEST:
-        return last
-    if requested is not None:
-        return _clamp_offset(options, log, requested, last)
-    time_ms = _time(bound, log)
-    offset = log.offset_for_timestamp(time_ms, options.isolation)
+    requested = bound.of(log.name)
+    if not bound.is_time:
+        word_offsets = {EARLIEST: first, LATEST: last}
+        return word_offsets[requested] if requested in word_offsets else _clamp_offset(options, log, requested, last)
+    offset = log.offset_for_timestamp(requested, options.isolation)
     if offset is None and not options.or_latest:
         raise ConfigError(
-            f"option {bound.option}: {log.name} has no record at or after {time_ms}; set "
+            f"option {bound.option}: {log.name} has no record at or after {requested}; set "
             "startingOffsetsByTimestampStrategy=latest to start at the end"
         )
     return last if offset is None else offset
 
 
 def _end(options: Options, log: LogReader, last: int) -> int:
-    bound = options.end
-    if bound.everywhere is not None:
-        return last
-    if bound.offsets is not None:
-        requested = bound.offsets[log.name]
+    requested = options.end.of(log.name)
+    if not options.end.is_time:
         return last if requested == LATEST else _clamp_offset(options, log, requested, last)
-    offset = log.offset_for_timestamp(_time(bound, log), options.isolation)
+    offset = log.offset_for_timestamp(requested, options.isolation)
     return last if offset is None else offset
-
-
-def _time(bound: Bound, log: LogReader) -> int:
-    time_ms = bound.time_ms if bound.times_ms is None else bound.times_ms[log.name]
-    assert time_ms is not None  # a Bound has one of its four attributes
-    return time_ms
 
 
 def _clamp_offset(options: Options, log: LogReader, requested: int, last: int) -> int:

@@ -12,7 +12,7 @@ from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
 from stratalog_spark.options.option_values import Numbers
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.ranges import named_topics, select_partitions, start_offsets
+from stratalog_spark.read.ranges import named_topics, resolve, select_partitions
 from stratalog_spark.read.stream_offsets import Offsets, recreated_topics, to_json, topic_ids
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -44,11 +44,12 @@ class Planner:
         self._planned_ns = self._clock.monotonic_ns()
 
     def first(self) -> Offsets:
-        """Return the start offsets of the query, which never change. Errors are those of ``start_offsets``."""
+        """Return the start offsets of the query, which never change. Errors are those of ``resolve``."""
         if self._first is None:
             reader = self.reader()
             partitions = self._select_partitions(reader)
-            self._first = Offsets(start_offsets(self.options, reader, partitions), topic_ids(reader, partitions))
+            starts = {part.log: part.start for part in resolve(self.options, reader, partitions)}
+            self._first = Offsets(starts, topic_ids(reader, partitions))
         return self._first
 
     def stop_at_current_ends(self) -> None:
