@@ -14,12 +14,12 @@ from typing import Final
 from pyspark.sql.types import LongType, StructType
 
 from stratalog.errors import ConfigError
-from stratalog.reading import Piece, Split, plan_splits
+from stratalog.reading import Piece
 from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES, canonical, check_names
 from stratalog_spark.columns.pushdown import UNORDERED
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import SPARK_TYPES, merge_table_options
-from stratalog_spark.read.plan import plan_ranges
+from stratalog_spark.read.plan import plan_ranges, plan_segments
 from stratalog_spark.read.ranges import resolve
 
 ASK: Final = "ask"
@@ -28,7 +28,6 @@ _PLAN: Final = "stratalog.plan"
 _PROPERTY: Final = "property."
 _COLUMN: Final = "column."
 _MOST_RANGES: Final = 8
-_UNSPLIT_BYTES: Final = 1 << 62
 _SPARK_PROPERTIES: Final = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 
 
@@ -117,18 +116,14 @@ def _plan(request: Mapping[str, str]) -> StructType:
     with options.source.open(peek=True) as reader:
         ranges = list(resolve(options, reader))
         splits = plan_ranges(options, reader, ranges)
-        unpruned_splits = splits
+        pieces = unpruned_pieces = [piece for split in splits for piece in split.pieces]
         if options.pushed is not None or options.counts:
-            unpruned_splits = plan_splits(reader, ranges, isolation=options.isolation, split_bytes=_UNSPLIT_BYTES)
+            unpruned_pieces = plan_segments(reader, ranges, options.isolation)
     plan = {
-        "description": describe_read(options, schema.names, _pieces(splits), _pieces(unpruned_splits)),
+        "description": describe_read(options, schema.names, pieces, unpruned_pieces),
         "size_bytes": sum(split.size_bytes for split in splits),
     }
     return StructType().add("plan", LongType(), nullable=True, metadata={_PLAN: plan})
-
-
-def _pieces(splits: Iterable[Split]) -> list[Piece]:
-    return [piece for split in splits for piece in split.pieces]
 
 
 def describe_read(

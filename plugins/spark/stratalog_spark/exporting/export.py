@@ -17,13 +17,13 @@ from stratalog_spark.exporting.export_rows import ExportRows, value_style
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
+from stratalog_spark.read.plan import plan_segments
 from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, group_by_size, run_tasks, source_of, task_count
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
-_UNSPLIT_BYTES: Final = 1 << 62
 # dictionaries for repeated values, delta encoding for ascending numbers
 _PARQUET: Final = {
     "use_dictionary": ["key", "partition", "timestampType", "leaderEpoch"],
@@ -300,11 +300,11 @@ def _check_available(plan: Plan, reader: Reader, *, allow_loss: bool) -> int:
 
 def _tasks(plan: Plan, reader: Reader, tasks: int) -> Iterator[list[_Range]]:
     """Yield the input of each task: ranges of a plan, and where their records are stored. Small ranges share a task."""
-    isolation = str(plan.style["isolation"])
+    isolation = Isolation.of(str(plan.style["isolation"]))
     ranges = []
     for log, start, end in plan.ranges:
-        splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_UNSPLIT_BYTES)
-        ranges.append(_Range(log, start, end, splits[0] if splits else None))
+        pieces = plan_segments(reader, [OffsetRange(log, start, end)], isolation)
+        ranges.append(_Range(log, start, end, Split(tuple(pieces), isolation) if pieces else None))
     least_bytes = -(-sum(log_range.size_bytes for log_range in ranges) // max(tasks, 1))
     return group_by_size(ranges, lambda log_range: log_range.size_bytes, least_bytes)
 

@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 
 from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits
+from stratalog.reading import OffsetRange, Piece, ReadSource, Split
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
+from stratalog_spark.read.plan import plan_segments
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20
-_UNSPLIT_BYTES: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +92,17 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     The size is that of the segments with committed records. The last run of a span may be smaller, and a run of a single
     segment may be larger.
     """
-    span_pieces = [(span, _pieces(reader, span)) for span in spans]
+    committed = Isolation.READ_COMMITTED
+    span_pieces = [
+        (span, plan_segments(reader, [OffsetRange(span.log, span.start, span.end)], committed)) for span in spans
+    ]
     total = sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces)
     target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     return [
-        Run(span, start, end, Split(tuple(part), Isolation.READ_COMMITTED) if part else None)
+        Run(span, start, end, Split(tuple(part), committed) if part else None)
         for span, pieces in span_pieces
         for start, end, part in _cut(span, pieces, target_bytes)
     ]
-
-
-def _pieces(reader: Reader, span: ReplaceSpan) -> list[Piece]:
-    """Return the committed records of a span as one ``Piece`` for each segment that has bytes."""
-    offset_range = OffsetRange(span.log, span.start, span.end)
-    splits = plan_splits(reader, [offset_range], isolation=Isolation.READ_COMMITTED, split_bytes=_UNSPLIT_BYTES)
-    return [piece for split in splits for piece in split.pieces]
 
 
 def _cut(span: ReplaceSpan, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tuple[int, int, list[Piece]]]:

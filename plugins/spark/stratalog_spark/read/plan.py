@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from stratalog import Reader
-from stratalog.reading import OffsetRange, Split, plan_splits
+from stratalog import Isolation, Reader
+from stratalog.reading import OffsetRange, Piece, Split, plan_splits
 from stratalog_spark.columns.pushdown import narrow_range
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.ranges import resolve
@@ -18,6 +18,8 @@ from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_UNSPLIT_BYTES: Final = 1 << 62
 
 
 class SplitPartition(InputPartition):
@@ -70,3 +72,9 @@ def plan_ranges(options: Options, reader: Reader, ranges: Iterable[OffsetRange],
         )
     splits = plan_splits(reader, ranges, **options.splitting, **split_hints)
     return splits or [Split((), options.isolation)]
+
+
+def plan_segments(reader: Reader, ranges: Iterable[OffsetRange], isolation: Isolation) -> list[Piece]:
+    """Return the records of ranges as one ``Piece`` for each segment, in the order of the ranges."""
+    splits = plan_splits(reader, ranges, isolation=isolation, split_bytes=_UNSPLIT_BYTES)
+    return [piece for split in splits for piece in split.pieces]
