@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stratalog import Reader, TopicPartition
 from stratalog.errors import ConfigError
@@ -48,12 +50,9 @@ class ExportRows:
         raw: Any = batch.column("value")
         structs, bad_rows = self._values.parse(raw)
         self.malformed += len(bad_rows)
-        malformed = pa.nulls(len(raw), pa.binary())
-        if bad_rows:
-            indexes: list[int | None] = [None] * len(raw)
-            for row in bad_rows:
-                indexes[row] = row
-            malformed = raw.take(pa.array(indexes, pa.int64()))
+        is_bad: Any = np.zeros(len(raw), bool)
+        is_bad[bad_rows] = True
+        malformed: Any = pc.if_else(pa.array(is_bad), raw, pa.scalar(None, raw.type))
         value_index = batch.schema.get_field_index("value")
         return batch.set_column(value_index, "value", structs).append_column("malformed", malformed)
 

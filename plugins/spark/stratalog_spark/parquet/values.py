@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -40,19 +41,12 @@ class JsonValues:
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
-        rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
-        present = [number for number, value in enumerate(rows) if value is not None]
-        texts = [value for value in rows if value is not None]
+        texts = [b"{}" if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
         parts: list[Any] = []
         bad_rows: list[int] = []
         self._parse(texts, 0, parts, bad_rows)
-        flat = pa.concat_arrays(parts) if parts else pa.array([], self.type)
-        if len(present) == len(rows):
-            return flat, [present[number] for number in bad_rows]
-        positions: list[int | None] = [None] * len(rows)
-        for position, number in enumerate(present):
-            positions[number] = position
-        return flat.take(pa.array(positions, pa.int64())), [present[number] for number in bad_rows]
+        structs = pa.concat_arrays(parts)
+        return pc.if_else(values.is_valid(), structs, pa.scalar(None, self.type)), bad_rows
 
     def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad_rows: list[int]) -> None:
         """Parse all texts at once. If that fails, parse both halves, until each bad text is isolated."""
