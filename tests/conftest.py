@@ -49,15 +49,33 @@ STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSAC
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip folders that have only long tests if no long test is selected: importing them takes seconds."""
-    return True if config.option.markexpr == "not long" and collection_path in LONG_FOLDERS else None
+    """Skip folders that have only long tests, or files without long tests, if no test of them is selected.
+
+    Importing these files takes seconds.
+    """
+    if config.option.markexpr == "not long":
+        return True if collection_path in LONG_FOLDERS else None
+    return True if config.option.markexpr == "long" and not may_have_long_tests(collection_path) else None
+
+
+def may_have_long_tests(path: Path) -> bool:
+    """Return False if ``path`` is a test file without a long test."""
+    if str(path).startswith(LONG_PREFIXES) or path.suffix != ".py" or not path.name.startswith("test_"):
+        return True
+    return "mark.long" in path.read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of some folders as long, and move the slowest files to the front."""
+    """Mark all tests of some folders as long, and move the slowest files to the front.
+
+    Fails if a file has a long test, but does not contain the mark: ``-m long`` would not collect the file.
+    """
     for item in items:
         if str(item.path).startswith(LONG_PREFIXES):
             item.add_marker(pytest.mark.long)
+    for path in {item.path for item in items if item.get_closest_marker("long")}:
+        if not may_have_long_tests(path):
+            raise pytest.UsageError(f"{path} has long tests without pytest.mark.long in the file")
     first = {str(Path(__file__).parents[1] / name): place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: first.get(str(item.path), len(first)))
 

@@ -25,6 +25,7 @@ from tier_bed import TierBed
 from versitygw import Gateway
 
 OpenStore = Callable[..., ObjectStore]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
