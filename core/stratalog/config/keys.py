@@ -71,7 +71,7 @@ class Section:
     @classmethod
     def keys(cls) -> dict[str, Key]:
         """Return the definitions of all settings of this class, by setting name, such as ``segment.bytes``."""
-        return {setting.name: setting for _, setting, _ in _definitions(cls)}
+        return {name: setting for name, (_, setting, _) in _definitions(cls)[0].items()}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], source: str) -> Self:
@@ -91,7 +91,7 @@ class Section:
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with the settings in ``values`` changed. Arguments and errors are those of ``from_mapping``."""
+        """Return these settings with ``values`` changed. Arguments and errors are those of ``from_mapping``."""
         changed = self.merged(values, source)
         contradiction = changed.contradiction()
         if contradiction:
@@ -99,15 +99,12 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with the settings in ``values`` changed. Contradictions between settings are not checked.
+        """Return these settings with ``values`` changed. Contradictions between settings are not checked.
 
         This method is for stored values: a changed default may contradict a stored value without an error. Arguments
         and all other errors are those of ``from_mapping``.
         """
-        definitions = {
-            setting.name: (attribute, setting, kind) for attribute, setting, kind in _definitions(type(self))
-        }
-        tables = [name for name, (_, _, kind) in definitions.items() if typing.get_origin(_strip_none(kind)) is dict]
+        definitions, tables = _definitions(type(self))
         changes: dict[str, Any] = {}
         for name, value in flat_names(values, source, tables).items():
             if name not in definitions:
@@ -115,7 +112,7 @@ class Section:
                 raise UnknownSettingError(name, source, nearest[0] if nearest else "")
             attribute, setting, kind = definitions[name]
             changes[attribute] = _check_value(setting, _convert(setting, kind, value, source), source)
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **changes) if changes else self
 
     def contradiction(self) -> str:
         """Return an error text if two settings contradict each other; otherwise ""."""
@@ -129,10 +126,10 @@ class Section:
         """
         defaults = type(self)()
         result: dict[str, object] = {}
-        for attribute, setting, _ in _definitions(type(self)):
+        for name, (attribute, _, _) in _definitions(type(self))[0].items():
             value = getattr(self, attribute)
             if not only_changed or value != getattr(defaults, attribute):
-                result[setting.name] = _join_words(value) if isinstance(value, tuple) else value
+                result[name] = _join_words(value) if isinstance(value, tuple) else value
         return result
 
 
@@ -172,20 +169,20 @@ def _join_words(words: tuple[str, ...]) -> str | list[str]:
     return list(words) if any("," in word or word != word.strip() for word in words) else ",".join(words)
 
 
-def _definitions(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
+def _definitions(section: type[Section]) -> tuple[Mapping[str, tuple[str, Key, Any]], frozenset[str]]:
     return _look_up_definitions(
         typing.cast(Hashable, section)
     )  # mypy confuses the __hash__ of instances with that of the class
 
 
 @functools.cache  # slow without the cache, and called for each topic that an engine opens
-def _look_up_definitions(section: Any) -> tuple[tuple[str, Key, Any], ...]:
+def _look_up_definitions(section: Any) -> tuple[Mapping[str, tuple[str, Key, Any]], frozenset[str]]:
+    """Return field, definition and type of each setting, by its name, and the names of settings that are tables."""
     hints = typing.get_type_hints(section)
-    return tuple(
-        (field.name, field.metadata[_KEY], hints[field.name])
-        for field in dataclasses.fields(section)
-        if _KEY in field.metadata
-    )
+    settings = ((field, field.metadata[_KEY]) for field in dataclasses.fields(section) if _KEY in field.metadata)
+    definitions = {setting.name: (field.name, setting, hints[field.name]) for field, setting in settings}
+    tables = (name for name, (_, _, kind) in definitions.items() if typing.get_origin(_strip_none(kind)) is dict)
+    return definitions, frozenset(tables)
 
 
 def _strip_none(kind: Any) -> Any:

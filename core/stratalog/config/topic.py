@@ -290,8 +290,10 @@ class TopicConfig(Section):
     refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with the settings in ``values`` changed, including those of plugins; see ``Section.merged``."""
+        """Return these settings with ``values`` changed, including those of plugins; see ``Section.merged``."""
         flat = flat_names(values, source)
+        if not flat:
+            return self
         sections = dict(self.sections)
         for name, section in sections.items():
             plugin_values = {key_name: flat.pop(key_name) for key_name in section.keys() & flat.keys()}

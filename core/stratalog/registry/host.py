@@ -79,13 +79,20 @@ class Answer(Generic[T]):
 
 
 class _Manager(pluggy.PluginManager):
-    """Plugin manager that registers a module faster: it inspects only attributes of the module that are functions."""
+    """Plugin manager that reads modules faster: pluggy's search for a descriptor takes 20 us for each attribute."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         """Return the options of a hook implementation; None if ``name`` is not a hook."""
-        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
+        value = vars(plugin).get(name) if isinstance(plugin, ModuleType) else None
+        if isinstance(value, FunctionType):
+            return value.__dict__.get(_IMPLEMENTATION_MARK)
+        if isinstance(plugin, ModuleType) and not isinstance(value, _HOOKABLE):
             return None
         return super().parse_hookimpl_opts(plugin, name)
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
+        """Return the options of a hook specification; None if ``name`` is none."""
+        return super().parse_hookspec_opts(module_or_class, name) if name in _SPEC_NAMES else None
 
 
 class Host:
