@@ -34,6 +34,7 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.durability.subscribers import Background
+from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TOPICS_FILE, TopicPartition, only_partition, unknown_topic
@@ -396,6 +397,5 @@ class EngineLogs:
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
             directory = next(item for item in self.open_logs.dirs if name in item.folders)
-            self.open_logs.publish(
-                [(directory, self.opener.open(directory, name, directory.checkpoints.request(name)))]
-            )
+            request = LoadRequest.of(directory.checkpoints.stored, name, writable=True)
+            self.open_logs.publish([(directory, self.opener.open(directory, name, request))])

@@ -149,16 +149,8 @@ class DirectoryReader(Reader):
             places = ", ".join(listed_folder.store.path() for listed_folder in (folder, *other_folders))
             raise ConfigError(f"{name} is in several log directories: {places}")
         state, files = folder.state, folder.files()
-        watermark = state.high_watermarks.get(name)
-        request = LoadRequest(
-            clean=state.clean,
-            recovery_point=state.recovery_points.get(name, 0),
-            log_start=state.log_starts.get(name),
-            high_watermark=watermark if state.clean else None,
-            writable=False,
-        )
         topic_id, components = self._topic_id(name), self._components_of(name.topic)
-        loaded_log = load(files, components, TopicConfig(), request)
+        loaded_log = load(files, components, TopicConfig(), LoadRequest.of(state, name, writable=False))
         tiered: RemoteView | None = None
         if self.tier is None and name not in self._stamps:
             warn_of_evicted(name, files, loaded_log)
@@ -171,6 +163,7 @@ class DirectoryReader(Reader):
                 raise
             if not loaded_log.segments and tiered.segments:
                 return StaticLog(tier_view(name, tiered, components), topic_id, components)
+        watermark = state.high_watermarks.get(name)
         is_unclean_stop = not state.clean and not state.live
         high_watermark = loaded_log.log_end if is_unclean_stop or watermark is None else watermark
         damage = None if state.live else loaded_log.damage

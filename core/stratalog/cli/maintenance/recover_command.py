@@ -135,23 +135,15 @@ def _plan_all(directories: Sequence[Path], progress: Progress) -> list[Recovered
 def _plan(
     name: TopicPartition, files: LogFiles, components: Components, state: DirectoryState, progress: Progress
 ) -> RecoveredLog:
-    log_start = state.log_starts.get(name)
-    request = LoadRequest(
-        clean=state.clean,
-        recovery_point=state.recovery_points.get(name, 0),
-        log_start=log_start,
-        high_watermark=state.high_watermarks.get(name) if state.clean else None,
-        writable=False,
-    )
     try:
-        loaded_log = load(files, components, TopicConfig(), request, progress)
+        loaded_log = load(files, components, TopicConfig(), LoadRequest.of(state, name, writable=False), progress)
     except StorageError as error:
         return RecoveredLog(name, error=str(error))
     first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
     for segment in loaded_log.segments:
         segment.close()
     damage = "" if loaded_log.damage is None else str(loaded_log.damage)
-    start = max(first, log_start or 0)
+    start = max(first, state.log_starts.get(name, 0))
     return RecoveredLog(
         name, loaded_log.recovered_segments, loaded_log.truncated_bytes, start, loaded_log.log_end, damage
     )

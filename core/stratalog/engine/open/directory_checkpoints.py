@@ -12,7 +12,6 @@ from typing import Final
 
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
 from stratalog.log.folder.directory_state import DirectoryState
-from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.names import (
     CLEANER_FILE,
@@ -93,17 +92,6 @@ class DirectoryCheckpoints:
             return offsets._replace(log_start=stored_start)
         self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
         return offsets
-
-    def request(self, log: TopicPartition) -> LoadRequest:
-        """Return the request to load a log with its stored offsets."""
-        stored = self.stored
-        return LoadRequest(
-            clean=stored.clean,
-            recovery_point=stored.recovery_points.get(log, 0),
-            log_start=stored.log_starts.get(log),
-            high_watermark=stored.high_watermarks.get(log) if stored.clean else None,
-            writable=True,
-        )
 
     def forget(self, log: TopicPartition) -> None:
         """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.

@@ -75,8 +75,9 @@ class LogOpener:
         """
         loadings, opened_logs, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
+            request = LoadRequest.of(directory.checkpoints.stored, name, writable=True)
             try:
-                loadings.append(self._prepare_loading(directory, name, directory.checkpoints.request(name)))
+                loadings.append(self._prepare_loading(directory, name, request))
             except StorageError as error:
                 failed[name] = error
         threads, clock = self._settings.recovery_threads, self._host.env.clock

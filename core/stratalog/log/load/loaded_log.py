@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError
+from stratalog.log.folder.directory_state import DirectoryState
+from stratalog.model.names import TopicPartition
 from stratalog.producers.state import ProducerState
 from stratalog.segment.segment import Segment
 
@@ -34,6 +36,17 @@ class LoadRequest:
     high_watermark: int | None
     writable: bool
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+
+    @classmethod
+    def of(cls, state: DirectoryState, name: TopicPartition, *, writable: bool) -> Self:
+        """Return the request for a log with its offsets from the checkpoints of its directory."""
+        return cls(
+            clean=state.clean,
+            recovery_point=state.recovery_points.get(name, 0),
+            log_start=state.log_starts.get(name),
+            high_watermark=state.high_watermarks.get(name) if state.clean else None,
+            writable=writable,
+        )
 
 
 @dataclass(slots=True)
