@@ -1,0 +1,126 @@
+"""Recovery of log directories after a crash, or a plan of the recovery that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.open_engine import open_engine
+from stratalog.env.progress import Progress, ProgressSum
+from stratalog.errors import LogDirLockedError, StorageError
+from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.load.log_loader import load
+from stratalog.model.events import LogRecovered
+from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from stratalog.reading.open_reader import open_host
+from stratalog.segment.components import Components
+from stratalog.spi import hookimpl
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """Result of the recovery of one log, or the expected result of a plan.
+
+    ``segments`` is the number of recovered segments. ``error`` is the reason why the log cannot be recovered, or "".
+    """
+
+    log: TopicPartition
+    segments: int = 0
+    truncated_bytes: int = 0
+    log_start: int | None = None
+    log_end: int | None = None
+    error: str = ""
+
+
+class _Listener:
+    """Plugin that records the events of recovered logs in ``heard``, by log."""
+
+    def __init__(self) -> None:
+        self.heard: dict[TopicPartition, LogRecovered] = {}
+
+    @hookimpl
+    def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
+        """Record the event. The engine calls this after the recovery, on its thread for listeners."""
+        self.heard[event.log] = event
+
+
+def recover_directories(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
+    """Recover the logs of log directories, and close the directories cleanly.
+
+    An error of one log is in its result, and the other logs are recovered.
+
+    Raises:
+        LogDirError: a directory has no logs, or is in use; nothing was changed.
+        StorageError: the directories cannot be opened together.
+    """
+    listener, names, recovered_logs = _Listener(), set[TopicPartition](), list[RecoveredLog]()
+    with open_host(Settings()) as host:
+        for directory in directories:
+            with host.segment_store(str(directory), read_only=True) as store:
+                names.update(_folders(store))
+    with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
+        for name in sorted({*engine.partitions(), *names}):  # an unavailable directory's logs may be unknown to it
+            recovered_log = RecoveredLog(name)
+            recovered_logs.append(recovered_log)
+            try:
+                offsets = engine.log(*name).offsets()
+            except StorageError as error:
+                recovered_log.error = str(error)
+            else:
+                recovered_log.log_start, recovered_log.log_end = offsets.log_start, offsets.log_end
+    for recovered_log in recovered_logs:  # closing the engine has delivered all events
+        event = listener.heard.get(recovered_log.log)
+        if event is not None:
+            recovered_log.segments, recovered_log.truncated_bytes = event.segments, event.truncated_bytes
+    return recovered_logs
+
+
+def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
+    """Return the results that ``recover_directories`` would have. Write nothing.
+
+    Raises:
+        LogDirError: a directory has no logs, or is in use (LogDirLockedError).
+    """
+    total_progress, planned_logs = ProgressSum(progress), list[RecoveredLog]()
+    with open_host(Settings()) as host:
+        components = host.components(TopicConfig())
+        for directory in directories:
+            with host.segment_store(str(directory), read_only=True) as store:
+                folders = _folders(store)
+                if store.is_acquired_elsewhere():
+                    error = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+                    raise error.advised("stop the engine or broker that uses the directory")
+                state = read_directory(store, live=False)
+                planned_logs += (
+                    _plan(name, store.open_log(folder), components, state, total_progress.part())
+                    for name, folder in folders.items()
+                )
+    return planned_logs
+
+
+def _folders(store: SegmentStore) -> dict[TopicPartition, str]:
+    """Return the folders of the logs of a directory, by log; raise LogDirError if it is no log directory."""
+    check_log_directory(store)
+    return {name: folder for name, folder in partition_folders(store).items() if name.topic != CLUSTER_METADATA_TOPIC}
+
+
+def _plan(
+    name: TopicPartition, files: LogFiles, components: Components, state: DirectoryState, progress: Progress
+) -> RecoveredLog:
+    try:
+        loaded_log = load(files, components, TopicConfig(), LoadRequest.of(state, name, writable=False), progress)
+    except StorageError as error:
+        return RecoveredLog(name, error=str(error))
+    first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
+    for segment in loaded_log.segments:
+        segment.close()
+    damage = "" if loaded_log.damage is None else str(loaded_log.damage)
+    start = max(first, state.log_starts.get(name, 0))
+    return RecoveredLog(
+        name, loaded_log.recovered_segments, loaded_log.truncated_bytes, start, loaded_log.log_end, damage
+    )
