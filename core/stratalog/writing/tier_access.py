@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import cache, partial
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import UnknownTopicError
 from stratalog.errors.system import log_dir_error
 from stratalog.log.load.tier_producers import producers_at
 from stratalog.model.names import TopicPartition, random_uuid
@@ -54,10 +53,7 @@ class TierAccess:
 
     def log(self, name: TopicPartition) -> TierLog:
         """Return a log in its newest state; raise UnknownTopicError if it does not exist."""
-        topic = self.topics.get(name.topic)
-        if not 0 <= name.partition < topic.partitions:
-            raise UnknownTopicError(f"topic {name.topic} has {topic.partitions} partitions: there is no {name}")
-        remote = self.tier.log(name, topic.topic_id)
+        remote = self.topics.log(name)
         remote.refresh()
         return remote
 

@@ -109,6 +109,13 @@ class TierTopics:
                 )
         del self._topics[topic], self._listings[topic]
 
+    def log(self, name: TopicPartition) -> TierLog:
+        """Return a log in the state in which it was read last; raise UnknownTopicError if it does not exist."""
+        topic = self.get(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopicError(f"topic {name.topic} has {topic.partitions} partitions: there is no {name}")
+        return self._tier.log(name, topic.topic_id)
+
     def log_from_listing(self, log: TopicPartition) -> TierLog:
         """Return a log of a topic that ``get`` has returned, in its state at the time of the topic's listing.
 
@@ -119,11 +126,9 @@ class TierTopics:
             UnknownTopicError: the topic has no such partition.
             StoreError, CorruptManifestError: the state cannot be read.
         """
-        topic = self.get(log.topic)
-        if not 0 <= log.partition < topic.partitions:
-            raise UnknownTopicError(f"topic {log.topic} has {topic.partitions} partitions: there is no {log}")
-        remote, listing = self._tier.log(log, topic.topic_id), self._listings[log.topic]
-        version = listing.versions.get(TierLogName(log, topic.topic_id))
+        remote = self.log(log)
+        listing = self._listings[log.topic]
+        version = listing.versions.get(TierLogName(log, remote.topic_id))
         is_fresh = ClockReading.of(self._host.env.clock).is_within(listing.began, _FRESH_MS)
         if version is None or not is_fresh:
             remote.refresh()
