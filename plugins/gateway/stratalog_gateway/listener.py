@@ -38,15 +38,24 @@ class Listener:
         quotas: limits of connections, shared by all listeners.
         clock: clock for waits.
         idle_ms: time after which a connection is closed if its client neither sends nor receives bytes.
+        send_buffer_bytes: size of the send buffer of each connection; -1 means that the system chooses it.
 
     Raises:
         OSError: the address cannot be used.
     """
 
     def __init__(
-        self, endpoint: Endpoint, handshake: EndpointHandshake, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
+        self,
+        endpoint: Endpoint,
+        handshake: EndpointHandshake,
+        quotas: ConnectionQuotas,
+        clock: Clock,
+        *,
+        idle_ms: int,
+        send_buffer_bytes: int,
     ) -> None:
         self._handshake, self._quotas, self._clock, self._idle_ms = handshake, quotas, clock, idle_ms
+        self._send_buffer_bytes = send_buffer_bytes
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self._socket = socket.create_server((endpoint.host, endpoint.port), family=family, backlog=_BACKLOG)
         endpoint.port = self._socket.getsockname()[1]
@@ -131,6 +140,8 @@ class Listener:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
+            if self._send_buffer_bytes >= 0:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             connection = self._prepare_socket(connection)
             requests = self._handshake.perform(connection, host)
             self._answer_all(Connection(connection, requests))

@@ -427,9 +427,9 @@ def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_docume
         }
         names = (
             "num.partitions", "connections.max.idle.ms", "ssl.cipher.suites", "listeners", "ssl.key.password",
-            "ssl.principal.mapping.rules", "auto.create.topics.enable",
+            "ssl.principal.mapping.rules", "auto.create.topics.enable", "socket.send.buffer.bytes",
         )  # fmt: skip
-        assert [settings[name].config_type for name in names] == [3, 5, 7, 2, 9, 2, 1]
+        assert [settings[name].config_type for name in names] == [3, 5, 7, 2, 9, 2, 1, 3]
         assert settings["num.partitions"].documentation
         short = described(wire, 4, "1", include_synonyms=False, include_documentation=False)
         assert {(item.synonyms, item.documentation) for item in short.values()} == {((), None)}

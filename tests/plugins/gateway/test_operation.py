@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from stratalog import Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.testing.memory import peak_bytes
+from stratalog_gateway.connection import Requests
 from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.handshake import EndpointHandshake
 from stratalog_gateway.settings import GatewaySection
 
 SECOND = dt.timedelta(seconds=1)
@@ -110,6 +113,23 @@ def test_refused_connections_do_not_fill_the_log(tmp_path: Path, caplog: pytest.
             with few.wire() as refused_wire:
                 assert refused_wire.receive() is None
     assert 0 < caplog.text.count("max.connections=1 is reached") < 20
+
+
+@pytest.mark.parametrize(("setting", "is_fixed"), [(100_000, True), (-1, False)])
+def test_the_send_buffer_of_a_connection_has_the_size_of_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: int, *, is_fixed: bool
+) -> None:
+    sizes: list[int] = []
+    perform = EndpointHandshake.perform
+
+    def record_size(self: EndpointHandshake, connection: socket.socket, host: str) -> Requests:
+        sizes.append(connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        return perform(self, connection, host)
+
+    monkeypatch.setattr(EndpointHandshake, "perform", record_size)
+    with served(tmp_path, send_buffer_bytes=setting) as gateway, gateway.wire() as wire:
+        wire.ask("ApiVersions", 0)
+    assert (sizes[0] in {setting, 2 * setting}) == is_fixed  # Linux doubles the size, and reports it doubled
 
 
 def test_an_exit_by_a_plugin_closes_the_connection_and_is_logged(

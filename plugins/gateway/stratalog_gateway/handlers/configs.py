@@ -33,7 +33,7 @@ _INTS: Final = frozenset({  # settings of the type INT in Kafka; all other numbe
     "index.interval.bytes", "max.connection.creation.rate", "max.connections", "max.connections.per.ip",
     "max.message.bytes", "min.insync.replicas", "node.id", "num.partitions", "offsets.retention.minutes",
     "sasl.oauthbearer.clock.skew.seconds", "sasl.server.max.receive.size", "segment.bytes", "segment.index.bytes",
-    "socket.request.max.bytes", "transaction.max.timeout.ms",
+    "socket.request.max.bytes", "socket.send.buffer.bytes", "transaction.max.timeout.ms",
 })  # fmt: skip
 _STRINGS: Final = frozenset({  # lists whose type in Kafka is STRING
     "listener.security.protocol.map", "max.connections.per.ip.overrides", "ssl.principal.mapping.rules",
