@@ -125,7 +125,7 @@ class Guard:
         return bool(self.origin) and not self.is_bundled
 
     @contextlib.contextmanager
-    def suspected(self) -> Iterator[None]:
+    def naming_suspect(self) -> Iterator[None]:
         """Return a context that adds the component's name to the text of a CorruptionError that its block raises.
 
         The name shows that the component may have damaged the bytes. A component of stratalog is not named.
@@ -137,7 +137,7 @@ class Guard:
                 error.reason = f"{error.reason}, read by {self}"
             raise
 
-    def typed(self, method: str, value: object, expected: type[T]) -> T:
+    def checked(self, method: str, value: object, expected: type[T]) -> T:
         """Return ``value``; raise PluginError if it is not an instance of ``expected``."""
         if not isinstance(value, expected):
             self.refuse_type(method, value, expected.__name__)

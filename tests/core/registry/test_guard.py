@@ -62,11 +62,11 @@ def test_a_system_exit_on_an_engine_thread_is_an_error_of_the_component() -> Non
 
 
 def test_a_result_of_another_type_is_refused() -> None:
-    assert GUARD.typed("read_index", b"bytes", bytes) == b"bytes"
+    assert GUARD.checked("read_index", b"bytes", bytes) == b"bytes"
     with pytest.raises(PluginError, match=r"2\.1\): read_index returned None, not bytes"):
-        GUARD.typed("read_index", None, bytes)
+        GUARD.checked("read_index", None, bytes)
     with pytest.raises(PluginError, match="returned a str, not bytes"):
-        GUARD.typed("read_index", "text", bytes)
+        GUARD.checked("read_index", "text", bytes)
 
 
 def _raising(context: OpenContext) -> Codec:
@@ -145,9 +145,9 @@ def test_an_iterator_of_another_type_is_refused() -> None:
 def test_damage_that_a_plugin_may_have_made_names_the_plugin() -> None:
     with (
         pytest.raises(CorruptObjectError, match=r"wrong hash, read by tier layout 'odd' .*2\.1\) file=key"),
-        GUARD.suspected(),
+        GUARD.naming_suspect(),
     ):
         raise CorruptObjectError("wrong hash", "key")
     bundled = Guard("tier layout 'own' version 1", "plugin formats of stratalog 1.0", is_bundled=True)
-    with pytest.raises(CorruptObjectError, match="wrong hash file=key"), bundled.suspected():
+    with pytest.raises(CorruptObjectError, match="wrong hash file=key"), bundled.naming_suspect():
         raise CorruptObjectError("wrong hash", "key")

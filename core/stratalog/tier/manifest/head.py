@@ -154,7 +154,7 @@ class HeadFinder:
         """Return the root of this version, None if there is none; send one request. Raise the errors of ``find``."""
         head = self.read_unchecked(version)
         if head is not None:
-            with self._store.guard.suspected():
+            with self._store.guard.naming_suspect():
                 self.authenticity.check(head)
         return head
 
@@ -168,7 +168,7 @@ class HeadFinder:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
             return None
-        with self._store.guard.suspected():
+        with self._store.guard.naming_suspect():
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def roots_unchecked(self, versions: Iterable[int]) -> Iterator[Root]:

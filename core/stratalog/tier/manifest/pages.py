@@ -86,7 +86,7 @@ class Pages:
                 data = self._store.read(key, 0, ref.stored_bytes + 1)
             except ObjectNotFoundError as error:
                 raise ObjectNotFoundError("a page that the manifest names is missing", key) from error
-            with self._store.guard.suspected():
+            with self._store.guard.naming_suspect():
                 items = parse_page(data, self._log, self._topic_id, ref)
             self._cache.put(key, items)
         return items
