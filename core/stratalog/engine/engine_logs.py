@@ -135,9 +135,7 @@ class EngineLogs:
         If the log could not be opened because the process had too many open files, open the log now.
         """
         self.check_open()
-        if partition is None:
-            partition = self._only_partition(topic)
-        name = TopicPartition(topic, partition)
+        name = TopicPartition(topic, self._only_partition(topic) if partition is None else partition)
         if isinstance(self.open_logs.failed.get(name), SystemLimitError):
             self._reopen(name)
         return self.open_logs.log(name)
