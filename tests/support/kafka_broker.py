@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -59,6 +60,7 @@ class KafkaBroker:
         self._output = folder / "broker.out"
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
+        self._new_archive: Path | None = None
         port, self._second_port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._settings = {
@@ -107,6 +109,9 @@ class KafkaBroker:
         """Start the broker, and return when it reports its start; fail with its output if it does not start."""
         assert self._process is None
         command = self.tools.command("kafka.Kafka", str(self._folder / "server.properties"))
+        if not self.tools.class_archive.exists():
+            self._new_archive = self.tools.class_archive.with_suffix(f".{uuid.uuid4().hex}")
+            command.insert(1, f"-XX:ArchiveClassesAtExit={self._new_archive}")
         started, ended = threading.Event(), threading.Event()
         self._process = subprocess.Popen(
             command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -137,6 +142,8 @@ class KafkaBroker:
             self._process.wait(STOP_SECONDS)
         finally:
             self._kill()
+        if self._new_archive is not None and self._new_archive.exists():
+            self._new_archive.replace(self.tools.class_archive)  # other brokers see only a complete archive
 
     def kill(self) -> None:
         """Kill the broker as a crash does: files stay as they are, without a clean shutdown marker."""
