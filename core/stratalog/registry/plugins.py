@@ -71,7 +71,9 @@ class PluginInfo:
     @property
     def absence(self) -> str:
         """A sentence with the reason why a blocked or failed plugin offers nothing; "" for other plugins."""
+        if self.status is PluginStatus.OK:
+            return ""
         description = origin(self.name, self.distribution, self.version)
         if self.status is PluginStatus.BLOCKED:
             return f"{description} is blocked by plugins.allow or plugins.block"
-        return f"{description} failed: {self.error}" if self.status is PluginStatus.FAILED else ""
+        return f"{description} failed: {self.error}"

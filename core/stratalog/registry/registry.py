@@ -44,6 +44,7 @@ class Registry:
         self._host, self._prefer = host, dict(prefer)
         self.calls = calls
         self._plugins = tuple(plugins)
+        self._catalogues: dict[str, Catalogue[Any]] = {}  # by key of the kind
 
     @classmethod
     def load(
@@ -204,12 +205,16 @@ class Registry:
         return self._host.listener_failures
 
     def _catalogue(self, kind: ComponentKind) -> Catalogue[Any]:  # Any: the public methods have the exact types
-        offers = [
-            Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
-            for plugin in self._plugins
-            for provider in plugin.providers.get(kind.key, ())
-        ]
-        return Catalogue(kind, offers, self._absent(), self._prefer, self.calls)
+        catalogue = self._catalogues.get(kind.key)
+        if catalogue is None:
+            offers = [
+                Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
+                for plugin in self._plugins
+                for provider in plugin.providers.get(kind.key, ())
+            ]
+            catalogue = Catalogue(kind, offers, self._absent(), self._prefer, self.calls)
+            self._catalogues[kind.key] = catalogue
+        return catalogue
 
     def _absent(self) -> list[str]:
         return [info.absence for info in self.plugins() if info.absence]
