@@ -67,10 +67,10 @@ class LogView(NamedTuple):
             end: the current log end.
             recovery_point: the current recovery point; it is limited to the log's bounds.
         """
-        start, local_start, *_ = self.offsets
+        name, segments, (start, local_start, _, _, _, _), epochs, remote, damage, leader_epoch, is_leader = self
         synced_end = max(start, min(recovery_point, end))
         offsets = _new_tuple(LogOffsets, (start, local_start, synced_end, end, end, end))
-        return _new_tuple(LogView, (self.name, self.segments, offsets, *self[3:]))
+        return _new_tuple(LogView, (name, segments, offsets, epochs, remote, damage, leader_epoch, is_leader))
 
     @property
     def remote_end(self) -> int:
