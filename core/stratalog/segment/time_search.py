@@ -17,7 +17,7 @@ from stratalog.model.records import Fields
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import WINDOW_BYTES, chunks_from, decode, find_batch, index_floor
+from stratalog.segment.search import WINDOW_BYTES, chunks_from, decode, find_batch
 from stratalog.spi.indexes import IndexRole
 
 _PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
@@ -60,10 +60,16 @@ def _select_record(
     offset_limit: int | None,
 ) -> TimestampOffset | None:
     """Return the first record that is not older than ``timestamp_ms``, with one read; None if a walk must find it."""
-    place = index_floor(segment, entry.offset, components)
-    if place is None or place.offset != entry.offset:
+    try:
+        entries = segment.index_entries(IndexRole.OFFSET)
+        place, _, after_next = components.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, entry.offset)
+    except CorruptIndexError:
         return None
-    data = segment.read(place.position, WINDOW_BYTES)
+    if place is None or place.offset != entry.offset or not 0 < place.position < segment.size_bytes:
+        return None
+    # Both indexes get an entry at the same batch, so the record is in the batch of the next entry or before it.
+    read_bytes = 0 if after_next is None else min(after_next.position - place.position, components.limits.read_bytes)
+    data = segment.read(place.position, read_bytes if read_bytes > 0 else WINDOW_BYTES)
     if len(data) < FRAME_BYTES or (record_format := components.formats.get(data[FRAME_BYTES - 1])) is None:
         return None
     selected = record_format.select(

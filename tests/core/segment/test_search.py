@@ -195,6 +195,24 @@ def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
     assert positions == [0]
 
 
+def test_a_search_by_timestamp_reads_only_up_to_the_index_entry_after_the_batch(
+    bed: LogBed, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = Made(bed, make_segment, RISING)
+    for role in (IndexRole.OFFSET, IndexRole.TIME):
+        sample.segment.hold_entries(role, honest(sample, role, 0))
+    read, reads = Segment.read, list[tuple[int, int]]()
+
+    def counted(segment: Segment, position: int, size_bytes: int) -> memoryview:
+        reads.append((position, size_bytes))
+        return read(segment, position, size_bytes)
+
+    monkeypatch.setattr(Segment, "read", counted)
+    wanted = find_timestamp(sample.segment, 1050, BASE, sample.components)
+    assert wanted == TimestampOffset(1050, BASE + 10)
+    assert reads == [(sample.position(4), sample.position(6) - sample.position(4))]
+
+
 def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
     empty = Segment(
         bed.files(), 10_000, 10_000, bed.components, bed.files().open_segment(bed.path(10_000).name, create=True)
