@@ -41,14 +41,15 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that ``args`` name. The error for an unknown name suggests a similar one."""
-        if args[0] not in OWN_COMMANDS and not ctx.resilient_parsing:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
             import difflib  # noqa: PLC0415 - only errors need it
 
-            names = self.list_commands(ctx)
-            similar = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
+            similar = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             if similar:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")
-        return super().resolve_command(ctx, args)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, in sections."""

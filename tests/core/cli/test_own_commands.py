@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import click
 import pytest
 
+from stratalog.cli.app import run
 from stratalog.cli.own_commands import OWN_COMMANDS, SECTIONS
+from stratalog.registry import Registry
 
 LISTED = """
 import sys
@@ -44,3 +47,16 @@ def test_the_list_has_each_command_once_below_its_heading() -> None:
             headings.setdefault(word, []).append(heading)
     assert headings == {name: [command.section] for name, command in OWN_COMMANDS.items()}
     assert {command.section for command in OWN_COMMANDS.values()} == set(SECTIONS)
+
+
+def test_the_plugins_are_loaded_once_to_find_a_command_of_a_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[object] = []
+    load = Registry.load
+
+    def count_load(*arguments: Any, **named: Any) -> Registry:
+        loads.append(arguments)
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(Registry, "load", count_load)
+    assert run(["serve", "--help"]) == 0
+    assert len(loads) == 1
