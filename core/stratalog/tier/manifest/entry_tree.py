@@ -315,4 +315,8 @@ def _write_levels(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoc
 
 def object_end(entry: StoredSegment, key: str) -> int:
     """Return the least size of an object of a segment: the end of the last slice in it, 0 without a slice."""
-    return max((place.position + place.size_bytes for place in entry.slices.values() if place.key == key), default=0)
+    end = 0
+    for place in entry.slices.values():  # a loop, because each read calls this function, and a generator costs more
+        if place.key == key:
+            end = max(end, place.position + place.size_bytes)
+    return end

@@ -77,7 +77,7 @@ class Fetcher:
         """
         fetch = self._range_reader(entry, successor, buffer)
         pieces = list(self.layouts.by_label(entry.layout).read(entry, start, end, fetch))
-        size_bytes = sum(len(piece) for piece in pieces)
+        size_bytes = sum(map(len, pieces))
         if size_bytes != end - start:
             raise CorruptObjectError(
                 f"{entry.layout} returned {size_bytes} of {end - start} bytes", entry.log_key, start
@@ -149,23 +149,22 @@ class Fetcher:
         if cached is not None:
             return cached
         layout, place = self.layouts.by_label(entry.layout), entry.slices[kind]
-        other_kinds = [
-            other_kind
-            for other_kind in INDEX_KINDS.values()
-            if kind in INDEX_KINDS.values()
-            and other_kind is not kind
-            and other_kind in entry.slices
-            and entry.slices[other_kind].key == place.key
-            and _index_key(entry, other_kind) not in self._indexes
-        ]
-        places = [place, *(entry.slices[other_kind] for other_kind in other_kinds)]
-        first, last = min(each.position for each in places), max(each.position + each.size_bytes for each in places)
-        most_bytes = min(sum(each.size_bytes for each in places) + _GAP_BYTES, self._limits.index_cache_bytes)
-        combined: bytes | None = None  # bytes [first, last) of the object, if the files are close to each other
+        other_kinds: list[FileKind] = []
+        first, last, file_bytes = place.position, place.position + place.size_bytes, place.size_bytes
+        for other_kind in INDEX_KINDS.values() if kind in INDEX_KINDS.values() else ():
+            other = entry.slices.get(other_kind)
+            if other is None or other.key != place.key or other_kind is kind:
+                continue
+            if _index_key(entry, other_kind) not in self._indexes:
+                other_kinds.append(other_kind)
+                first, last = min(first, other.position), max(last, other.position + other.size_bytes)
+                file_bytes += other.size_bytes
+        are_close = last - first <= min(file_bytes + _GAP_BYTES, self._limits.index_cache_bytes)
+        combined: bytes | None = None  # bytes [first, last) of the object, if they were read by one request
 
         def fetch(key: str, start: int, end: int) -> bytes:
             nonlocal combined
-            if last - first > most_bytes or key != place.key or start < first or end > last:
+            if not are_close or key != place.key or start < first or end > last:
                 return self._chunks.read_small(entry, key, start, end)
             if combined is None:
                 combined = self._chunks.read_small(entry, key, first, last)
