@@ -62,14 +62,13 @@ def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> N
     assert report["sql"] == SQL
 
 
-def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
+def test_spark_submit_takes_a_wheel_to_the_executors(
+    pure_wheel: Path, tmp_path: Path, spark_settings: dict[str, str]
+) -> None:
     """Two workers have the dependencies of the library installed, and get the library itself with the job."""
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
+        **{name.replace("_", "."): value for name, value in spark_settings.items()},
+        "spark.executor.extraJavaOptions": spark_settings["spark_driver_extraJavaOptions"],
         "spark.local.dir": str(tmp_path / "local"),
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }

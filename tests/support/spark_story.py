@@ -52,8 +52,8 @@ def session(how: str) -> Any:
     from stratalog_spark.jar import catalog_settings  # noqa: PLC0415 - needs pyspark
 
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in catalog_settings({}).items():
-        builder = builder.config(name, value)
+    for name, value in {**SETTINGS, **catalog_settings({})}.items():
+        builder = builder.config(name.replace("_", "."), value)
     return builder.getOrCreate()
 
 
