@@ -6,6 +6,7 @@ separate process. The program forks it before any library has started a thread.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -35,15 +36,21 @@ SECOND = [
     (1, record(b"e", prefixed(1, b'{"user": "3"}'), hour=30)),
 ]
 PLACES, BAD = [(0, 0), (0, 1), (1, 0), (1, 1)], [(0, 2)]
-MODULES = {
+MODULES = {  # modules that each driver would import again
     "iceberg": (
-        "stratalog_spark.lake.syncer",
+        "fsspec.core",
+        "lz4.frame",
+        "pyarrow.acero",
         "pyarrow.parquet",
+        "pyiceberg.avro.decoder_fast",
         "pyiceberg.catalog.sql",
         "pyiceberg.io.pyarrow",
         "pyiceberg.table",
+        "sqlalchemy.dialects.sqlite",
+        "stratalog_spark.exporting.iceberg",
+        "stratalog_spark.lake.syncer",
     ),
-    "delta": ("stratalog_spark.lake.syncer", "pyarrow.parquet", "deltalake"),
+    "delta": ("deltalake", "deltalake.fs", "pandas", "pyarrow.parquet", "stratalog_spark.lake.syncer"),
 }
 PARTS = ("data", "iceberg", "delta")
 
@@ -157,8 +164,10 @@ def copy_parts(source: Path, target: Path) -> None:
 
 def main(folder: Path, kind: str, buckets: int) -> None:
     """Kill a driver at each step, check the result of each repetition, and print the steps."""
+    pytest.MonkeyPatch().setattr(os, "fsync", os.fstat)  # a killed process loses nothing that it wrote
     for module in MODULES[kind]:  # they start no threads before they are used
         import_module(module)
+    gc.freeze()  # a collection would copy the memory that the drivers share
     assert driver(folder, kind, buckets, prepare) == 0
     backup, step_file, steps = folder / "backup", folder / "told", list[str]()
     copy_parts(folder, backup)
