@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -15,8 +15,7 @@ _UNLIMITED: Final = (1 << 63) - 1
 class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
     """Stream reader with limits and ``Trigger.AvailableNow``."""
 
-    def check_limits(self) -> None:
-        """Do nothing: the limits are supported."""
+    has_limits: ClassVar[bool] = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of a micro-batch that the options set, or ReadAllAvailable. Triggers may override it."""

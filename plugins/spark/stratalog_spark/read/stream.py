@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -30,18 +30,16 @@ class PlainStreamReader(DataSourceStreamReader):
     The constructor raises ConfigError if the options contain such limits.
     """
 
+    has_limits: ClassVar[bool] = False
+
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
         self._planner = Planner(options)
-        if options.max_offsets or options.min_offsets:
-            self.check_limits()
+        if not self.has_limits and (options.max_offsets or options.min_offsets):
+            raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._options, self._names)  # a copy in a task does not plan
-
-    def check_limits(self) -> None:
-        """Raise ConfigError: ``maxOffsetsPerTrigger`` and similar options need Spark 4.2."""
-        raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return the start offsets of a new query. Errors are those of ``resolve``."""
