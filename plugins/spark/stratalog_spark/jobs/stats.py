@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -123,16 +123,7 @@ class PartitionStats:
 
 
 _COUNTED: Final = Message[tuple[int, list[PartitionStats]]]("counted", tuple[int, list[PartitionStats]])
-_SUMS: Final = (
-    "records",
-    "key_bytes",
-    "value_bytes",
-    "without_key",
-    "tombstones",
-    "without_time",
-    "damaged",
-    "lost",
-)
+_SUMS: Final = tuple(item.name for item in fields(PartitionStats) if item.default == 0 and item.name != "log_bytes")
 
 
 def time_text(time_ms: int | None) -> str | None:
