@@ -207,15 +207,18 @@ class TierPlace:
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 
+def directories_option(description: str, *, exists: bool = False) -> Callable[[CommandFunction], CommandFunction]:
+    """Return the option ``--dir``, which can be repeated, passed to the command as ``directories``."""
+    return click.option("--dir", "-d", "directories", multiple=True, type=NamedPath(exists=exists), help=description)
+
+
 place_options = option_group(
     "place",
     LogPlace,
     config_option,
     tier_option,
     click.option("--tier", metavar="URI", help="URI of the tier, such as s3://bucket/prefix."),
-    click.option(
-        "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="A log directory; can be repeated."
-    ),
+    directories_option("A log directory; can be repeated."),
 )
 """``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
@@ -285,6 +288,10 @@ def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callab
     """Return an option that accepts the values of an enum; click alone accepts the names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
+
+
+topics_option = click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+"""``--topic``, which can be repeated: passed to the command as ``topics``."""
 
 
 def partition_option(function: CommandFunction) -> CommandFunction:

@@ -31,20 +31,10 @@ _COMPACTED: Final[Columns[CompactionResult]] = {
     "reason": lambda result: result.stopped or result.reason,
     "error": lambda result: "" if result.error is None else str(result.error),
 }
-_PLANNED = (
-    "topic",
-    "partition",
-    "part",
-    "start",
-    "dirty_start",
-    "end",
-    "dirty_ratio",
-    "bytes_to_download",
-    "bytes_to_upload",
-    "bytes_freed",
-    "reason",
-    "error",
-)
+_PLANNED: Final = (
+    "topic", "partition", "part", "start", "dirty_start", "end", "dirty_ratio", "bytes_to_download", "bytes_to_upload",
+    "bytes_freed", "reason", "error",
+)  # fmt: skip
 
 
 @click.command()
@@ -81,10 +71,7 @@ def _preview(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
             uploaded_bytes = 0 if plan.tier is None else sum(segment.bytes_after for segment in preview.segments)
     except StorageError as failure:  # the round of this log would fail with it; other logs continue
         error = str(failure)
-    bounds = (
-        (None,) * 4
-        if rewrite is None
-        else (rewrite.start, rewrite.dirty_start, rewrite.end, round(rewrite.dirty_ratio, 4))
-    )
-    downloaded_bytes = None if rewrite is None else plan.download_bytes
-    return (*plan.log.name, plan.part, *bounds, downloaded_bytes, uploaded_bytes, freed_bytes, reason, error)
+    bounds: tuple[object, ...] = (None,) * 5
+    if rewrite is not None:
+        bounds = rewrite.start, rewrite.dirty_start, rewrite.end, round(rewrite.dirty_ratio, 4), plan.download_bytes
+    return (*plan.log.name, plan.part, *bounds, uploaded_bytes, freed_bytes, reason, error)

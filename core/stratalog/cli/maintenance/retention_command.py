@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from stratalog.cli.options import LogPlace, json_option, place_options
@@ -9,6 +11,8 @@ from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
+
+_COUNTS: Final = ("deleted_segments", "deleted_bytes", "evicted_segments", "evicted_bytes", "log_start", "rolled")
 
 
 @click.command()
@@ -25,33 +29,11 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     with output.bytes_progress("applying retention") as progress, place.engine() as engine:
         open_errors = _open_logs(engine)
         results = engine.apply_retention(dry_run=dry_run, progress=progress)
-    rows: list[tuple[object, ...]] = [
-        (
-            *result.log,
-            result.deleted_segments,
-            result.deleted_bytes,
-            result.evicted_segments,
-            result.evicted_bytes,
-            result.log_start,
-            result.rolled,
-            "; ".join(result.reasons),
-            "",
-        )
-        for result in results
+    rows = [
+        (*result.log, *(getattr(result, name) for name in _COUNTS), "; ".join(result.reasons), "") for result in results
     ]
     rows.extend((*name, 0, 0, 0, 0, None, False, "", str(error)) for name, error in open_errors.items())
-    columns = (
-        "topic",
-        "partition",
-        "deleted_segments",
-        "deleted_bytes",
-        "evicted_segments",
-        "evicted_bytes",
-        "log_start",
-        "rolled",
-        "reasons",
-        "error",
-    )
+    columns = ("topic", "partition", *_COUNTS, "reasons", "error")
     output.table("would be deleted" if dry_run else "deleted", columns, rows)
     return 1 if open_errors else 0
 

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from stratalog.cli.maintenance.verify_tier import Budget, TierCheck
-from stratalog.cli.options import TierPlace, check_directory, json_option
+from stratalog.cli.options import TierPlace, check_directory, directories_option, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
@@ -55,14 +55,7 @@ CHECKPOINTS: Final = {
     "write a note for each one that cannot be repaired, and collect orphans.",
 )
 @click.option("--deep", is_flag=True, help="Also decode every record; for a tier, read every segment.")
-@click.option(
-    "--dir",
-    "-d",
-    "directories",
-    multiple=True,
-    type=NamedPath(),
-    help="For a tier: a log directory with local copies of segments, for --repair; can be repeated.",
-)
+@directories_option("For a tier: a log directory with local copies of segments, for --repair; can be repeated.")
 @click.option("--budget", help="For a tier: limit of one run: requests=NUMBER, bytes=NUMBER, or both with a comma.")
 @click.option(
     "--state", type=click.Path(dir_okay=False), help="For a tier: file that keeps the position for the next run."

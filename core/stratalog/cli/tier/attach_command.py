@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import TierPlace, check_named, json_option, uri_options
+from stratalog.cli.options import TierPlace, check_named, directories_option, json_option, uri_options
 from stratalog.cli.output import Columns, Output
-from stratalog.cli.parameters import NamedPath
 from stratalog.engine.open_engine import open_engine
 from stratalog.tier.takeover.take_over import AttachedLog
 
@@ -26,9 +25,7 @@ _COLUMNS: Final[Columns[AttachedLog]] = {
 
 @click.command()
 @uri_options
-@click.option(
-    "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="An empty log directory; can be repeated."
-)
+@directories_option("An empty log directory; can be repeated.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @json_option
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import TierPlace, json_option, select_topics, uri_options
+from stratalog.cli.options import TierPlace, json_option, select_topics, topics_option, uri_options
 from stratalog.cli.output import Columns, Output
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
@@ -25,7 +25,7 @@ _COLUMNS: Final[Columns[RebuildReport]] = {
 
 @click.command()
 @uri_options
-@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@topics_option
 @click.option("--dry-run", is_flag=True, help="Show which manifests would be rebuilt; write nothing.")
 @json_option
 def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_run: bool) -> int:

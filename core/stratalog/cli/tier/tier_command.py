@@ -12,14 +12,16 @@ from stratalog.cli.options import (
     LogPlace,
     TierPlace,
     check_tier,
+    directories_option,
     json_option,
     place_options,
     select_topics,
     tier_logs,
+    topics_option,
     uri_options,
 )
 from stratalog.cli.output import Output, moment
-from stratalog.cli.parameters import MANY, NamedPath
+from stratalog.cli.parameters import MANY
 from stratalog.cli.tier.cost_command import show_cost
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicId
@@ -109,7 +111,7 @@ def collect(place: LogPlace, output: Output) -> None:
 
 @tier.command("gc")
 @uri_options
-@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@topics_option
 @json_option
 def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     """Delete garbage from the tier at URI without an engine, for archives and for tiers that jobs write.
@@ -134,7 +136,7 @@ def _print_collected(output: Output, report: CollectReport) -> None:
 
 @tier.command("rewrap")
 @uri_options
-@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@topics_option
 @json_option
 def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     """Encrypt the data keys of segments in the tier at URI with the active key-encryption key.
@@ -157,14 +159,7 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
 @uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option(
-    "--dir",
-    "-d",
-    "directories",
-    multiple=True,
-    type=NamedPath(exists=True),
-    help="Compare this log directory with the tier; can be repeated.",
-)
+@directories_option("Compare this log directory with the tier; can be repeated.", exists=True)
 @click.option(
     "--from", "older", type=click.IntRange(1), help="Compare this version of the manifest with the version of --to."
 )
