@@ -357,10 +357,7 @@ def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """Return a range reader over ``objects``. For a short object it returns fewer bytes, as a store does.
-
-    A missing object raises ObjectNotFoundError.
-    """
+    """Return a range reader that returns fewer bytes for a short object, and raises ObjectNotFoundError if missing."""
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
