@@ -294,9 +294,8 @@ topics_option = click.option("--topic", "topics", multiple=True, help="Only this
 """``--topic``, which can be repeated: passed to the command as ``topics``."""
 
 
-def partition_option(function: CommandFunction) -> CommandFunction:
-    """Add the option ``--partition``; without it, the command uses all partitions of the topic."""
-    return click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")(function)
+partition_option = click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")
+"""``--partition``: passed to the command as ``partition``; None means all partitions of the topic."""
 
 
 def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:

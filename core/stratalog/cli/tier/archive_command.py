@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from stratalog.cli.options import TierPlace, check_directory, json_option, uri_options
-from stratalog.cli.output import Output, printable, size_text
+from stratalog.cli.output import Columns, Output, printable, size_text
 from stratalog.cli.parameters import NamedPath, NumberRange
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
@@ -30,7 +30,15 @@ from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
 
 _TRIES: Final = 5  # passes of a run without --follow, for logs whose files the broker changes meanwhile
 _AGAIN_MS: Final = 500
-_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "tier_end_offset", "high_watermark", "error")
+_COLUMNS: Final[Columns[ArchivedLog]] = {
+    "topic": lambda result: result.log.topic,
+    "partition": lambda result: result.log.partition,
+    "segments": lambda result: result.segments,
+    "bytes": lambda result: result.size_bytes,
+    "tier_end_offset": lambda result: result.tier_end,
+    "high_watermark": lambda result: result.high_watermark,
+    "error": lambda result: "" if result.error is None else str(result.error),
+}
 
 
 def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool]:
@@ -220,7 +228,7 @@ class _Run:
     def _print(self, result: ArchivedLog) -> None:
         text = f"{result.log}: {result.segments} segments, {size_text(result.size_bytes)}, up to {result.tier_end}"
         if self._output.as_json:
-            self._output.item(dict(zip(_COLUMNS, _row(result), strict=True)))
+            self._output.item({name: value(result) for name, value in _COLUMNS.items()})
         else:
             self._output.line(text if result.error is None else printable(f"{text}, then: {result.error}"))
         self._output.flush()
@@ -231,13 +239,7 @@ class _Run:
         try:
             yield
         finally:
-            rows = [_row(result) for _, result in sorted(self._total.items())]
-            self._output.table("archived", _COLUMNS, rows)
+            self._output.table_of("archived", _COLUMNS, (result for _, result in sorted(self._total.items())))
             skipped_offsets = sum(result.skipped_offsets for result in self._total.values())
             if skipped_offsets:
                 self._output.note(f"the broker had deleted {skipped_offsets} offsets: the archive has a gap there")
-
-
-def _row(result: ArchivedLog) -> tuple[object, ...]:
-    error = "" if result.error is None else str(result.error)
-    return (*result.log, result.segments, result.size_bytes, result.tier_end, result.high_watermark, error)
