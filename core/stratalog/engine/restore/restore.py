@@ -271,7 +271,8 @@ class _Restore:
                 directory.store.open_log(folder)
             ):
                 raise AttachError(
-                    f"{directory.store.path(folder)} contains records: add the topic to overwrite to replace them"
+                    f"{directory.store.path(folder)} contains records: to replace them, name the topic "
+                    f"(--overwrite {plan.target.topic}, or overwrite=[{plan.target.topic!r}] in Python)"
                 )
 
     def _make_folders(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
