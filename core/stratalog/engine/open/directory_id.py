@@ -36,7 +36,7 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
         raise CorruptCheckpointError(
             f"meta.properties has version {version!r}, which is not one of {', '.join(VERSIONS)}",
             store.path(META_PROPERTIES_FILE),
-        )
+        ).advised("restore the file from a copy, or delete the file if no Kafka broker uses the directory")
     return properties
 
 
