@@ -139,17 +139,10 @@ def kafkas_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
-    """Return the shared S3 server.
+    """Return the shared S3 server. Its clients load no certificates, not even those that the environment names."""
+    from s3_client_data import client_data_loaded_once  # noqa: PLC0415 - slow to import
 
-    botocore parses its megabytes of JSON only once, not for each opened store, and does not load the certificates of
-    public authorities, because the server has no TLS. Neither does it load those that the environment names.
-    """
-    from aiobotocore import httpsession  # noqa: PLC0415 - slow to import
-    from botocore import session  # noqa: PLC0415 - slow to import
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "create_loader", functools.cache(session.create_loader))
-        patch.setattr(httpsession, "get_cert_path", lambda verify: None if verify is True else verify)
+    with pytest.MonkeyPatch.context() as patch, client_data_loaded_once():
         for variable in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
             patch.delenv(variable, raising=False)
         yield local_s3

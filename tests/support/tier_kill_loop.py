@@ -3,7 +3,7 @@
 Usage: tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED. The exit code is 0 if no record is lost; otherwise the program
 prints what is lost. If CYCLES is 0, it kills one engine after the first request that changes the tier, the next one
 after the second request, and so on, until an engine completes its work. Each engine and each check runs in a fork of
-this process. The process itself opens no engine: the threads of an S3 client do not survive a fork.
+this process. The process itself opens no engine with a tier: the threads of an S3 client do not survive a fork.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import random
 import select
 import signal
 import sys
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from unittest.mock import patch
 import s3fs  # noqa: F401 - slow to import, and each fork would
 
 from forked import fork_with_pipe
+from s3_client_data import client_data_loaded_once, load_client_data
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
@@ -344,9 +346,17 @@ def each_step(place: Place) -> str:
     return f"killed behind write {step}: {story}" if story else ""
 
 
+def load_once(place: Place) -> None:
+    """Import the plugins, and load the description of S3 for a tier on S3. Otherwise, each fork would do this."""
+    with tempfile.TemporaryDirectory() as folder, open_engine(folder):
+        if place.uri.startswith("s3:"):
+            load_client_data()
+
+
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
     """Kill engines, and check the tier regularly. Return a description of the lost records, or ""."""
     place, chance, acknowledged = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
+    load_once(place)
     if not cycles:
         return each_step(place)
     counts = Counter[str]()
@@ -363,4 +373,5 @@ def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])) or 0)
+    with client_data_loaded_once():
+        sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])) or 0)
