@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -153,8 +154,7 @@ def _from_environment(
     environment: Mapping[str, str],
 ) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
     """Return engine settings and limits by setting name, and plugin settings by variable name."""
-    engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
-    limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - a classmethod, not a dict
+    engine_names, limit_names = _names_by_variable()
     engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()
     for variable, value in environment.items():
         if variable in engine_names:
@@ -166,6 +166,15 @@ def _from_environment(
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in _SWITCHES:
             raise _unknown_variable(variable, (*engine_names, *limit_names, CONFIG_VARIABLE))
     return engine, limits, plugins
+
+
+@functools.cache
+def _names_by_variable() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the names of engine settings and the names of limits, by environment variable."""
+    return (
+        {_variable(name): name for name in EngineConfig.keys()},  # noqa: SIM118 - a classmethod, not a dict
+        {_variable(name): name for name in Limits.keys()},  # noqa: SIM118 - a classmethod, not a dict
+    )
 
 
 def _unknown_variable(variable: str, known_variables: Iterable[str]) -> UnknownSettingError:
