@@ -32,7 +32,7 @@ def absence(module: str) -> str:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError:
-        return "not built: no C compiler was there, or it was switched off, when the package was installed"
+        return f"not built: install a C compiler, then install stratalog again without {SWITCH}"
     except ImportError as error:
         return f"cannot be loaded: {error}"
     return ""
