@@ -111,7 +111,7 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
         figures = list[Figure]()
         run = _Run(folder, replace(place, tier=tier), value_bytes, compression, threads)
         for figure in run.figures(size_mib << 20):
-            output.note(f"{figure.name}: {figure.figure:,.4g} {figure.unit}")
+            output.note(f"{figure.name}: {_round(figure.figure):,.10g} {figure.unit}")
             figures.append(figure)
     output.table("bench", _COLUMNS, [_row(figure) for figure in figures])
     return 0
