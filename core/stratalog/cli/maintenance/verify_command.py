@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -137,14 +138,15 @@ class _Verification:
         repair: bool,
         deep: bool,
     ) -> None:
-        self._output, self._host, self._store, self._root = output, host, store, root
+        self._output, self._host, self._store = output, host, store
+        self._path = root if single is None else root / str(single)
         self._repair, self._deep = repair, deep
         self._topics = TopicTable(
             store, host.settings.topic_defaults, has_tier=False, sections=host.registry.topic_sections()
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._problem_count = self._repair_count = self._size_bytes = self._record_count = 0
+        self._problem_count = self._repairable_count = self._repair_count = self._size_bytes = self._record_count = 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
@@ -167,6 +169,9 @@ class _Verification:
             + f": {self._problem_count or 'nothing'} wrong"
             + (f", {self._repair_count} repaired" if self._repair_count else "")
         )
+        if self._repairable_count and not self._repair:
+            command = printable(f"stratalog verify {shlex.quote(str(self._path))} --repair")
+            self._output.line(f"run {command} to repair {self._repairable_count} of them")
         if read_errors:
             raise read_errors[0]
         return 1 if self._problem_count else 0
@@ -200,6 +205,8 @@ class _Verification:
         for finding in report.findings:
             self._report(finding, is_repaired=False)
         self._problem_count += len(report.findings)
+        if name.topic != CLUSTER_METADATA_TOPIC:
+            self._repairable_count += sum(map(is_repairable, report.findings))
         self._size_bytes += report.size_bytes
         self._record_count += report.records or 0
         self._summary(name, report)

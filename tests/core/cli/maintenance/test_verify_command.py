@@ -201,6 +201,21 @@ def test_small_files_are_checked(verify: Call, sound: Path, name: str, kind: str
     assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [(kind, str(sound / name))])
 
 
+def test_the_text_advises_a_repair_only_of_what_can_be_repaired(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(segment(sound, 0), 70)
+    assert run(["verify", str(sound)]) == 1
+    assert "--repair" not in capsys.readouterr().out
+    segment(sound, 1, ".index").unlink()
+    assert run(["verify", str(sound)]) == 1
+    assert f"2 wrong\nrun stratalog verify {sound} --repair to repair 1 of them\n" in capsys.readouterr().out
+    assert run(["verify", str(sound / "t-0")]) == 1
+    assert f"run stratalog verify {sound / 't-0'} --repair to repair 1 of them\n" in capsys.readouterr().out
+    assert run(["verify", str(sound), "--repair"]) == 1
+    assert capsys.readouterr().out.endswith(": 1 wrong, 1 repaired\n")
+
+
 def test_a_directory_without_logs_is_not_sound_but_the_wrong_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
