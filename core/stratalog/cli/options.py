@@ -195,10 +195,14 @@ class TierPlace:
         """Raise ConfigError if the tier has no logs, for example because the URI has a wrong prefix."""
         with self.open_tier(read_only=True) as tier:
             if not tier.logs():
-                raise ConfigError(
-                    f"there are no logs in {self.uri}: correct the URI, or if the manifests of the tier are lost, run "
-                    f"stratalog rebuild {shlex.quote(self.uri)}"
-                )
+                raise self.no_logs_error()
+
+    def no_logs_error(self) -> ConfigError:
+        """Return the error for a tier without logs."""
+        return ConfigError(
+            f"there are no logs in {self.uri}: correct the URI, or if the manifests of the tier are lost, run "
+            f"stratalog rebuild {shlex.quote(self.uri)}"
+        )
 
     def reader(self) -> Reader:
         """Open a reader of the tier alone; raise ConfigError if ``uri`` is not a URI."""

@@ -278,7 +278,9 @@ def test_a_path_that_cannot_be_written_is_named(
     assert message.startswith(f"error: not a directory path={path}")
 
 
-@pytest.mark.parametrize("command", [["restore", "{}", "new"], ["attach", "{}", "--dir", "new"]], ids=label)
+@pytest.mark.parametrize(
+    "command", [["restore", "{}", "new"], ["attach", "{}", "--dir", "new"], ["verify", "{}"]], ids=label
+)
 def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
     bucket: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,7 +122,7 @@ class TierCheck:
     def run(self, output: Output) -> int:
         """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0.
 
-        Raise UsageError if an option needs another option.
+        Raise UsageError if an option needs another option, and ConfigError if the tier has no logs.
         """
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
@@ -163,7 +163,10 @@ class _Run:
         self._repair_count = self._orphan_count = self._collected_count = 0
 
     def run(self) -> int:
-        labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
+        names = self._tier.logs()
+        if not names:
+            raise self._request.place.no_logs_error()
+        labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in names)
         logs = [(label, name) for label, name in labelled if label >= self._state.log]
         log_count = segment_count = 0
         is_stopped = False
