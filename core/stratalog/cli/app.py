@@ -151,10 +151,11 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:  # raised after --help and --version
         return stop.exit_code
     except click.ClickException as error:
+        advised_error = _advised(error)
         if as_json:
-            _report(error, error.format_message(), as_json=True)
+            _report(advised_error, advised_error.format_message(), as_json=True)
         else:
-            error.show()
+            advised_error.show()
         return 2
     except (click.Abort, KeyboardInterrupt) as stop:
         text = "; ".join(["interrupted", *getattr(stop, "__notes__", ())])
@@ -172,6 +173,21 @@ def run(arguments: list[str] | None = None) -> int:
         _drop_output()
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _advised(error: click.ClickException) -> click.ClickException:
+    """Return ``error``. If a command that names directories by ``--dir`` got an argument too many, advise the option."""
+    from stratalog.cli.parameters import NamedPath  # noqa: PLC0415 - only errors need it
+
+    if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
+        return error
+    parameters = [] if error.ctx is None else error.ctx.command.params
+    has_path_argument = any(
+        isinstance(item, click.Argument) and isinstance(item.type, NamedPath) for item in parameters
+    )
+    if has_path_argument or not any("--dir" in item.opts for item in parameters):
+        return error
+    return click.UsageError(f"{error.message}. Name a log directory by --dir DIRECTORY", error.ctx)
 
 
 def _os_text(error: OSError) -> str:

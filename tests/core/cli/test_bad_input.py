@@ -289,3 +289,11 @@ def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
     assert f"there are no logs in {uri}: correct the URI" in message
     assert f"stratalog rebuild {uri}" in message
     assert not Path("new").exists()
+
+
+def test_a_directory_as_an_argument_too_many_is_advised_to_be_an_option(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "Name a log directory by --dir DIRECTORY" in refused(["consume", "orders", str(data)], capsys)
+    assert "Name a log directory by --dir DIRECTORY" in refused(["topics", "list", str(data), "--json"], capsys)
+    assert "--dir" not in refused(["verify", str(data), "more"], capsys)
