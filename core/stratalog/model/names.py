@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import ConfigError, InvalidTopicError, UnknownTopicError
 
+_SIMILAR: Final = 0.7  # at difflib's default of 0.6, "copies" would be suggested for "nope"
 _NAMED: Final = 10  # maximum number of topics or partitions in an error text
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -197,7 +198,7 @@ def unknown_topic(
         return UnknownTopicError(f"{problem}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
     if not topics:
         return UnknownTopicError(f"{problem}, which has no topics")
-    matches = difflib.get_close_matches(topic, topics, n=1)
+    matches = difflib.get_close_matches(topic, topics, n=1, cutoff=_SIMILAR)
     if matches:
         return UnknownTopicError(f"{problem}: did you mean {matches[0]!r}?")
     more_topics = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""

@@ -297,3 +297,8 @@ def test_a_directory_as_an_argument_too_many_is_advised_to_be_an_option(
     assert "Name a log directory by --dir DIRECTORY" in refused(["consume", "orders", str(data)], capsys)
     assert "Name a log directory by --dir DIRECTORY" in refused(["topics", "list", str(data), "--json"], capsys)
     assert "--dir" not in refused(["verify", str(data), "more"], capsys)
+
+
+def test_a_topic_is_suggested_only_if_its_name_is_similar(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'orders'?" in refused(["consume", "ordres", "--dir", str(data)], capsys)
+    assert "its topics are orders" in refused(["consume", "folder", "--dir", str(data)], capsys)
