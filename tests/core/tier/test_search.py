@@ -60,7 +60,9 @@ class Actor(threading.Thread):
 
     def __init__(self, name: str, job: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self._job, self._go, self._pause = job, threading.Semaphore(0), threading.Semaphore(0)
+        self._job, self._go, self._pause = job, threading.Lock(), threading.Lock()
+        self._go.acquire()  # a lock that one thread acquires and another one releases is a fast semaphore
+        self._pause.acquire()
         self.done = False
         self.next_kind = ""  # kind of the request that the actor will send next
         self.error: BaseException | None = None
