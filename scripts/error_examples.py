@@ -23,7 +23,7 @@ from error_situations import (
 )
 
 from stratalog import Log, ProducerId, Record, TopicId, TopicPartition, open_engine, open_reader
-from stratalog.client.transaction_states import add_partitions, check_producer, initialize, prepare_end
+from stratalog.client.transactions.transaction_states import add_partitions, check_producer, initialize, prepare_end
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
 from stratalog.env import SystemClock

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from stratalog import aio as aio
     from stratalog import errors as errors
+    from stratalog.client.committed_offsets import CommittedOffset
     from stratalog.client.consumer import Consumer
-    from stratalog.client.coordinator import TransactionCoordinator
-    from stratalog.client.group_offsets import CommittedOffset
     from stratalog.client.pending import RecordMetadata
     from stratalog.client.producer import Producer, ProducerOptions
     from stratalog.client.sequences import ProducerId
     from stratalog.client.serializers import DeserializedRecord
+    from stratalog.client.transactions.coordinator import TransactionCoordinator
     from stratalog.engine.engine import Engine
     from stratalog.engine.open_engine import open_engine
     from stratalog.env.progress import Progress
@@ -76,8 +76,8 @@ __all__ = [
 
 _HOMES: Final = {
     "stratalog.client.consumer": ("Consumer",),
-    "stratalog.client.coordinator": ("TransactionCoordinator",),
-    "stratalog.client.group_offsets": ("CommittedOffset",),
+    "stratalog.client.transactions.coordinator": ("TransactionCoordinator",),
+    "stratalog.client.committed_offsets": ("CommittedOffset",),
     "stratalog.client.pending": ("RecordMetadata",),
     "stratalog.client.producer": (
         "Producer",

@@ -25,8 +25,8 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from stratalog.client.committed_offsets import Committable, CommittedOffset
 from stratalog.client.consumer import Consumer, RecordType
-from stratalog.client.group_offsets import Committable, CommittedOffset
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer
 from stratalog.errors import StorageError

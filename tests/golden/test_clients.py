@@ -13,9 +13,9 @@ import pytest
 from golden_data import Golden, plain_directories
 from inside import clients
 from stratalog import Engine, TopicPartition, open_engine
-from stratalog.client.group_offsets import CommittedOffset
+from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.sequences import ProducerId
-from stratalog.client.transaction_states import partitions_in
+from stratalog.client.transactions.transaction_states import partitions_in
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.model.messages.transactions_topic import TransactionState, TransactionStatus

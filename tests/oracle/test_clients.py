@@ -11,7 +11,7 @@ import stratalog
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Record, TopicPartition
-from stratalog.client.group_offsets import CommittedOffset
+from stratalog.client.committed_offsets import CommittedOffset
 
 ORDERS = TopicPartition("orders", 0)
 THEIRS, OURS, BOTH = "theirs", "ours", "both"  # groups, named after the side that commits their offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stratalog import Engine, Log, Producer
 from stratalog.client.clients import Clients
-from stratalog.client.transaction import Transaction
+from stratalog.client.transactions.transaction import Transaction
 from stratalog.log.state.log_state import LogState
 
 

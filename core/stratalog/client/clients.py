@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Any, TypedDict, Unpack
 
 from stratalog.client.consumer import Consumer
-from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.client.serializers import Deserializer, Deserializers, Serializer
 from stratalog.client.statetopic import Compact
-from stratalog.client.transaction import Transaction
+from stratalog.client.transactions.coordinator import TransactionCoordinator
+from stratalog.client.transactions.transaction import Transaction
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.segment.components import Components

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Generic
 
 from stratalog.client.assigned_partitions import AssignedPartitions, OffsetReset
+from stratalog.client.committed_offsets import Committable, CommittedOffset
 from stratalog.client.cursor import Cursor
 from stratalog.client.delivery import NS_IN_MS
-from stratalog.client.group_offsets import Committable, CommittedOffset, GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.serializers import Deserializers
 from stratalog.env.clock import Clock

@@ -11,15 +11,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
+from stratalog.client.committed_offsets import Committable
 from stratalog.client.delivery import NS_IN_MS, Delivery
-from stratalog.client.group_offsets import Committable, GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs, partitions_of
 from stratalog.client.partitioner import StickyPartitioner, partition_of_key
 from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender
 from stratalog.client.sequences import Sequences, new_producer_id
 from stratalog.client.serializers import Serializer, serialize
-from stratalog.client.transaction import Transaction
+from stratalog.client.transactions.transaction import Transaction
 from stratalog.config.keys import INT_MAX
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, overload
 
 from stratalog.client.clients import Clients, ProducerKeywords
+from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.consumer import Consumer
-from stratalog.client.coordinator import TransactionCoordinator
-from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.producer import Producer
 from stratalog.client.sequences import new_producer_id
 from stratalog.client.serializers import DeserializedRecord, Deserializer
+from stratalog.client.transactions.coordinator import TransactionCoordinator
 from stratalog.engine.engine_duties import EngineDuties
 from stratalog.errors import ConfigError
 from stratalog.group_states import GroupStates

@@ -15,8 +15,9 @@ import pytest
 
 from inside import clients
 from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.consumer import Consumer
-from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.partitioner import partition_of_name
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock

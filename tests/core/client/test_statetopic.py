@@ -9,7 +9,7 @@ import pytest
 from inside import clients
 from stratalog import Record, TopicPartition, open_engine
 from stratalog.client import statetopic
-from stratalog.client.group_offsets import CommittedOffset
+from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS, StateTopic
 from stratalog.env import Env

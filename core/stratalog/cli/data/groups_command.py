@@ -11,7 +11,7 @@ from stratalog.cli.contents.positions import nearest_offset
 from stratalog.cli.options import LogPlace, confirm, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import Start, start_of
-from stratalog.client.group_offsets import CommittedOffset, CommittedOffsets, lag
+from stratalog.client.committed_offsets import CommittedOffset, CommittedOffsets, lag
 from stratalog.engine.engine import Engine
 from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition

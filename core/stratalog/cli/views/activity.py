@@ -10,7 +10,7 @@ from typing import Final
 from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.output import moment, size_text
 from stratalog.cli.views.overview import Detail, LogOverview, collect_log, group_lags
-from stratalog.client.group_offsets import CommittedOffsets
+from stratalog.client.committed_offsets import CommittedOffsets
 from stratalog.env.clock import Clock
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition

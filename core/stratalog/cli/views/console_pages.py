@@ -13,7 +13,7 @@ from stratalog import __version__
 from stratalog.cli.views.browse import AvroText, Query, Shape, read_page, show_record
 from stratalog.cli.views.overview import Detail, GroupLag, collect_log, tier_log
 from stratalog.cli.views.page import offset_bounds, render, time_bounds
-from stratalog.client.group_offsets import CommittedOffsets, lag
+from stratalog.client.committed_offsets import CommittedOffsets, lag
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition, unknown_topic

@@ -17,7 +17,7 @@ from typing import Final
 from stratalog.cleaning.explain.explain import Fate, RangeFate
 from stratalog.cleaning.explain.forecast import forecast
 from stratalog.cli.tier.pricing import log_bill
-from stratalog.client.group_offsets import CommittedOffsets, lag
+from stratalog.client.committed_offsets import CommittedOffsets, lag
 from stratalog.config.topic import TopicConfig
 from stratalog.env.clock import Clock
 from stratalog.errors import StorageError

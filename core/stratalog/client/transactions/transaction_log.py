@@ -11,7 +11,7 @@ from typing import Final
 
 from stratalog.client.log_access import Logs
 from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
-from stratalog.client.transaction_states import EPOCH_RAISING, TransactionalProducer
+from stratalog.client.transactions.transaction_states import EPOCH_RAISING, TransactionalProducer
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
 from stratalog.model.messages.transactions_topic import (

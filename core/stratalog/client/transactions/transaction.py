@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.sequences import Sequences
+from stratalog.client.transactions.coordinator import TransactionCoordinator
 from stratalog.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,

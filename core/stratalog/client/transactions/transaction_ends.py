@@ -15,8 +15,8 @@ from typing import Final
 
 from stratalog.client.log_access import Logs
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_external, is_internal
-from stratalog.client.transaction_log import TransactionLog
-from stratalog.client.transaction_states import (
+from stratalog.client.transactions.transaction_log import TransactionLog
+from stratalog.client.transactions.transaction_states import (
     PREPARED,
     UNFINISHED,
     complete_end,

@@ -14,12 +14,12 @@ import pytest
 from inside import clients, transaction
 from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client.clients import Clients
-from stratalog.client.group_offsets import CommittedOffset
+from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.producer import Producer
 from stratalog.client.sender import Sender
 from stratalog.client.sequences import LAST_EPOCH, ProducerId
-from stratalog.client.transaction_states import partitions_in
+from stratalog.client.transactions.transaction_states import partitions_in
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog import ProducerId, TopicPartition
 from stratalog.client.sequences import LAST_EPOCH
-from stratalog.client.transaction_states import (
+from stratalog.client.transactions.transaction_states import (
     TransactionalProducer,
     add_partitions,
     check_contains,

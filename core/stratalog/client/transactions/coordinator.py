@@ -14,13 +14,14 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
+from stratalog.client.committed_offsets import CommittedOffset
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.sequences import ProducerId, is_external, is_internal, new_external_id, new_producer_id
 from stratalog.client.statetopic import PARTITIONS, Compact
-from stratalog.client.transaction_ends import TransactionEnds
-from stratalog.client.transaction_log import TransactionLog
-from stratalog.client.transaction_states import (
+from stratalog.client.transactions.transaction_ends import TransactionEnds
+from stratalog.client.transactions.transaction_log import TransactionLog
+from stratalog.client.transactions.transaction_states import (
     COMPLETED,
     EPOCH_RAISING,
     UNFINISHED,

@@ -1,0 +1,1 @@
+"""Transactions of producers: the handle of a transaction, the coordinator, and the stored states."""
