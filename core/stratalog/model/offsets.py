@@ -130,13 +130,12 @@ class LogOffsets(NamedTuple):
     last_stable: int
     log_end: int
 
-    def bound(self, isolation: str) -> int:
-        """Return the end offset (exclusive) for a reader with this isolation; raise ConfigError if it is unknown."""
-        number = _BOUND_FIELDS.get(isolation)
-        return self[_BOUND_FIELDS[Isolation.of(isolation)] if number is None else number]
+    def bound(self, isolation: Isolation) -> int:
+        """Return the end offset (exclusive) for a reader with this isolation."""
+        return self[BOUND_FIELDS[isolation]]
 
 
-_BOUND_FIELDS: Final[Mapping[str, int]] = {
+BOUND_FIELDS: Final[Mapping[str, int]] = {
     Isolation.LOG_END: LogOffsets._fields.index("log_end"),
     Isolation.READ_UNCOMMITTED: LogOffsets._fields.index("high_watermark"),
     Isolation.READ_COMMITTED: LogOffsets._fields.index("last_stable"),

@@ -19,7 +19,7 @@ from stratalog.errors import (
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import EpochEnd, LogOffsets
+from stratalog.model.offsets import BOUND_FIELDS, EpochEnd, Isolation, LogOffsets
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
@@ -162,10 +162,10 @@ class LogView(NamedTuple):
 
     def bound_for(self, offset: int, isolation: str) -> int:
         """Return ``bound(isolation)``; raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
-        offsets = self.offsets
+        offsets, number = self.offsets, BOUND_FIELDS.get(isolation)
         if not offsets.log_start <= offset <= offsets.log_end:
             raise OffsetOutOfRangeError(str(self.name), offset, offsets.log_start, offsets.log_end)
-        return offsets.bound(isolation)
+        return self.bound(isolation) if number is None else offsets[number]
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
@@ -192,4 +192,4 @@ class LogView(NamedTuple):
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
-        return self.offsets.bound(isolation)
+        return self.offsets.bound(Isolation.of(isolation))
