@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import LogDirLockedError, StorageError
@@ -16,13 +18,15 @@ from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from stratalog.model.offsets import LogOffsets
+from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.spi import hookimpl
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RecoveredLog:
     """Result of the recovery of one log, or the expected result of a plan.
 
@@ -58,26 +62,28 @@ def recover_directories(directories: Sequence[Path], progress: Progress) -> list
         LogDirError: a directory has no logs, or is in use; nothing was changed.
         StorageError: the directories cannot be opened together.
     """
-    listener, names, recovered_logs = _Listener(), set[TopicPartition](), list[RecoveredLog]()
+    listener = _Listener()
     with open_host(Settings()) as host:
-        for directory in directories:
-            with host.segment_store(str(directory), read_only=True) as store:
-                names.update(_folders(store))
+        names = {name for store in _log_directories(host, directories) for name in _folders(store)}
     with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
-        for name in sorted({*engine.partitions(), *names}):  # an unavailable directory's logs may be unknown to it
-            recovered_log = RecoveredLog(name)
-            recovered_logs.append(recovered_log)
-            try:
-                offsets = engine.log(*name).offsets()
-            except StorageError as error:
-                recovered_log.error = str(error)
-            else:
-                recovered_log.log_start, recovered_log.log_end = offsets.log_start, offsets.log_end
-    for recovered_log in recovered_logs:  # closing the engine has delivered all events
-        event = listener.heard.get(recovered_log.log)
-        if event is not None:
-            recovered_log.segments, recovered_log.truncated_bytes = event.segments, event.truncated_bytes
-    return recovered_logs
+        all_names = sorted({*engine.partitions(), *names})  # an unavailable directory's logs may be unknown to it
+        results = {name: _offsets(engine, name) for name in all_names}
+    # closing the engine has delivered all events
+    return [_recovered(name, result, listener.heard.get(name)) for name, result in results.items()]
+
+
+def _offsets(engine: Engine, name: TopicPartition) -> LogOffsets | StorageError:
+    try:
+        return engine.log(*name).offsets()
+    except StorageError as error:
+        return error
+
+
+def _recovered(name: TopicPartition, result: LogOffsets | StorageError, event: LogRecovered | None) -> RecoveredLog:
+    segments, truncated_bytes = (0, 0) if event is None else (event.segments, event.truncated_bytes)
+    if isinstance(result, StorageError):
+        return RecoveredLog(name, segments, truncated_bytes, error=str(result))
+    return RecoveredLog(name, segments, truncated_bytes, result.log_start, result.log_end)
 
 
 def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
@@ -89,23 +95,33 @@ def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[Recov
     total_progress, planned_logs = ProgressSum(progress), list[RecoveredLog]()
     with open_host(Settings()) as host:
         components = host.components(TopicConfig())
-        for directory in directories:
-            with host.segment_store(str(directory), read_only=True) as store:
-                folders = _folders(store)
-                if store.is_acquired_elsewhere():
-                    error = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
-                    raise error.advised("stop the engine or broker that uses the directory")
-                state = read_directory(store, live=False)
-                planned_logs += (
-                    _plan(name, store.open_log(folder), components, state, total_progress.part())
-                    for name, folder in folders.items()
-                )
+        for store in _log_directories(host, directories):
+            state = read_directory(store, live=False)
+            planned_logs += (
+                _plan(name, store.open_log(folder), components, state, total_progress.part())
+                for name, folder in _folders(store).items()
+            )
     return planned_logs
 
 
+def _log_directories(host: ComponentHost, directories: Sequence[Path]) -> Iterator[SegmentStore]:
+    """Yield the opened store of each directory, after a check of all directories.
+
+    Raises:
+        LogDirError: a directory has no logs, or is in use (LogDirLockedError).
+    """
+    with ExitStack() as stack:
+        stores = [stack.enter_context(host.segment_store(str(directory), read_only=True)) for directory in directories]
+        for directory, store in zip(directories, stores, strict=True):
+            check_log_directory(store)
+            if store.is_acquired_elsewhere():
+                error = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+                raise error.advised("stop the engine or broker that uses the directory")
+        yield from stores
+
+
 def _folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the folders of the logs of a directory, by log; raise LogDirError if it is no log directory."""
-    check_log_directory(store)
+    """Return the folders of the logs of a directory, by log."""
     return {name: folder for name, folder in partition_folders(store).items() if name.topic != CLUSTER_METADATA_TOPIC}
 
 
