@@ -41,14 +41,15 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that ``args`` name. The error for an unknown name suggests a similar one."""
+        name = args[0]  # click empties the list before it raises an error for an unknown option
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
             import difflib  # noqa: PLC0415 - only errors need it
 
-            similar = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            similar = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             if similar:
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")
+                ctx.fail(f"No such command {name!r}. Did you mean {similar[0]!r}?")
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -181,11 +182,10 @@ def _advised(error: click.ClickException) -> click.ClickException:
 
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
         return error
-    parameters = [] if error.ctx is None else error.ctx.command.params
-    has_path_argument = any(
-        isinstance(item, click.Argument) and isinstance(item.type, NamedPath) for item in parameters
-    )
-    if has_path_argument or not any("--dir" in item.opts for item in parameters):
+    extra = error.message.partition("(")[2].removesuffix(")").split()
+    paths = [] if error.ctx is None else [item for item in error.ctx.command.params if isinstance(item.type, NamedPath)]
+    has_option = any("--dir" in item.opts for item in paths)
+    if not has_option or any(isinstance(item, click.Argument) for item in paths) or not any(map(os.path.isdir, extra)):
         return error
     return click.UsageError(f"{error.message}. Name a log directory by --dir DIRECTORY", error.ctx)
 
