@@ -46,7 +46,7 @@ from stratalog.spi.service_contract import Command
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 _PREFIX: Final = f"{hooks.PROJECT}_"
 _SPEC_NAMES: Final = tuple(name for name in vars(hooks) if name.startswith(_PREFIX))
-_HOOKABLE: Final = (MethodType, staticmethod, classmethod)  # the types that pluggy accepts, besides functions
+_OTHER_HOOKABLE: Final = (MethodType, staticmethod, classmethod)  # the types that pluggy accepts, besides functions
 T = TypeVar("T")
 
 _LISTENERS: Final[Mapping[type[Event], str]] = {
@@ -82,7 +82,8 @@ class Answer(Generic[T]):
 class _Manager(pluggy.PluginManager):
     """Plugin manager that reads the functions of modules directly.
 
-    pluggy inspects each attribute without running descriptors, which takes 20 us. A module has no descriptors.
+    pluggy inspects each attribute of a plugin with ``inspect.getattr_static``, which takes 20 us. In a module,
+    ``vars`` returns the same function.
     """
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
@@ -91,8 +92,9 @@ class _Manager(pluggy.PluginManager):
             return super().parse_hookimpl_opts(plugin, name)
         value = vars(plugin).get(name)
         if isinstance(value, FunctionType):
-            return getattr(value, f"{hooks.PROJECT}_impl", None)
-        return super().parse_hookimpl_opts(plugin, name) if isinstance(value, _HOOKABLE) else None
+            options = getattr(value, f"{hooks.PROJECT}_impl", None)
+            return options if isinstance(options, dict) else None
+        return super().parse_hookimpl_opts(plugin, name) if isinstance(value, _OTHER_HOOKABLE) else None
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
         """Return the options of a hook specification; None if ``name`` is no specification."""

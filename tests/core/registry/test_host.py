@@ -158,6 +158,18 @@ def test_a_hook_without_hookimpl_is_refused(make_plugin: MakePlugin) -> None:
     assert "stratalog_codecs is not decorated" in refused(plugin)
 
 
+@pytest.mark.parametrize("options", [True, None, "x"])
+def test_a_hook_with_other_options_than_those_of_hookimpl_is_refused(make_plugin: MakePlugin, options: object) -> None:
+    plugin = make_plugin("acme", tier_layouts=[])
+
+    def stratalog_codecs() -> tuple[()]:
+        return ()
+
+    vars(stratalog_codecs)["stratalog_impl"] = options
+    vars(plugin)["stratalog_codecs"] = stratalog_codecs
+    assert "stratalog_codecs is not decorated" in refused(plugin)
+
+
 def test_a_plugin_without_hooks_is_refused() -> None:
     assert "no stratalog hook" in refused(types.ModuleType("acme"))
 
