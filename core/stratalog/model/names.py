@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import ConfigError, InvalidTopicError, UnknownTopicError
 
-_SIMILAR: Final = 0.7  # at difflib's default of 0.6, "copies" would be suggested for "nope"
+_LEAST_SIMILARITY: Final = 0.7  # at difflib's default of 0.6, "copies" would be suggested for "nope"
 _NAMED: Final = 10  # maximum number of topics or partitions in an error text
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -198,7 +198,9 @@ def unknown_topic(
         return UnknownTopicError(f"{problem}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
     if not topics:
         return UnknownTopicError(f"{problem}, which has no topics")
-    matches = difflib.get_close_matches(topic, topics, n=1, cutoff=_SIMILAR)
+    matches = difflib.get_close_matches(topic, topics, n=1, cutoff=_LEAST_SIMILARITY) or [
+        name for name in topics if topic and (name.startswith(topic) or topic.startswith(name))
+    ]
     if matches:
         return UnknownTopicError(f"{problem}: did you mean {matches[0]!r}?")
     more_topics = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""

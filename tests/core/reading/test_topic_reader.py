@@ -144,6 +144,8 @@ def test_wrong_arguments_are_named(folder: Path) -> None:
             topic.scan(since=dt.datetime(2024, 1, 1))  # noqa: DTZ001 - the mistake
         with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
             reader.topic("order")
+        with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+            reader.topic("or")
     with pytest.raises(ClosedError):
         reader.topic("orders")
 
