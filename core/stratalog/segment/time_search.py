@@ -67,9 +67,9 @@ def _select_record(
         return None
     if place is None or place.offset != entry.offset or not 0 < place.position < segment.size_bytes:
         return None
-    # Both indexes get an entry at the same batch, so the record is in the batch of the next entry or before it.
-    read_bytes = 0 if after_next is None else min(after_next.position - place.position, components.limits.read_bytes)
-    data = segment.read(place.position, read_bytes if read_bytes > 0 else WINDOW_BYTES)
+    # The record is usually before the second next entry, but a batch whose timestamp is not larger gets no time entry.
+    entry_bytes = 0 if after_next is None else min(after_next.position - place.position, components.limits.read_bytes)
+    data = segment.read(place.position, max(entry_bytes, WINDOW_BYTES))
     if len(data) < FRAME_BYTES or (record_format := components.formats.get(data[FRAME_BYTES - 1])) is None:
         return None
     selected = record_format.select(

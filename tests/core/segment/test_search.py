@@ -195,7 +195,7 @@ def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
     assert positions == [0]
 
 
-def test_a_search_by_timestamp_reads_only_up_to_the_index_entry_after_the_batch(
+def test_a_search_by_timestamp_reads_large_batches_up_to_the_index_entry_after_the_batch(
     bed: LogBed, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = Made(bed, make_segment, RISING)
@@ -207,6 +207,7 @@ def test_a_search_by_timestamp_reads_only_up_to_the_index_entry_after_the_batch(
         reads.append((position, size_bytes))
         return read(segment, position, size_bytes)
 
+    monkeypatch.setattr("stratalog.segment.time_search.WINDOW_BYTES", 1)  # all batches are larger
     monkeypatch.setattr(Segment, "read", counted)
     wanted = find_timestamp(sample.segment, 1050, BASE, sample.components)
     assert wanted == TimestampOffset(1050, BASE + 10)
