@@ -113,7 +113,7 @@ class Filler:
         The last record has its own key, so that cleaning keeps it in every format.
         """
         chance, ends = self._chance, []
-        version = log.components.formats.select(log.config.record_version).magic
+        version = log.components.formats.for_version(log.config.record_version).magic
         for _ in range(batches):
             producer = chance.randrange(1, 5) if "transactional" in topic else -1
             codec = chance.choice(["gzip", "lz4", "zstd", None]) if topic == "zipped" else None
@@ -137,7 +137,7 @@ class Filler:
             base_sequence=sequence,
             transactional=producer > 0,
         )
-        form = log.components.formats.select(log.config.record_version)
+        form = log.components.formats.for_version(log.config.record_version)
         compressor = None if codec is None else log.components.codecs.by_name(codec)
         log.append_as_leader(form.encode(records, header, compressor, None))
 

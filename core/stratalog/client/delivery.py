@@ -106,7 +106,7 @@ class Delivery:
         """
         log = self._logs.log(*name)
         sequences = self._sequences
-        if self._formats.select(log.config.record_version).magic < MAGIC and not self._transactional:
+        if self._formats.for_version(log.config.record_version).magic < MAGIC and not self._transactional:
             sequences = None  # older formats have no field for producer ids; Kafka refuses such batches
         data = self._encode(name, records, sequences)
         end_ns = self._clock.monotonic_ns() + self._timeout_ms * NS_IN_MS

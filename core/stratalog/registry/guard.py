@@ -137,7 +137,7 @@ class Guard:
                 error.reason = f"{error.reason}, read by {self}"
             raise
 
-    def checked(self, method: str, value: object, expected: type[T]) -> T:
+    def of_type(self, method: str, value: object, expected: type[T]) -> T:
         """Return ``value``; raise PluginError if it is not an instance of ``expected``."""
         if not isinstance(value, expected):
             self.refuse_type(method, value, expected.__name__)

@@ -31,13 +31,15 @@ class FormatTable:
         offers: formats that are opened when one of them is first needed.
 
     Attributes:
-        by_magic: the formats that are open already, by magic; replaced as a whole.
+        opened_by_magic: the formats that are open already, by magic; replaced as a whole.
     """
 
     def __init__(
         self, formats: Iterable[RecordFormat] = (), offers: NumberedComponents[RecordFormat] | None = None
     ) -> None:
-        self.by_magic: Mapping[int, RecordFormat] = {record_format.magic: record_format for record_format in formats}
+        self.opened_by_magic: Mapping[int, RecordFormat] = {
+            record_format.magic: record_format for record_format in formats
+        }
         self._offers = offers or NumberedComponents[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
@@ -48,7 +50,7 @@ class FormatTable:
             UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is
                 in quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
         """
-        record_format = self.by_magic.get(magic)
+        record_format = self.opened_by_magic.get(magic)
         return record_format if record_format is not None else self._look_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
@@ -58,12 +60,12 @@ class FormatTable:
             CorruptBatchError: no format has this magic. The error has ``file`` and ``position``.
             Others as ``get``.
         """
-        record_format = self.by_magic.get(magic) or self.get(magic)
+        record_format = self.opened_by_magic.get(magic) or self.get(magic)
         if record_format is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
         return record_format
 
-    def select(self, version: int | str) -> RecordFormat:
+    def for_version(self, version: int | str) -> RecordFormat:
         """Return the format that a topic's ``record.version`` selects, by its magic or by its name.
 
         Raises:
@@ -82,10 +84,10 @@ class FormatTable:
 
     def _look_up(self, magic: int) -> RecordFormat | None:
         opened_formats = self._offers.open_all()
-        if not opened_formats.by_number.keys() <= self.by_magic.keys():
-            self.by_magic = {**opened_formats.by_number, **self.by_magic}
-        if magic in self.by_magic:
-            return self.by_magic[magic]
+        if not opened_formats.by_number.keys() <= self.opened_by_magic.keys():
+            self.opened_by_magic = {**opened_formats.by_number, **self.opened_by_magic}
+        if magic in self.opened_by_magic:
+            return self.opened_by_magic[magic]
         if magic in opened_formats.clashes:
             raise opened_formats.clashes[magic].with_traceback(None)
         if opened_formats.failures or magic in _KAFKA_MAGICS:

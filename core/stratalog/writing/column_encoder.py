@@ -75,7 +75,7 @@ class Encoder:
                 columns = replace(columns, timestamp_ms=int64_column(stamps))
             check_columns(columns, self.config, now_ms)
         codec, level = codec_of(self.config, self.components, 0)
-        record_format = self.components.formats.select(self.config.record_version)
+        record_format = self.components.formats.for_version(self.config.record_version)
         kind = timestamp_type(self.config)
         for part in self._split_columns(columns, keep_offsets=keep_offsets):
 

@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
             self.model += [None] * gap
             stamped_values, base = self.values([9] * count), len(self.model)
             encoded = [Record(timestamp_ms=t, key=b"k", value=v) for t, v in stamped_values]
-            magic = self.bed.components.formats.select(self.bed.topic.record_version).magic
+            magic = self.bed.components.formats.for_version(self.bed.topic.record_version).magic
             data += self.bed.batch(base, encoded, magic=magic, leader_epoch=self.log.leader_epoch)
             self.write(stamped_values)
         offsets = self.log.append_as_follower(

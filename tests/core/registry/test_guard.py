@@ -62,11 +62,11 @@ def test_a_system_exit_on_an_engine_thread_is_an_error_of_the_component() -> Non
 
 
 def test_a_result_of_another_type_is_refused() -> None:
-    assert GUARD.checked("read_index", b"bytes", bytes) == b"bytes"
+    assert GUARD.of_type("read_index", b"bytes", bytes) == b"bytes"
     with pytest.raises(PluginError, match=r"2\.1\): read_index returned None, not bytes"):
-        GUARD.checked("read_index", None, bytes)
+        GUARD.of_type("read_index", None, bytes)
     with pytest.raises(PluginError, match="returned a str, not bytes"):
-        GUARD.checked("read_index", "text", bytes)
+        GUARD.of_type("read_index", "text", bytes)
 
 
 def _raising(context: OpenContext) -> Codec:

@@ -39,7 +39,10 @@ class LoadRequest:
 
     @classmethod
     def of(cls, state: DirectoryState, name: TopicPartition, *, writable: bool) -> Self:
-        """Return the request for a log with its offsets from the checkpoints of its directory."""
+        """Return the request to load a log with its offsets in the checkpoints of its directory.
+
+        The high watermark is used only after a clean stop.
+        """
         return cls(
             clean=state.clean,
             recovery_point=state.recovery_points.get(name, 0),

@@ -71,7 +71,7 @@ def load(
             not installed or cannot be opened. Recovery would take the records for damage, and truncate them.
     """
     if request.writable and isinstance(config.record_version, str):
-        components.formats.select(config.record_version)
+        components.formats.for_version(config.record_version)
     stored_epochs = read_epochs(files)
     with ExitStack() as stack:
         names = check_file_names(files)

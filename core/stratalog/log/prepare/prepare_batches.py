@@ -197,7 +197,7 @@ def _check_inside(batch_set: _BatchSet, columns: RecordColumns) -> list[int]:
 def _fits(batch_set: _BatchSet, offsets: list[int]) -> bool:
     """Return True if only the offsets and timestamps of a set must change before the set is written."""
     first, config = batch_set.first, batch_set.config
-    if first.magic != batch_set.components.formats.select(config.record_version).magic:
+    if first.magic != batch_set.components.formats.for_version(config.record_version).magic:
         return False
     if first.is_control and not first.codec_id:
         return True  # never compressed
@@ -246,7 +246,7 @@ def _rebuild(batch_set: _BatchSet, columns: RecordColumns, now_ms: int) -> list[
         transactional=first.is_transactional,
     )
     codec, level = codec_of(config, batch_set.components, first.codec_id)
-    target = batch_set.components.formats.select(config.record_version)
+    target = batch_set.components.formats.for_version(config.record_version)
 
     def encode(start: int, end: int) -> bytearray:
         return target.encode(columns.take(start, end), header, codec, level)

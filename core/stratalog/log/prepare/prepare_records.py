@@ -56,7 +56,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
         check_records(records, config, now_ms)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now_ms)
     codec, level = codec_of(config, components, 0)
-    record_format = components.formats.select(config.record_version)
+    record_format = components.formats.for_version(config.record_version)
     prepared: list[PreparedBatches] = []
     start = 0
     for group in groups:

@@ -40,7 +40,7 @@ class Preparer:
 
     def __init__(self, config: TopicConfig, components: Components) -> None:
         self._config, self._components = config, components
-        self.format = components.formats.select(config.record_version)
+        self.format = components.formats.for_version(config.record_version)
         self._is_direct = config.compression_type in NO_CODEC  # then uncompressed batches stay uncompressed
         self.now_ms = components.env.clock.now_ms
         self._rules = Rules(

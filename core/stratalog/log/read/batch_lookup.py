@@ -141,7 +141,7 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, re
     selected = None
     if (
         read_bytes >= FRAME_BYTES
-        and (record_format := components.formats.by_magic.get(data[FRAME_BYTES - 1])) is not None
+        and (record_format := components.formats.opened_by_magic.get(data[FRAME_BYTES - 1])) is not None
     ):
         selected = record_format.select(
             data,

@@ -125,7 +125,7 @@ def fetch(
     while True:
         if current_leader_epoch is not None:
             view.check_leader_epoch(current_leader_epoch)
-        bound = view.bound_for(offset, isolation)
+        bound = view.checked_bound(offset, isolation)
         diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
         if diverging is not None:
             return Fetched((), offset, view.offsets, offset, components, diverging=diverging)

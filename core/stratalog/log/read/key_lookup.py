@@ -115,7 +115,7 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
     guard = extras.guard(label)
     try:
         with guard.calling("reader"):
-            return guard.checked("reader", extras.of(label).reader(data), ExtraIndexReader)
+            return guard.of_type("reader", extras.of(label).reader(data), ExtraIndexReader)
     except (CorruptIndexError, PluginImportError):
         pass
     except StorageError as error:  # an error of a plugin must not stop a read of records

@@ -43,7 +43,7 @@ def plan_read(view: LogView, components: Components, start: int, end: int | None
     """
     if start == 0:
         start = view.offsets.log_start
-    bound = view.bound_for(start, isolation)
+    bound = view.checked_bound(start, isolation)
     stop = bound if end is None else min(end, bound)
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:

@@ -160,12 +160,12 @@ class LogView(NamedTuple):
                     f"restore the newest manifest of the tier, or delete the records with delete_records({local_start})"
                 )
 
-    def bound_for(self, offset: int, isolation: str) -> int:
+    def checked_bound(self, offset: int, isolation: str) -> int:
         """Return ``bound(isolation)``; raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
-        offsets, number = self.offsets, BOUND_FIELDS.get(isolation)
+        offsets = self.offsets
         if not offsets.log_start <= offset <= offsets.log_end:
             raise OffsetOutOfRangeError(str(self.name), offset, offsets.log_start, offsets.log_end)
-        return self.bound(isolation) if number is None else offsets[number]
+        return self.bound(isolation)
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
@@ -192,4 +192,5 @@ class LogView(NamedTuple):
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
-        return self.offsets.bound(Isolation.of(isolation))
+        number = BOUND_FIELDS.get(isolation)
+        return self.offsets[number] if number is not None else self.offsets.bound(Isolation.of(isolation))

@@ -51,13 +51,13 @@ class GuardedLayout(TierLayout):
         """Return the checked result of ``TierLayout.takes_uncompressed``."""
         with self.guard.calling("takes_uncompressed"):
             takes_uncompressed = self._layout.takes_uncompressed
-        return self.guard.checked("takes_uncompressed", takes_uncompressed, bool)
+        return self.guard.of_type("takes_uncompressed", takes_uncompressed, bool)
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Return the checked result of ``TierLayout.write``; the deadline of the call grows with the segment's size."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
         entry = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
-        return self.guard.checked("write", entry, StoredSegment)
+        return self.guard.of_type("write", entry, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield the bytes that ``TierLayout.read`` returns, in its pieces, after a check of their type."""
@@ -70,7 +70,7 @@ class GuardedLayout(TierLayout):
         """Return the checked result of ``TierLayout.read_index``."""
         with self.guard.calling("read_index"):
             data = self._layout.read_index(segment, kind, fetch)
-        return None if data is None else self.guard.checked("read_index", data, bytes)
+        return None if data is None else self.guard.of_type("read_index", data, bytes)
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
@@ -108,7 +108,7 @@ class GuardedLayout(TierLayout):
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return ``TierLayout.rewrapped`` of a segment; raise PluginError if another field than ``extra`` differs."""
         renewed = self.guard.call("rewrapped", lambda: self._layout.rewrapped(segment))
-        self.guard.checked("rewrapped", renewed, StoredSegment)
+        self.guard.check_type("rewrapped", renewed, StoredSegment)
         if renewed is not segment and (
             renewed.keys != segment.keys or dataclasses.replace(renewed, extra=segment.extra) != segment
         ):
@@ -118,7 +118,7 @@ class GuardedLayout(TierLayout):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the checked results of ``TierLayout.discover``."""
         for entry in self.guard.items("discover", lambda: self._layout.discover(objects, fetch)):
-            yield self.guard.checked("discover", entry, StoredSegment)
+            yield self.guard.of_type("discover", entry, StoredSegment)
 
 
 class LayoutTable:

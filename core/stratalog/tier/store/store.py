@@ -163,7 +163,7 @@ class TierStore:
         counted_source = _CountedSource(source)
 
         def request(deadline_ns: int) -> ObjectInfo:
-            return self.guard.checked(
+            return self.guard.of_type(
                 "put_file", self._store.put_file(key, counted_source, deadline_ns=deadline_ns), ObjectInfo
             )
 
@@ -212,7 +212,7 @@ class TierStore:
         """
 
         def request(deadline_ns: int) -> Created:
-            return self.guard.checked("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
+            return self.guard.of_type("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
 
         return self._requests.send("creates", "create", key, request, lambda _: len(data), overdue=Created.UNKNOWN)
 
@@ -227,7 +227,7 @@ class TierStore:
         """
 
         def request(deadline_ns: int) -> bytes:
-            return self.guard.checked("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+            return self.guard.of_type("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
 
         return self._requests.send("reads", "read", key, request, len)
 
@@ -250,7 +250,7 @@ class TierStore:
             )
 
         def request(deadline_ns: int) -> bytes:
-            data = self.guard.checked("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+            data = self.guard.of_type("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
             if len(data) != end - start:
                 raise _ShortReadError(f"asked for {end - start} bytes, got {len(data)}", key)
             return data
@@ -350,7 +350,7 @@ class TierStore:
         try:
             with self.guard.calling(method):
                 result = work()
-            return self.guard.checked(method, result, bool)
+            return self.guard.of_type(method, result, bool)
         except PluginError as error:
             if method not in self._reported_methods:
                 self._reported_methods.add(method)
@@ -360,7 +360,7 @@ class TierStore:
     def _read_attribute(self, name: str, expected_type: type[T]) -> T:
         with self.guard.calling(name):
             value = getattr(self._store, name)
-        return self.guard.checked(name, value, expected_type)
+        return self.guard.of_type(name, value, expected_type)
 
     def _check_items(self, method: str, items: Sequence[T], item_type: type[T]) -> Sequence[T]:
         self.guard.check_type(method, items, Sequence)
