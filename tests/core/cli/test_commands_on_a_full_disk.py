@@ -9,7 +9,7 @@ import pytest
 from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
-from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
 from stratalog.errors import DiskFullError
 
 
@@ -23,10 +23,10 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def full(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: LogDir) -> None:
+    def refuse(_: DirectoryCheckpoints) -> None:
         raise DiskFullError("no space left on device", f"{folder}/recovery-point-offset-checkpoint.tmp")
 
-    monkeypatch.setattr(LogDir, "write_checkpoints", refuse)
+    monkeypatch.setattr(DirectoryCheckpoints, "write", refuse)
 
 
 @pytest.mark.parametrize(

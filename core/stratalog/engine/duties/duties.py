@@ -157,7 +157,7 @@ class Duties:
     def _write_high_watermarks(self) -> None:
         with contextlib.ExitStack() as stack:
             for directory in self._open_logs.dirs:
-                stack.callback(directory.write_high_watermarks)
+                stack.callback(directory.checkpoints.write_high_watermarks)
 
     # --- on request --------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Duties:
         """Store the checkpoint files of all directories. An error of one directory is raised after all directories."""
         with contextlib.ExitStack() as stack:
             for directory in self._open_logs.dirs:
-                stack.callback(directory.write_checkpoints)
+                stack.callback(directory.checkpoints.write)
 
     def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
         """Offload logs once, several in parallel, and return the results.

@@ -6,11 +6,13 @@ Source: apache/kafka LogManager, OffsetCheckpointFile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Final
 
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
+from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState
 from stratalog.log.log import Log
 from stratalog.model.names import (
@@ -25,19 +27,23 @@ from stratalog.spi.segment_store import SegmentStore
 
 
 class DirectoryCheckpoints:
-    """Offsets of all logs of one directory: those that were stored when it was opened, and those to store.
+    """Offsets of all logs of one directory, in its checkpoint files. Thread-safe.
 
-    The files also keep the offsets of logs that exist but are not open.
+    The files also keep the offsets of logs that exist but are not open. If the directory is out of service, nothing is
+    written.
 
     Args:
         store: files of the directory.
-        stored: the attribute ``stored``.
+        stored: contents of the files when the directory was opened.
         logs: open logs, by name. The directory changes this mapping and the next one.
         folders: folder name of each partition in the directory.
         linked_logs: logs whose folders are symbolic links.
+        failure: returns the error that took the directory out of service; None while it is in service.
+        take_offline: takes the directory out of service after an I/O error.
 
     Attributes:
-        stored: contents of the files when the directory was opened.
+        stored: offsets with which logs are opened. They are first those of the files; ``keep_offsets`` and the methods
+            that forget offsets change them.
         arriving: offsets of logs that are being moved here and are not open yet; the files contain them.
     """
 
@@ -48,9 +54,12 @@ class DirectoryCheckpoints:
         logs: Mapping[TopicPartition, Log],
         folders: Mapping[TopicPartition, str],
         linked_logs: AbstractSet[TopicPartition],
+        failure: Callable[[], StorageError | None],
+        take_offline: Callable[[StorageError], None],
     ) -> None:
         self._store, self.stored = store, stored
         self._logs, self._folders, self._linked_logs = logs, folders, linked_logs
+        self._failure, self._take_offline = failure, take_offline
         self.arriving: dict[TopicPartition, LogOffsets] = {}
         # stored log start below the first local segment, and log start at the opening
         self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
@@ -121,7 +130,7 @@ class DirectoryCheckpoints:
         """Store the recovery points, log starts, high watermarks and compacted offsets of all logs, durable on return.
 
         Raises:
-            LogDirOfflineError: an I/O error.
+            LogDirOfflineError: an I/O error; the directory is out of service from now on.
             DiskFullError: a file cannot be written.
         """
         with self._lock:
@@ -152,12 +161,19 @@ class DirectoryCheckpoints:
 
         The removal needs no space on the disk. ``write`` writes the file again; after a crash before that, all logs of
         the directory are compacted from their start.
+
+        Raises:
+            LogDirOfflineError: the directory is out of service, or an I/O error takes it out of service.
         """
         with self._lock:
+            failure = self._failure()
+            if failure is not None:
+                raise LogDirOfflineError(f"the log directory is out of service: {failure.reason}", self._store.path())
             for name in names:
                 self.stored.dirty_starts.pop(name, None)
             self._written_contents.pop(CLEANER_FILE, None)
-            self._store.remove_small(CLEANER_FILE)
+            with self._offline_after_error():
+                self._store.remove_small(CLEANER_FILE)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs, durable on return. Errors are those of ``write``."""
@@ -182,10 +198,19 @@ class DirectoryCheckpoints:
         existing = [*self._folders, *self._linked_logs]
         unopened = {name: old_offsets[name] for name in existing if name not in open_names and name in old_offsets}
         data = format_offsets({**unopened, **new_offsets})
-        if self._written_contents.get(file) != data:
+        if self._failure() is None and self._written_contents.get(file) != data:
             check_offsets(data, self._written_contents.get(file, b""), self._store.path(file))
-            self._store.replace_small(file, data)
+            with self._offline_after_error():
+                self._store.replace_small(file, data)
             self._written_contents[file] = data
+
+    @contextmanager
+    def _offline_after_error(self) -> Iterator[None]:
+        try:
+            yield
+        except LogDirOfflineError as error:
+            self._take_offline(error)
+            raise
 
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
         """Return True unless the log starts at offset 0, and no tier has its first records.

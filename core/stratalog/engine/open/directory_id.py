@@ -36,7 +36,11 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
         raise CorruptCheckpointError(
             f"meta.properties has version {version!r}, which is not one of {', '.join(VERSIONS)}",
             store.path(META_PROPERTIES_FILE),
-        ).advised("restore the file from a copy, or delete the file if no Kafka broker uses the directory")
+        ).advised(
+            "restore the file from a copy, or delete the file if no Kafka broker uses the directory"
+            if version is None
+            else "open the directory with the release that wrote the file"
+        )
     return properties
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
@@ -16,7 +16,6 @@ from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
 from stratalog.errors import (
     LogDirNotFoundError,
-    LogDirOfflineError,
     NotAFileError,
     StorageError,
     TopicExistsError,
@@ -92,7 +91,9 @@ class LogDir:
         for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self.checkpoints = DirectoryCheckpoints(store, stored, self.logs, self.folders, self.linked_logs)
+        self.checkpoints = DirectoryCheckpoints(
+            store, stored, self.logs, self.folders, self.linked_logs, lambda: self.failure, self.take_offline
+        )
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
         """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
@@ -131,7 +132,7 @@ class LogDir:
             TopicExistsError: the directory has a file or folder with the partition's name.
             StorageError: the creation failed; ``discard`` removes the folder if it exists.
         """
-        self._write(lambda: self.checkpoints.forget(log))
+        self.checkpoints.forget(log)
         folder = self.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
         try:
             files = self.store.open_log(folder, create=True)
@@ -189,36 +190,6 @@ class LogDir:
             self._pending_deletes.pop(name, None)
         return len(due)
 
-    def write_checkpoints(self) -> None:
-        """Store the offsets of all logs as ``DirectoryCheckpoints.write``, unless the directory is out of service.
-
-        Raises:
-            LogDirOfflineError: an I/O error; the directory is out of service from now on.
-            DiskFullError: a file cannot be written.
-        """
-        self._write(self.checkpoints.write)
-
-    def write_dirty_starts(self) -> None:
-        """Store only the first dirty offset of each log; the rest is as in ``write_checkpoints``."""
-        self._write(self.checkpoints.write_dirty_starts)
-
-    def forget_dirty_starts(self, names: Iterable[TopicPartition]) -> None:
-        """Remove the cleaner's checkpoint file as ``DirectoryCheckpoints.forget_dirty_starts``; see ``write_checkpoints``."""
-        self._write(lambda: self.checkpoints.forget_dirty_starts(names))
-
-    def write_high_watermarks(self) -> None:
-        """Store only the high watermarks of all logs; the rest is as in ``write_checkpoints``."""
-        self._write(self.checkpoints.write_high_watermarks)
-
-    def _write(self, write: Callable[[], None]) -> None:
-        if self.failure is not None:
-            return
-        try:
-            write()
-        except LogDirOfflineError as error:
-            self.take_offline(error)
-            raise
-
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write the checkpoint files, and release the lock.
 
@@ -248,7 +219,7 @@ class LogDir:
                 self.delete_expired(all_now=True)  # first, because it frees space on a full disk
             except StorageError as error:
                 _LOGGER.warning("deleted folders are removed when the directory is opened again: %s", error)
-            self.write_checkpoints()
+            self.checkpoints.write()
             clean = clean and not errors and self.failure is None
             if clean:
                 self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)

@@ -137,7 +137,7 @@ class LogOpener:
                 durability=Durability.of(self._settings.durability),
                 watermark=watermark,
                 on_offline=directory.take_offline,
-                store_bounds=directory.write_checkpoints,
+                store_bounds=directory.checkpoints.write,
                 background=self._background,
             ),
         )

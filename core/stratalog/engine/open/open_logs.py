@@ -121,13 +121,13 @@ class OpenLogs:
         """Store the first dirty offsets of all logs in the directory of ``log``, durable on return."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
-                directory.write_dirty_starts()
+                directory.checkpoints.write_dirty_starts()
 
     def forget_dirty_starts(self, names: Collection[TopicPartition]) -> None:
         """Remove the cleaner's checkpoints of the directories that contain one of the logs, durably."""
         for directory in self.dirs:
             if not directory.folders.keys().isdisjoint(names):
-                directory.forget_dirty_starts(names)
+                directory.checkpoints.forget_dirty_starts(names)
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
         """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.

@@ -243,7 +243,7 @@ class _Restore:
         results = [self._truncate_to_end(directory, plan) for plan in plans]
         for name in (plan.target for plan in plans):
             directory.logs[name].flush()
-        directory.write_checkpoints()
+        directory.checkpoints.write()
         for plan in plans:
             files = directory.store.open_log(directory.folders[plan.target])
             files.remove(RESTORING_FILE)

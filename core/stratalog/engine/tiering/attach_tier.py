@@ -226,7 +226,7 @@ class Attacher:
             write_folder(directory.store.open_log(folder, create=True), log)
             directory.checkpoints.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
         for directory in self._open_logs.dirs:
-            directory.write_checkpoints()
+            directory.checkpoints.write()
         return directories
 
 

@@ -60,7 +60,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
         target.checkpoints.arriving[name] = source.checkpoints.bounds_of(log)
-        target.write_checkpoints()  # before the rename: otherwise a crash could lose the log start
+        target.checkpoints.write()  # before the rename: otherwise a crash could lose the log start
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:
         if not has_arrived(target, name):
@@ -98,7 +98,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
     files.remove(MOVED_FILE)
     files.sync()
     with contextlib.suppress(OutOfResourcesError):  # the log is moved: an error would report the opposite
-        source.write_dirty_starts()  # before the new directory's file has the log
+        source.checkpoints.write_dirty_starts()  # before the new directory's file has the log
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:

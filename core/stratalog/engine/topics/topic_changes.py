@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.cleaning.plan.policy_actions import rewriters
@@ -185,8 +185,7 @@ class TopicChanges:
             if new_config.remote_storage_enable and not old_config.remote_storage_enable:
                 self._enter_tier(logs, entry.topic_id, new_config)
             if has_new_filter:
-                self._recompact_tier(logs)
-                self._open_logs.forget_dirty_starts(names)
+                self._forget_compacted(names, logs)
             self._topics.put(name, entry)
             undoing.pop_all()
         if leaves:
@@ -210,6 +209,13 @@ class TopicChanges:
         """
         new_policies = [name for name in new_config.cleanup_policy if name not in old_config.cleanup_policy]
         return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
+
+    def _forget_compacted(self, names: Collection[TopicPartition], logs: Iterable[Log]) -> None:
+        """Forget the compacted offsets of the logs, durably, so that a new policy compacts all segments."""
+        self._recompact_tier(logs)
+        for log in logs:  # otherwise a checkpoint that is written now would contain the offsets again
+            log.maintenance.recompact()
+        self._open_logs.forget_dirty_starts(names)
 
     def _recompact_tier(self, logs: Iterable[Log]) -> None:
         """Commit that no offset in the tier is compacted, for each log that leads and has a tier."""

@@ -29,6 +29,7 @@ from stratalog.errors import (
     UnknownSettingError,
     UnknownTopicError,
 )
+from stratalog.reading.topic_table import TopicEntry, TopicTable
 from stratalog.testing.faults import FaultyVfs, failing
 
 COUNT = 12
@@ -212,6 +213,42 @@ def test_a_new_cleanup_policy_compacts_all_segments_after_a_crash_on_a_full_disk
         files.rule = None
     with open_engine(crashed) as engine:
         assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+
+
+def test_a_checkpoint_that_is_written_during_a_change_of_policy_contains_no_compacted_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, crashed = tmp_path / "data", tmp_path / "crashed"
+    with open_engine(data) as engine:
+        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        log = engine.log("orders", 0)
+        log.append([Record(key=b"k", value=b"v")] * 3)
+        log.roll()
+        engine.run_cleaner()
+        engine.alter_topic("orders", {"cleanup.policy": "delete"})
+        put = TopicTable.put
+
+        def write_and_put(topics: TopicTable, name: str, entry: TopicEntry) -> None:
+            engine.flush()
+            put(topics, name, entry)
+            shutil.copytree(data, crashed)
+
+        monkeypatch.setattr(TopicTable, "put", write_and_put)
+        engine.alter_topic("orders", {"cleanup.policy": "compact"})
+    with open_engine(crashed) as engine:
+        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+
+
+def test_a_topic_in_a_directory_out_of_service_gets_no_new_cleanup_policy(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with with_topic([tmp_path], Env(files=files)) as engine:
+        files.rule = failing("write", errno.EIO, path=".log")
+        with pytest.raises(LogDirOfflineError):
+            engine.log("orders", 0).append([Record(value=b"v")])
+        files.rule = None
+        with pytest.raises(LogDirOfflineError, match="out of service"):
+            engine.alter_topic("orders", {"cleanup.policy": "compact"})
+        assert engine.topics()["orders"].config.cleanup_policy == ("delete",)
 
 
 def test_a_deleted_topic_disappears_at_once_and_its_files_later(dirs: list[Path]) -> None:
@@ -779,7 +816,10 @@ def test_directories_that_do_not_belong_together(dirs: list[Path], first: str, s
 def test_an_identity_of_a_later_version_is_refused(dirs: list[Path]) -> None:
     dirs[0].mkdir()
     (dirs[0] / "meta.properties").write_text("version=7\n")
-    with pytest.raises(CorruptCheckpointError, match=r"version '7'.*: .* delete the file if no Kafka broker uses"):
+    with pytest.raises(CorruptCheckpointError, match=r"version '7'.*: open the directory with the release"):
+        open_engine(dirs)
+    (dirs[0] / "meta.properties").write_text("node.id=1\n")
+    with pytest.raises(CorruptCheckpointError, match=r"version None.*: .* delete the file if no Kafka broker uses"):
         open_engine(dirs)
 
 
