@@ -11,7 +11,7 @@ from stratalog.spi import ByteSource, FileKind, ObjectInfo, ObjectSlice, StoredS
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.made_segments import MemoryObjects, OddChunks
 from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment, joined
-from stratalog_formats.layouts import PROVIDERS
+from stratalog_formats.layouts import PROVIDERS, chunked, encrypted, kafka_local, parquet, plain, single
 from stratalog_formats.layouts.footer import MAX_FOOTER_BYTES
 from stratalog_formats.layouts.single import SingleLayout
 
@@ -60,8 +60,10 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
 
 
 def test_the_providers_name_layout_and_version() -> None:
-    labels = ["single@1", "plain@1", "chunked@1", "encrypted@2", "parquet@1"]
-    assert [provider.label for provider in PROVIDERS] == [*labels, "kafka_local_tiered@1"]
+    labels = ["single@1", "plain@1", "chunked@1", "encrypted@2", "parquet@1", "kafka_local_tiered@1"]
+    assert [provider.label for provider in PROVIDERS] == labels
+    encrypted_label = f"{encrypted.NAME}@{encrypted.VERSION}"
+    assert [single.LABEL, plain.LABEL, chunked.LABEL, encrypted_label, parquet.LABEL, kafka_local.LABEL] == labels
 
 
 def test_the_object_is_the_log_then_the_small_files_then_the_footer(

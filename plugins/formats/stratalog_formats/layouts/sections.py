@@ -1,4 +1,4 @@
-"""Settings of the tier layouts, apart from the layouts, which a provider imports when it opens."""
+"""Settings of the tier layouts. A provider imports its layout later, when the layout is opened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from stratalog.spi import Section, Unauthenticated, key
 
-MAX_CHUNK_BYTES: Final = 16 << 20
+MAX_CHUNK_BYTES: Final = 16 << 20  # readers refuse larger chunks: never lower it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
