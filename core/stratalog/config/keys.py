@@ -91,7 +91,10 @@ class Section:
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """Return these settings with ``values`` changed. Arguments and errors are those of ``from_mapping``."""
+        """Return a copy of the settings with other ``values``; without values, return this object.
+
+        The arguments and errors are those of ``from_mapping``.
+        """
         changed = self.merged(values, source)
         contradiction = changed.contradiction()
         if contradiction:
@@ -99,7 +102,9 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return these settings with ``values`` changed. Contradictions between settings are not checked.
+        """Return a copy of the settings with other ``values``; without values, return this object.
+
+        Contradictions between settings are not checked.
 
         This method is for stored values: a changed default may contradict a stored value without an error. Arguments
         and all other errors are those of ``from_mapping``.

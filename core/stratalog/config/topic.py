@@ -290,7 +290,7 @@ class TopicConfig(Section):
     refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return these settings with ``values`` changed, including those of plugins; see ``Section.merged``."""
+        """Return a copy with other ``values``, also of settings of plugins; see ``Section.merged``."""
         flat = flat_names(values, source)
         if not flat:
             return self

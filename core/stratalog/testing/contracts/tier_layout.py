@@ -357,7 +357,7 @@ def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """Return a range reader that returns fewer bytes for a short object, and raises ObjectNotFoundError if missing."""
+    """Return a reader of ``objects``: fewer bytes past an object's end, ObjectNotFoundError for an unknown key."""
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
