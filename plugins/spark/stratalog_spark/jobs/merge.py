@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -11,9 +10,18 @@ from pyspark.sql import SparkSession
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.writing import BulkWriter, MergePlan, Rewritten
-from stratalog_spark.jobs.runs import GROUPS, Groups, ReplaceReport, publish, rewrite, run_bytes, target_of
+from stratalog_spark.jobs.runs import (
+    GROUPS,
+    LARGEST_RUN_BYTES,
+    SMALLEST_RUN_BYTES,
+    Groups,
+    ReplaceReport,
+    publish,
+    rewrite,
+    target_of,
+)
 from stratalog_spark.read.ranges import partitions_of_topics
-from stratalog_spark.tasks.run_tasks import TaskProgress, group_by_size, source_of, task_count
+from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
 SEGMENT_BYTES: Final = 128 << 20
 
@@ -67,8 +75,19 @@ def merge(
 
 
 def _group_tasks(plans: Sequence[MergePlan], tasks: int) -> Iterator[Groups]:
-    """Yield the input of each task: neighbouring groups of a plan, with at least ``run_bytes`` except for the last."""
-    least_bytes = run_bytes(sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups), tasks)
+    """Yield the input of each task: neighbouring groups of a plan, of about equal size for ``tasks`` tasks.
+
+    The size is at least 4 MiB and at most 128 MiB. The last input of a plan may be smaller, and that of a single group
+    may be larger.
+    """
+    total = sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups)
+    target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     for plan in plans:
-        for groups in group_by_size(plan.groups, itemgetter(2), least_bytes):
-            yield Groups(plan.span, tuple((start, end) for start, end, _ in groups))
+        group_bytes, groups = 0, list[tuple[int, int]]()
+        for start, end, size_bytes in plan.groups:
+            if groups and group_bytes + size_bytes > target_bytes:
+                yield Groups(plan.span, tuple(groups))
+                group_bytes, groups = 0, []
+            groups.append((start, end))
+            group_bytes += size_bytes
+        yield Groups(plan.span, tuple(groups))

@@ -86,13 +86,8 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
     return target
 
 
-def run_bytes(total_bytes: int, tasks: int) -> int:
-    """Return the size of each task's input for ``tasks`` tasks of equal size, but at least 4 MiB and at most 128 MiB."""
-    return min(max(-(-total_bytes // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
-
-
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
-    """Divide spans into runs of at most ``run_bytes``.
+    """Divide spans into runs of about equal size: one run per task, but at least 4 MiB and at most 128 MiB.
 
     The size is that of the segments with committed records. The last run of a span may be smaller, and a run of a single
     segment may be larger.
@@ -101,7 +96,8 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     span_pieces = [
         (span, plan_segments(reader, [OffsetRange(span.log, span.start, span.end)], committed)) for span in spans
     ]
-    target_bytes = run_bytes(sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces), tasks)
+    total = sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces)
+    target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     return [
         Run(span, start, end, Split(tuple(part), committed) if part else None)
         for span, pieces in span_pieces
