@@ -31,7 +31,8 @@ VENV: Final = ROOT / ".venv"
 # contains the folder of the checkout: commands in a .venv contain its path, and break when it moves
 MADE_FOR: Final = VENV / "made-for"
 LOG: Final = VENV / "install.log"
-DEMO_EXTRAS: Final = ("cli", "s3", "local-s3")
+DEMO_EXTRAS: Final = ("cli", "local-s3")
+OWN_EXTRAS: Final = "stratalog["  # begins a requirement of an extra that includes other extras
 DEMO_PINS: Final = (
     "scripts/demo-pins.txt"  # without pins, pip searches for a version of boto3 that fits aiobotocore, which takes long
 )
@@ -162,8 +163,14 @@ def install(need: str) -> None:
 def demo_packages() -> list[str]:
     """Return the requirements of the project with the extras of the demo, without the project itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    return [*project["dependencies"], *(name for extra in DEMO_EXTRAS for name in extras[extra])]
+    packages, extras = [*project["dependencies"]], [*DEMO_EXTRAS]
+    while extras:
+        for requirement in project["optional-dependencies"][extras.pop(0)]:
+            if requirement.startswith(OWN_EXTRAS):  # an extra that includes others
+                extras += requirement.removeprefix(OWN_EXTRAS).removesuffix("]").split(",")
+            else:
+                packages.append(requirement)
+    return packages
 
 
 class Progress:

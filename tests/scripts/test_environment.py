@@ -13,14 +13,14 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
-DEMO = {("--no-deps", "-e", "."), ("click", "s3fs", "moto", "-c", "scripts/demo-pins.txt")}
+DEMO = {("--no-deps", "-e", "."), ("click", "moto", "s3fs", "-c", "scripts/demo-pins.txt")}
 DEV = ("-e", ".[all]", "--group", "dev")
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "_environment.py"
 PROJECT = """\
 [project]
 dependencies = []
-optional-dependencies = { cli = ["click"], s3 = ["s3fs"], local-s3 = ["moto"], arrow = ["pyarrow"] }
+optional-dependencies = { cli = ["click"], s3 = ["s3fs"], local-s3 = ["moto", "stratalog[s3]"], arrow = ["pyarrow"] }
 """
 
 
