@@ -75,8 +75,8 @@ class GatewaySection(SecuritySection):
         102_400,
         at_least=-1,
         at_most=1 << 30,
-        doc="Size of the send buffer of each connection; -1 means that the system chooses it. A larger buffer serves distant "
-        "clients faster, and may cost more processor time.",
+        doc="Size of the send buffer of each connection, at most that of the system (net.core.wmem_max on Linux). With -1, "
+        "the system changes the size as needed, which serves distant clients faster, and may cost more processor time.",
     )
     idle_ms: int = key(
         "connections.max.idle.ms",
