@@ -49,7 +49,7 @@ class Bound:
     value: Numbers | int
     is_time: bool = False
 
-    def of(self, partition: TopicPartition) -> int:
+    def value_for(self, partition: TopicPartition) -> int:
         """Return the offset, word or timestamp of a partition."""
         return self.value if isinstance(self.value, int) else self.value[partition]
 

@@ -114,7 +114,7 @@ def _check_all_named(bound: Bound, partitions: Sequence[TopicPartition]) -> None
 
 def _start(options: Options, log: LogReader, last: int) -> int:
     bound, first = options.start, log.offsets().log_start
-    requested = bound.of(log.name)
+    requested = bound.value_for(log.name)
     if not bound.is_time:
         word_offsets = {EARLIEST: first, LATEST: last}
         return word_offsets[requested] if requested in word_offsets else _clamp_offset(options, log, requested, last)
@@ -128,7 +128,7 @@ def _start(options: Options, log: LogReader, last: int) -> int:
 
 
 def _end(options: Options, log: LogReader, last: int) -> int:
-    requested = options.end.of(log.name)
+    requested = options.end.value_for(log.name)
     if not options.end.is_time:
         return last if requested == LATEST else _clamp_offset(options, log, requested, last)
     offset = log.offset_for_timestamp(requested, options.isolation)
