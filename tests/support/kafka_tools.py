@@ -56,8 +56,10 @@ class KafkaTools:
         libraries = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
         if not libraries.is_dir():
             _fetch_libraries(pom, libraries)
-        java_hash = hashlib.sha256(banner.encode()).hexdigest()[:16]  # other versions of Java cannot read the archive
-        return cls(libraries, java, libraries.with_name(f"{libraries.name}-{java_hash}.jsa"))
+        java_hash = hashlib.sha256(banner.encode()).hexdigest()[
+            :16
+        ]  # other versions of Java, or other jars, cannot use the archive
+        return cls(libraries, java, libraries / f"{java_hash}.jsa")
 
     def command(self, main: str, *arguments: str) -> list[str]:
         """Return the command line that runs the class ``main``."""

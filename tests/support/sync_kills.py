@@ -42,7 +42,7 @@ MODULES = {  # modules that each driver would import again
         "lz4.frame",
         "pyarrow.acero",
         "pyarrow.parquet",
-        "pyiceberg.avro.decoder_fast",
+        "pyiceberg.avro.decoder",
         "pyiceberg.catalog.sql",
         "pyiceberg.io.pyarrow",
         "pyiceberg.table",
