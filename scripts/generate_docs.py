@@ -330,7 +330,9 @@ def _article(name: str) -> str:
 def performance_blocks() -> dict[str, str]:
     """Return the tables of stored benchmark results, by the name of the block in the page."""
     return {
-        "ratios": _table(["Work", "Beside", "Wall time", "Processor time", "Command"], benchmark_results.summary()),
+        "ratios": _table(
+            ["Work", "Compared with", "Wall time", "Processor time", "Command"], benchmark_results.summary()
+        ),
         "verdicts": _table(["Target", "Case", "Measured", "Bound", "Reached"], benchmark_results.verdicts()),
         "machines": _table(["Benchmark", "Machine", "Python", "Load"], benchmark_results.machines()),
     }

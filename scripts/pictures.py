@@ -162,7 +162,9 @@ def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highl
 
 def two_tiers() -> str:
     """Return the picture of the README, which shows one log on local disk and in a bucket."""
-    svg = Svg(760, 318, "One log in two tiers: older segments in the bucket, newer ones on local disk, read as one log")
+    svg = Svg(
+        760, 318, "One log in two places: older segments in the bucket, newer segments on local disk, read as one log"
+    )
     svg.box(10, 10, 230, 40, "append, produce, bulk write")
     svg.box(500, 10, 250, 40, "fetch, consume, scan, SQL, Spark")
     svg.box(10, 86, 740, 62, kind="none")

@@ -145,7 +145,7 @@ class DemoRun:
                 step.records = sum(map(len, before.values()))
                 step.size_bytes = _log_bytes(engine)
             self._tier_and_evict(engine)
-            with self._step("read it across both tiers", engine) as step:
+            with self._step("read local disk and the bucket as one log", engine) as step:
                 for name, records in before.items():
                     _compare(str(name), records, list(engine.log(*name).records()))
                 step.records, step.size_bytes = sum(map(len, before.values())), _log_bytes(engine)

@@ -315,8 +315,8 @@ def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(s
     assert ended.code == 0, ended.err
     steps = {str(item["step"]): item for item in ended.items if "step" in item}
     assert steps["read the bucket alone"]["records"] == 3000
-    assert steps["read it across both tiers"]["records"] == steps["read the Kafka directory"]["records"]
-    requests = steps["read it across both tiers"]["requests"]
+    assert steps["read local disk and the bucket as one log"]["records"] == steps["read the Kafka directory"]["records"]
+    requests = steps["read local disk and the bucket as one log"]["requests"]
     assert isinstance(requests, dict)
     assert requests["reads"] > 0, "evicted segments come from the bucket"
     partitions = [item for item in ended.items if "partition" in item]
