@@ -66,7 +66,7 @@ class Outcome(enum.StrEnum):
     LOGGED = "logged"
     WAITS = "waits"
     ABANDONED = "abandoned"
-    UNSEEN = "unseen"
+    UNSEEN = "undetected"
     UNUSED = "unused"
 
 

@@ -46,7 +46,7 @@ class Fault(enum.StrEnum):
     TYPE = "returns another type"
     RAISES = "raises"
     HANGS = "hangs"
-    LIES = "lies"
+    LIES = "returns a wrong value"
 
 
 class UnexpectedValue:

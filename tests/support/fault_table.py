@@ -20,7 +20,7 @@ BEGIN: Final = "<!-- begin faults: tests/support/fault_table.py -->"
 END: Final = "<!-- end faults -->"
 _OBJECT: Final = "the result is an object, whose own methods are checked"
 _ENTRY: Final = "a search compares an index entry with the batch at its position, and scans if they differ"
-_TEXT: Final = "only texts and figures for people contain the result"
+_TEXT: Final = "the engine shows the result to people in texts and statistics, and does not use it in any other way"
 _NO_RESULT: Final = "the method has no result that the engine uses"
 _NOT_SYNCED: Final = "only a power loss shows that nothing was synced"
 UNSEEN_LIES: Final = {
@@ -35,28 +35,28 @@ UNSEEN_LIES: Final = {
     "ExtraIndex.builder": _OBJECT,
     "ExtraIndex.reader": _OBJECT,
     "SegmentStore.close": _NO_RESULT,
-    "SegmentStore.logs": "a log that the list leaves out is not opened, and stays in the directory",
+    "SegmentStore.logs": "a log that the list leaves out is not opened, and its files stay in the directory",
     "SegmentStore.path": _TEXT,
-    "LogFiles.list": "only the `.log` file of a listed index must be there; any other file may be missing",
+    "LogFiles.list": "if the list has an index file, it must have the `.log` file of the same segment; the engine cannot know if another file is missing",
     "LogFiles.open_index": _OBJECT,
     "LogFiles.open_segment": _OBJECT,
     "LogFiles.path": _TEXT,
     "LogFiles.sync": _NOT_SYNCED,
     "SegmentFile.close": _NO_RESULT,
-    "SegmentFile.modified_ms": "any time is possible",
+    "SegmentFile.modified_ms": "the engine cannot know the correct modification time",
     "SegmentFile.sync": _NOT_SYNCED,
-    "SegmentFile.trim": "the engine syncs once too often, or recovery checks the end of the file",
+    "SegmentFile.trim": "after a wrong `True`, the engine syncs once more than necessary; after a wrong `False`, the new file size may not be durable, and recovery checks the end of the file",
     "IndexFile.close": _NO_RESULT,
     "IndexFile.sync": _NOT_SYNCED,
     "IndexFile.truncate": _ENTRY,
     "ObjectStore.close": _NO_RESULT,
-    "ObjectStore.is_cached": "the answer only decides how the bytes are read",
-    "ObjectStore.list": "an object that the list leaves out is still read by its key; a later garbage collection deletes it when no root names it",
-    "ObjectStore.read_cached": "the bytes are checked as those of `read`",
-    "ObjectStore.unfinished": "the engine aborts only uploads that are not finished",
-    "TierLayout.authenticator": "a layout without keys has no authenticator, either",
+    "ObjectStore.is_cached": "the result only decides how the engine reads the bytes",
+    "ObjectStore.list": "if the list leaves out an object, the engine still reads the object by its key; when no root names the object, a later garbage collection deletes it",
+    "ObjectStore.read_cached": "the bytes are checked like the result of `read`",
+    "ObjectStore.unfinished": "the engine uses the result only to abort unfinished uploads",
+    "TierLayout.authenticator": "`None` is a valid result: a layout without encryption keys has no authenticator",
     "TierLayout.check": _NO_RESULT,
-    "TierLayout.takes_uncompressed": "both answers are possible",
+    "TierLayout.takes_uncompressed": "`True` and `False` are both valid results",
     "CleanupPolicy.local_plan": "the engine evicts only segments that the tier has",
     "CleanupPolicy.plan": "only the policy knows which records it wants to delete",
     "CleanupPolicy.record_filter": _OBJECT,
@@ -107,7 +107,7 @@ def write(record: Path) -> None:
     lines = [f"| Method | {' | '.join(Fault)} |", f"| --- |{' --- |' * len(Fault)}"]
     lines += [f"| `{method}` | {' | '.join(outcomes[method, fault.name] for fault in Fault)} |" for method in METHODS]
     text = PAGE.read_text(encoding="utf-8")
-    lines += ["", "| A lie of this method is unseen | because |", "| --- | --- |"]
+    lines += ["", "| A wrong value of this method is undetected | because |", "| --- | --- |"]
     for reason in dict.fromkeys(UNSEEN_LIES.values()):
         methods = ", ".join(f"`{method}`" for method, found_reason in UNSEEN_LIES.items() if found_reason == reason)
         lines.append(f"| {methods} | {reason} |")

@@ -193,8 +193,8 @@ def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
 def stratalog_on_backpressure(event: Backpressure) -> None:
     """Listen to Backpressure: an append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` applies to it.
 
-    The event occurs at the first such append to a log. It occurs again only after an append to the log did not exceed
-    the limit.
+    The event occurs at the first such append to a log. The next event occurs only after at least one append to the log
+    was within the limit.
     """
 
 
