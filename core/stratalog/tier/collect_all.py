@@ -32,15 +32,16 @@ class TierCollection:
         self._swept_epochs: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Delete superseded roots and unneeded objects of one log, as ``TierLog.collect``; return their numbers.
+        """Call ``TierLog.collect`` for one log, which deletes superseded roots and unneeded objects; return its report.
 
         The call deletes nothing and returns an empty report if the log has no root, or only the root that created the
-        log. It does the same if an earlier call left nothing to delete, and no commit and no failed upload followed.
+        log. The result is also empty if an earlier call left nothing to delete, and since then no commit succeeded and
+        no upload failed.
 
         Args:
             remote: the log.
-            leader_epoch: leader epoch of the log, if the caller leads the log. If None, objects of the latest leader
-                epoch that no root names are kept.
+            leader_epoch: leader epoch of the log, if the caller leads the log. If None, orphans of the latest leader
+                epoch are kept: objects that no root names.
 
         Raises:
             StoreError: the store refused or failed; a later call deletes the rest.
@@ -71,7 +72,7 @@ class TierCollection:
         return report
 
     def forget_deleted(self, remote: TierLog) -> bool:
-        """Forget a log, and return True, if its topic was deleted, and ``collect`` has left nothing to delete."""
+        """Forget a log if its topic was deleted and ``collect`` has left nothing to delete; return True if so."""
         name, root = TierLogName(remote.name, remote.topic_id), remote.root
         with self._lock:
             is_gone = (

@@ -165,7 +165,7 @@ class Tier(CheckedArguments, Closeable):
     def release(self, log: TopicPartition, topic_id: TopicId) -> None:
         """Drop the object that ``log`` returned, and free its memory.
 
-        Only readers call this, and engines for the log of a deleted topic that was collected.
+        Readers call this method. An engine calls it only for the log of a deleted topic, after the log was collected.
         """
         with self._lock:
             self._logs.pop(TierLogName(log, topic_id), None)
@@ -187,7 +187,7 @@ class Tier(CheckedArguments, Closeable):
 
         Args:
             topics: names of the topics to list; None lists all.
-            known_versions: ``versions`` of an earlier listing, which save requests.
+            known_versions: ``versions`` of an earlier listing; with them, the call sends fewer requests.
         """
         began, versions = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
@@ -238,7 +238,7 @@ class Tier(CheckedArguments, Closeable):
             progress: called with the number of objects checked so far.
 
         Raises:
-            ConfigError: the log has a manifest that no rebuild made.
+            ConfigError: the log has a manifest that was not made by a rebuild.
             StorageError: no object of the log describes a segment.
             StoreError: the store failed or refused; call again.
         """
@@ -289,8 +289,8 @@ class Tier(CheckedArguments, Closeable):
     def _lacks_segments(self, name: TierLogName) -> bool:
         """Return True if a rebuild made the root that was read last, and there are segments at or above its end.
 
-        Then the rebuild was interrupted, or objects were missing, for example in a copy of a bucket that was incomplete.
-        Return False if the root cannot be parsed.
+        Then the rebuild was interrupted, or objects were missing, for example in an incomplete copy of a bucket. Return
+        False if the root cannot be parsed.
         """
         try:
             root = self.log(*name).root

@@ -41,7 +41,7 @@ class TierLog(TierLogReader):
 
     Attributes:
         uploads: keys of objects whose upload or commit is in progress in this process.
-        The others are those of ``TierLogReader``.
+        See ``TierLogReader`` for the other attributes.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
@@ -69,7 +69,7 @@ class TierLog(TierLogReader):
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """Rejoin the tier as ``TierLogReader.rejoin``; later commits use single-writer mode if the store requires it now."""
+        """Call ``TierLogReader.rejoin``, and use single-writer mode for later commits if the store now requires it."""
         root = super().rejoin()
         self._committer.shared = self.availability.shared
         return root
@@ -87,19 +87,19 @@ class TierLog(TierLogReader):
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
-        """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
+        """Return an uploader that writes with ``layout``; ``section`` has the topic's settings for it, or is None."""
         label, guarded_layout = self.layouts.label(layout), self.layouts.by_name(layout)
         return SegmentUploader(self.objects, self.env, label, guarded_layout, section, self.commit, self.uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
+        """Call ``Committer.commit``; afterwards, ``view`` returns the new state."""
         with self._lock:
             root = self._committer.commit(leader_epoch, decide, shared_with)
             self._adopt(root)
             return root
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were uploaded but not committed; keep objects that an existing root names.
+        """Delete the objects of segments that were uploaded but not committed, except objects that a root names.
 
         The collector deletes the kept objects when readers of older roots no longer need them. If an object cannot be
         deleted now, a later ``collect`` deletes it.
@@ -117,9 +117,10 @@ class TierLog(TierLogReader):
             self.uploads.end_deleted(entry.keys, self.objects.delete(sorted(entry.keys - named_keys)))
 
     def _find_named_keys(self, entries: Sequence[StoredSegment]) -> set[str]:
-        """Return the keys of the objects of ``entries`` that existing roots name, and keys of other named objects.
+        """Return object keys that existing roots name: all such keys of ``entries``, and some keys of other segments.
 
-        A segment may have been committed although its writer got an error, and a merge may have replaced it since.
+        A commit can succeed although its writer gets an error. A merge may then have replaced the segment, so older
+        roots are read, too.
         """
         start, end = min(entry.info.base_offset for entry in entries), max(entry.info.end_offset for entry in entries)
         own_keys, named_keys, read_pages = object_keys(entries), set[str](), set[str]()
@@ -155,14 +156,14 @@ class TierLog(TierLogReader):
             leader_epoch: leader epoch of the log; a commit in it fences writers of lower epochs.
             log_start: the log start offset, committed with each segment.
             high_watermark: the log's high watermark, committed with each segment.
-            section: the topic's settings of the layout, if it has any.
+            section: the topic's settings for the layout; None if there are none.
             topic: number of partitions and settings of the topic, for readers of the tier alone; committed with each
                 segment.
 
         Raises:
             FencedEpochError: another writer owns the log.
-            StorageError: a segment does not continue the tier, as for ``SegmentUploader.offload``; or the log has no
-                root, but the tier has segments of it below ``log_start``.
+            StorageError: a segment does not continue the tier (see ``SegmentUploader.offload``), or the manifest is
+                lost: the log has no root, but the tier has segments of the log below ``log_start``.
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.
             The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
@@ -180,8 +181,8 @@ class TierLog(TierLogReader):
     ) -> Root | None:
         """Commit a root without segments unless the tier lists the log; return the latest root.
 
-        The tier does not list a log that has no root, or whose latest root was made by ``clear``. Arguments and errors
-        are those of ``offload``.
+        The tier does not list a log that has no root, or whose latest root was made by ``clear``. See ``offload`` for
+        the arguments. Raises the errors of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):
@@ -192,7 +193,7 @@ class TierLog(TierLogReader):
             return self.commit(leader_epoch, lambda root: create_change(root, bounds))
 
     def rewrap(self) -> RewrapReport:
-        """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed ones.
+        """Encrypt the data keys of all segments with the active key; return a report of checked and changed segments.
 
         At the end the latest root has a MAC of the active key, if the layout authenticates roots. After an
         interruption, another call continues. Raises the errors of ``Rewrapping.decide`` and ``offload``.
@@ -215,8 +216,8 @@ class TierLog(TierLogReader):
     def cancel_pending_commits(self, *, leader_epoch: int) -> None:
         """Commit an empty change, after which earlier commit attempts of this process can no longer take effect.
 
-        Call this if a commit failed with an error that does not show if its root was created, and will not be retried.
-        If the log has no root, the call does nothing. It raises the errors of ``offload``.
+        Call this if it is unknown whether a failed commit has created its root, and the commit will not be retried. If
+        the log has no root, the call does nothing. Raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty_lock:
@@ -225,8 +226,8 @@ class TierLog(TierLogReader):
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the previous writer; return the new root.
 
-        If the log has no root, do nothing and return None. If its topic was deleted or left the tier, return the latest
-        root. ``reason`` is text for people, stored in the root.
+        If the log has no root, do nothing and return None. If the topic was deleted or left the tier, do nothing and
+        return the latest root. ``reason`` is text for people, stored in the root.
 
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
@@ -261,9 +262,9 @@ class TierLog(TierLogReader):
         return self._expire(ChangeKind.EXPIRE, log_start, leader_epoch, reason)
 
     def recompact(self, *, leader_epoch: int, reason: str) -> None:
-        """Commit that no offset of the log is compacted, because a cleanup policy was added.
+        """Commit a root after which no offset of the log counts as compacted. Called if a cleanup policy was added.
 
-        The method raises the errors of ``offload``.
+        Raises the errors of ``offload``.
         """
         self.check_writable()
         self.commit(leader_epoch, lambda root: recompact_change(root, reason))
@@ -282,14 +283,14 @@ class TierLog(TierLogReader):
             self.commit(leader_epoch, lambda root: truncate_change(root, offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic no longer uses the tier; return the number and bytes of them.
+        """Remove all segments because the topic no longer uses the tier; return their number and bytes.
 
         ``log_start`` is the new log start. The method raises the errors of ``offload``.
         """
         return self._expire(ChangeKind.CLEAR, log_start, leader_epoch, reason)
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic was deleted; return the number and bytes of them.
+        """Remove all segments because the topic was deleted; return their number and bytes.
 
         After the grace time ``collect`` also deletes the roots. The method raises the errors of ``offload``.
         """
@@ -303,10 +304,10 @@ class TierLog(TierLogReader):
         with_orphans: bool = True,
         leader_epoch: int | None = None,
     ) -> CollectReport:
-        """Delete superseded manifest roots, and objects that no remaining root names, older than the grace time.
+        """Delete superseded roots, and objects that no remaining root names, if they are older than the grace time.
 
         Only the leader of the log passes ``leader_epoch``, the leader epoch of the log. Then the call also deletes
-        objects that earlier processes left in that epoch. The other arguments are those of ``Collector``.
+        objects that earlier processes left in that epoch. See ``Collector`` for the other arguments.
 
         Raises:
             ReadOnlyError: the tier was opened for reading.
@@ -348,8 +349,8 @@ class TierLog(TierLogReader):
     def check_not_lost(self, log_start: int | None = None) -> None:
         """Raise StorageError if there is no root, but there are segments below ``log_start``: the manifest is lost.
 
-        Without ``log_start``, any segment counts. After the start of a new manifest at ``log_start``, the collector
-        would delete the segments.
+        If ``log_start`` is None, segments at any offset cause the error. If a new manifest began at ``log_start``, the
+        collector would delete the segments.
         """
         if self.root is not None or log_start == 0:
             return

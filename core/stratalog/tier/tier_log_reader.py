@@ -90,7 +90,7 @@ class TierLogReader(CheckedArguments):
 
         Raises:
             TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
-            StoreUntrustedError: the store turned out not to create objects atomically, although it declares that.
+            StoreUntrustedError: the store declares that it creates objects atomically, but does not.
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged, or it does not continue the roots seen before.
             TamperedManifestError: the MAC of the head is wrong or missing, or the head does not continue the root that
@@ -104,10 +104,10 @@ class TierLogReader(CheckedArguments):
             return self._adopt(head.root if head else None)[1]
 
     def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
-        """Read the latest root as ``refresh``, with fewer requests, after a listing of the tier began at ``began``.
+        """Read the latest root like ``refresh``, but with fewer requests, after a listing of the tier.
 
-        ``version`` is the version of the log's newest root in the listing. The call usually sends no request if that
-        root was read before, and one otherwise.
+        The listing began at ``began``, and ``version`` is the version of the log's newest root in the listing. The call
+        usually sends no request if that root was read before; otherwise it usually sends one.
         """
         self._check_available()
         with self._lock:
@@ -115,7 +115,7 @@ class TierLogReader(CheckedArguments):
             return self._adopt(head.root if head else None)[1]
 
     def view_as_of(self, version_or_time: AsOf) -> RemoteView:
-        """Return the state of the log in the tier at an earlier version or time; raise errors as ``History.as_of``."""
+        """Return the log's state in the tier at an earlier version or time; raise the errors of ``History.as_of``."""
         head = History(self.new_finder()).as_of(version_or_time)
         return self._view_of(head.root if head else None)
 
@@ -143,7 +143,7 @@ class TierLogReader(CheckedArguments):
 
         Raises:
             ReadOnlyError: the tier was opened for reading.
-            TierUnavailableError, StoreUntrustedError: as for ``refresh``.
+            TierUnavailableError, StoreUntrustedError: the tier cannot be used, for the same reasons as in ``refresh``.
         """
         if self._tier.read_only:
             raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self.objects.uri)
@@ -186,9 +186,10 @@ class TierLogReader(CheckedArguments):
         check_stored(self.objects, segments_prefix(self.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
-        """Set the version and ``Root.identity`` of a root, known from local disk, that the head must be or continue.
+        """Set the root that the head must be or continue, by the version and the ``Root.identity`` on local disk.
 
-        Otherwise the next read of the head raises TamperedManifestError. Nothing is compared if ``identity`` is "".
+        If the head is another root that does not continue this root, the next read of the head raises
+        TamperedManifestError. Nothing is compared if ``identity`` is "".
         """
         self._expected = (version, identity) if identity else None
 
@@ -231,7 +232,7 @@ class TierLogReader(CheckedArguments):
     def rejoin(self) -> Root | None:
         """Read the latest root and end the assumed state; return the root, or None if there is none.
 
-        Call ``availability.reach`` before. The caller must check if another writer has taken over the log in the meantime.
+        Call ``availability.reach`` before. The caller must check if another writer has taken over the log meanwhile.
 
         Raises:
             TierUnavailableError, StoreUntrustedError: the last ``availability.reach`` failed.
@@ -258,7 +259,7 @@ class TierLogReader(CheckedArguments):
         return self._adopted
 
     def _adopt(self, root: Root | None) -> tuple[Root | None, RemoteView]:
-        """Let ``view`` and ``root`` return this root, which was read or committed, from now on. The caller holds _lock."""
+        """Make a root that was read or committed the state that ``view`` and ``root`` return. The caller holds _lock."""
         if self._expected is not None:
             self._check_expected(root, *self._expected)
             self._expected = None
@@ -302,7 +303,7 @@ class TierLogReader(CheckedArguments):
         )
 
     def _check_available(self) -> None:
-        """Raise the error of ``availability.unavailable`` if the tier is offline, or the log is in the assumed state."""
+        """Raise the error of ``availability.unavailable`` if the tier is offline, or in the log's assumed state."""
         self.availability.check()
         if self._assumed is not None:
             raise self.availability.unavailable()

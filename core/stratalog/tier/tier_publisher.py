@@ -71,7 +71,7 @@ class TierPublisher:
         return self.log.uploader(layout, self._config.sections.get(layout)).upload(source, self.leader_epoch)
 
     def upload_built(self, segment: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
-        """Store a built segment as ``upload``, and remove its local files, also after an error."""
+        """Upload a built segment like ``upload``, and remove its local files, even after an error."""
         try:
             return self.upload(built_source(segment, self.log.name, self.log.topic_id, facts, self._config))
         finally:
@@ -80,7 +80,8 @@ class TierPublisher:
     def add(self, appending: Appending) -> Root | None:
         """Append stored segments at the log's end in one commit; return the latest root afterwards.
 
-        If an earlier call with the same ``appending.mark`` or a higher one succeeded, commit nothing.
+        If an earlier call with the same ``appending.mark``, or with a higher mark of the writer, succeeded, commit
+        nothing.
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
@@ -121,7 +122,7 @@ class TierPublisher:
             swaps: the swaps, ascending; at most ``MOST_SWAPS``.
             kind: kind of the change.
             reason: text for people.
-            first_dirty_offset: first offset that is not compacted afterwards, as for ``SwapDecision``.
+            first_dirty_offset: first offset that is not compacted afterwards; see ``SwapDecision``.
 
         Raises:
             FencedEpochError: another writer owns the log; the collector deletes the uploaded objects later.

@@ -33,11 +33,12 @@ class Appending:
     Attributes:
         entries: the segments, ascending, without gaps.
         log_start: start offset of the log, used only if the log never had a record.
-        mark: progress of a writer that numbers its writes. Nothing is committed if the log's latest root already has
-            this number, or a higher one, of the writer. None for other writers.
-        topic: number of partitions and settings of the topic, stored only in the first root of the log. Another writer
-            may have created the topic at the same time, and its settings stay.
-        reason: text for people; if it is empty, the number and offsets of the segments.
+        mark: progress of a writer that numbers its writes. Nothing is committed if the log's latest root has a mark of
+            this writer with this number or a higher one. None for other writers.
+        topic: number of partitions and settings of the topic, stored only in the first root of the log. If another
+            writer has created the topic first, the settings of that writer stay.
+        reason: text for people, stored in the root. If it is empty, the root gets a text with the number and offsets of
+            the segments.
     """
 
     entries: tuple[StoredSegment, ...]
@@ -49,7 +50,7 @@ class Appending:
     def decide(self, root: Root | None) -> Change | None:
         """Return the change to commit on top of ``root``, the log's latest root (None: the log has no root).
 
-        Return None if ``root`` already has the number of ``mark`` or a higher one.
+        Return None if ``root`` has a mark of the same writer with the number of ``mark`` or a higher one.
 
         Raises:
             EndMovedError: the entries do not begin at the log's end offset in the tier.
@@ -85,8 +86,9 @@ def is_unused(root: Root) -> bool:
 def check_single_writer(root: Root | None, *, take_over: bool) -> int:
     """Return the leader epoch in which a bulk writer may write; raise if an engine may be writing to the log.
 
-    If a bulk writer made the latest commit, the result is its leader epoch. With ``take_over`` after another commit,
-    it is the next leader epoch; a commit in it fences the previous writer. Without a root, it is 0.
+    If a bulk writer made the latest commit, the result is the leader epoch of that commit. If another writer made it
+    and ``take_over`` is True, the result is the next leader epoch; a commit in that epoch fences the other writer. If
+    there is no root, the result is 0.
 
     Args:
         root: the latest manifest root of the log; None if there is none.
@@ -95,7 +97,7 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
     Raises:
         EngineAheadError: the high watermark is above the end offset of the tier, so an engine has more records, or the
             rebuild of the manifest is not complete.
-        LogInUseError: the latest commit is not one of a bulk writer, and ``take_over`` is False.
+        LogInUseError: no bulk writer made the latest commit, and ``take_over`` is False.
         EpochsExhaustedError: ``take_over`` needs a next leader epoch, and there is none.
     """
     if root is None:
@@ -133,7 +135,7 @@ class LogBounds:
 
 
 def offload_change(root: Root | None, entry: StoredSegment, bounds: LogBounds) -> Change | None:
-    """Return the change that appends ``entry`` to ``root``, the latest root; None if the tier already has its offsets.
+    """Return the change that appends ``entry`` to ``root``, the latest root; None if the tier has the entry's offsets.
 
     The function raises the errors of ``is_covered`` and ``check_joins``.
     """
@@ -226,10 +228,10 @@ def check_joins(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> None
 
 
 def create_change(root: Root | None, bounds: LogBounds) -> Change | None:
-    """Return the change that creates a root without segments; None if the tier lists the log (``is_unknown``)."""
+    """Return the change that creates a root without segments; None if ``is_unknown`` is False for the log."""
     return _bounds_change(root, bounds, ChangeKind.CREATE, "the log now has a tier") if is_unknown(root) else None
 
 
 def is_unknown(root: Root | None) -> bool:
-    """Return True if the tier does not list a log with this latest root: it is None, or ``TierLog.clear`` made it."""
+    """Return True if the tier does not list a log: its latest root is None, or ``TierLog.clear`` made that root."""
     return root is None or root.change == ChangeKind.CLEAR

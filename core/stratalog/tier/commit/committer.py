@@ -12,9 +12,10 @@
 Steps 3 and 4 are for a writer that pauses for longer than the collector's grace time: it must not report a stale root
 as committed.
 
-A head with a higher leader epoch fences this writer. A head of another writer with the same leader epoch also does,
-unless it is the first head that the committer reads. A head with a lower leader epoch does not: the next commit builds
-on it. Some kinds of changes never fence a writer of the same epoch (``_check_fenced``).
+A head with a higher leader epoch fences this writer. A head of another writer with the same leader epoch also fences
+this writer, unless it is the first head that the committer reads. A head with a lower leader epoch does not fence this
+writer: the next commit builds on that head. Some kinds of changes never fence a writer of the same epoch
+(``_check_fenced``).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OWN_IDS: Final = 1024
 Decide: TypeAlias = Callable[[Root | None], Change | None]
 """Function that receives the root of the head, or None if the log has no root, and returns the change to commit on top.
 
-It returns None if there is nothing to commit. It is called again if another writer has committed first.
+The function returns None if there is nothing to commit. It is called again if another writer has committed first.
 """
 
 
@@ -80,7 +81,7 @@ class Committer:
             leader_epoch: leader epoch of the writer.
             decide: returns the change for the latest root; called again if another writer commits first.
             shared_with: kinds of changes that other writers may commit in the same leader epoch without fencing this
-                writer. For writers that have no local log.
+                writer. Used by writers that have no local log.
 
         Returns:
             The latest root: the new root, or the root for which ``decide`` returned None. None if there is no root.
@@ -156,9 +157,12 @@ class Committer:
         return root.version > self._accepted_version and root.commit_id not in self._own_ids
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if all roots by other writers since the last accepted root only rewrap keys, so none fences.
+        """Return True if all later roots of other writers only rewrap keys. Such roots do not fence this writer.
 
-        A root that rewraps keys has the change REWRAP. If the log has left the tier, it repeats the CLEAR before it.
+        Later roots are those after the last root that this committer accepted.
+
+        A root that rewraps keys has the change REWRAP. If the log has left the tier, such a root has the change CLEAR,
+        like the root before it.
         """
         if head.change not in {ChangeKind.REWRAP, ChangeKind.CLEAR}:
             return False

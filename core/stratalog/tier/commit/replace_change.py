@@ -81,7 +81,7 @@ class SwapDecision:
         )
 
     def _find_placeable(self, root: Root) -> Iterator[tuple[int, SegmentSwap]]:
-        """Yield the swaps whose old entries are exactly those of the root, each with its base offset."""
+        """Yield (base offset, swap) of each swap whose old segments are all still in the root."""
         if not self._swaps:
             return
         entries = walk(root, self._pages, self._swaps[0].old[0].info.base_offset)
@@ -187,7 +187,7 @@ class Replacing:
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """Return the SHA-256, in hex, of the offsets and object keys of segments; it shows later if they have changed."""
+    """Return the SHA-256, in hex, of the offsets and object keys of segments; another hash later shows a change."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())

@@ -56,7 +56,7 @@ def expire_change(root: Root | None, kind: ChangeKind, log_start: int, reason: s
 
 
 def epoch_change(root: Root | None, reason: str) -> Change | None:
-    """Return a change that keeps all segments, to begin a new leader epoch by its commit; None if there is no root.
+    """Return a change that keeps all segments, and whose commit begins a new leader epoch; None if there is no root.
 
     A commit in a new leader epoch fences the previous writer, which stops at its next commit. The result is also None
     if CLEAR made ``root``: the change would list the log in the tier again. The function raises UnknownTopicError if

@@ -143,9 +143,9 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """Return True if the latest root of a log must get a MAC of the active key by another commit.
+        """Return True if ``root``, the latest root of a log, must be followed by a root with a MAC of the active key.
 
-        That is so if ``root`` has no MAC but must have one, or has a MAC of another key.
+        This is necessary if ``root`` has no MAC but must have one, or if its MAC was made with another key.
         """
         if root.mac is None:
             return self._required_layout(root) is not None
@@ -155,7 +155,10 @@ class Authenticity:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_mac(self, authenticator: ManifestAuthenticator, before: Root, digest: str) -> None:
-        """Raise PluginError if a plugin's authenticator returns another MAC for ``before`` now, or ``digest``."""
+        """Raise PluginError if a plugin's authenticator changes the MAC of ``before``, or returns ``digest`` for it.
+
+        ``before`` is the previous root, and ``digest`` is the MAC of the new root.
+        """
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return

@@ -54,9 +54,9 @@ def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
 
 
 def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
-    """Yield the references to pages of level 0, which hold entries, that end above ``start``, ascending.
+    """Yield the references to the pages of entries (level 0) that end above ``start``, ascending.
 
-    Pages of higher levels, which hold references, are read. This can raise the errors of ``Pages.read``.
+    The pages of references (higher levels) are read. This can raise the errors of ``Pages.read``.
     """
     for ref in refs:
         if ref.end_offset > start:
@@ -258,7 +258,7 @@ def _replace(
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the references and entries after ``new_entries`` replaced those with the offsets ``replaced``."""
+    """Return references and entries after ``new_entries`` have replaced the entries with the offsets ``replaced``."""
     start, end = replaced
     bounds = (
         [*(entry.info.base_offset for entry in new_entries), new_entries[-1].info.end_offset] if new_entries else []
@@ -305,7 +305,7 @@ def _splice_entries(
 
 
 def _write_levels(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
-    """Return references of ``level`` to new pages that lead to the pages of ``refs``, which have level 0."""
+    """Store pages of references above ``refs``, which have level 0; return the references of ``level``."""
     for _ in range(level if refs else 0):
         refs = [
             pages.write(refs[index : index + PAGE_ITEMS], leader_epoch) for index in range(0, len(refs), PAGE_ITEMS)
@@ -314,7 +314,7 @@ def _write_levels(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoc
 
 
 def object_end(entry: StoredSegment, key: str) -> int:
-    """Return the least size of an object of a segment: the end of the last slice in it, 0 without a slice."""
+    """Return the minimal size of the object ``key``: the end of the last slice of ``entry`` in it; 0 without one."""
     end = 0
     for place in entry.slices.values():  # a loop, because each read calls this function, and a generator costs more
         if place.key == key:

@@ -159,10 +159,10 @@ class HeadFinder:
         return head
 
     def read_unchecked(self, version: int) -> Head | None:
-        """Return a root as ``read``, without a check of its MAC.
+        """Return the root of this version like ``read``, but do not check its MAC.
 
-        Only for a caller that searches for the objects that existing roots name. Readers of records, also of an earlier
-        state (``as_of``), must call ``read``.
+        Call this only to find the objects that existing roots name. A reader of records must call ``read``, also for an
+        earlier state (``as_of``).
         """
         try:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
@@ -172,7 +172,7 @@ class HeadFinder:
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def roots_unchecked(self, versions: Iterable[int]) -> Iterator[Root]:
-        """Yield the roots of these versions that exist, as ``read_unchecked`` reads them."""
+        """Call ``read_unchecked`` for each version, and yield the roots that exist."""
         heads = (self.read_unchecked(version) for version in versions)
         return (head.root for head in heads if head is not None)
 
@@ -223,7 +223,7 @@ class HeadFinder:
 
 
 def may_continue(old: Head, new: Head) -> bool:
-    """Return False if the two roots show that ``new`` is neither ``old`` nor a later root of its chain, else True.
+    """Return False if the roots show that ``new`` is neither ``old`` nor a later root in the chain of ``old``.
 
     If ``new`` is 64 or more versions later, only the presence of a MAC is compared.
     """

@@ -32,8 +32,8 @@ class History:
     def newest_first(self) -> Iterator[Head]:
         """Yield all roots, newest first; list them at the start, and read each one when it is consumed.
 
-        A root that is deleted in the meantime is skipped, and so is a stale root, which the next root does not
-        continue: a writer created its version again after it had been deleted.
+        A root that is deleted in the meantime is skipped. A stale root is skipped, too: a writer created it again after
+        its deletion, and the next root does not continue it.
 
         Raises:
             CorruptManifestError: a root is damaged.
@@ -54,7 +54,8 @@ class History:
         Raises:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
             TamperedManifestError: the latest root has a MAC, and the found root is not linked to a root with a MAC.
-            CorruptManifestError, StoreError: as for ``newest_first``.
+            CorruptManifestError: a root is damaged.
+            StoreError: the store failed or refused.
         """
         if type(version_or_time) is not int and not isinstance(version_or_time, datetime):
             raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {version_or_time!r}")

@@ -17,12 +17,12 @@ def canonical(value: object) -> bytes:
 
 
 def sha256_of(data: bytes) -> str:
-    """Return the SHA-256 of ``data`` in hex, by which roots name the previous root and their pages."""
+    """Return the SHA-256 of ``data`` in hex. A root contains such hashes of the previous root and of its pages."""
     return hashlib.sha256(data).hexdigest()
 
 
 def load_object(data: bytes, key: str) -> JsonFields:
-    """Return the fields of a JSON object; the caller has bounded the size of ``data``.
+    """Return the fields of a JSON object. The caller must check the size of ``data`` before.
 
     Raises:
         CorruptManifestError: the bytes are not a JSON object; the error names the key.

@@ -24,7 +24,7 @@ MAX_WRITER: Final = 128  # characters
 
 
 def contradiction(root: Root) -> str:
-    """Return the first invariant that a root violates as text, "" if it violates none."""
+    """Return a text about the first invariant that a root violates; "" if it violates none."""
     return (
         _commit_contradiction(root)
         or _field_contradiction(root)

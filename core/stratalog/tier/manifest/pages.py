@@ -106,7 +106,7 @@ class Pages:
 
         Raises:
             StoreError: the store failed or refused; the page may be stored.
-            PluginError: ``tier.verify`` applies, and the store does not return the bytes that were written.
+            PluginError: the page was read back (``tier.verify``), and the store returned other bytes.
         """
         ref, data = build_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
@@ -146,7 +146,7 @@ def build_page(
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """Return the offsets, sizes and time of one entry as a PageRef of level -1, which ``build_page`` adds up."""
+    """Return the offsets, sizes and times of one entry as a PageRef of level -1; ``build_page`` adds them up."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

@@ -125,7 +125,7 @@ class Change:
             ``added`` replaces none.
         first_dirty_offset: first offset that is not compacted yet.
         topic: partitions and settings of the log's topic; None keeps those of the previous root.
-        mark: new progress of a writer that numbers its writes; None if the writer does not.
+        mark: new progress of a writer that numbers its writes; None for other writers.
         kept_end: end offset of the last entry to keep; the later entries are removed. None removes none.
     """
 
@@ -169,7 +169,8 @@ class Root:
         entries: the newest entries, ascending; all of them end above ``log_start``.
         recent_commits: ids of the last commits up to this one, oldest first.
         created_ms: time of the commit, by the writer's wall clock.
-        topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had.
+        topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had
+            them.
         marks: progress of each writer that numbers its writes, the latest writer last; at most ``MAX_MARKS``.
         history_start: version of the last root that erased records; roots with lower versions are neither kept nor read
             as history. 0 if no records were erased.
@@ -201,7 +202,7 @@ class Root:
     mac: RootMac | None = None
 
     def number_of(self, writer: str) -> int:
-        """Return the number of a writer's last write (``WriteMark.number``); -1 if the root has none of this writer."""
+        """Return the number of a writer's last write (``WriteMark.number``); -1 without a mark of the writer."""
         return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
     def unchanged(self, kind: ChangeKind, reason: str) -> Change:
@@ -242,8 +243,8 @@ class Root:
 class Head:
     """A root and the hash of its bytes, which the next root contains as ``parent_sha256``.
 
-    ``content_sha256`` is the hash from which the MAC is computed: that of all fields except the digits of the MAC. It
-    is "" if the root has no MAC.
+    ``content_sha256`` is the hash of all fields except the digits of the MAC; the MAC is computed from this hash. It is
+    "" if the root has no MAC.
     """
 
     root: Root
@@ -252,9 +253,9 @@ class Head:
 
 
 def add_mark(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
-    """Return the marks with ``mark``, unless it is None, at the end; it replaces the writer's earlier mark.
+    """Return ``marks`` with ``mark`` at the end, in place of the writer's earlier mark; None adds no mark.
 
-    If there would be more than ``MAX_MARKS``, the first one is removed.
+    If there would be more than ``MAX_MARKS`` marks, the first one is removed.
     """
     if mark is None:
         return tuple(marks)
@@ -262,7 +263,7 @@ def add_mark(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteM
 
 
 def segment_time_ms(entry: StoredSegment) -> int:
-    """Return the time from which a segment's retention counts: its largest timestamp, or else that of the file."""
+    """Return the start of a segment's age for retention: the largest timestamp, or the file's time if there is none."""
     info = entry.info
     return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 

@@ -23,7 +23,7 @@ from stratalog.tier.manifest.root import Head, Root, RootMac, TopicNote, WriteMa
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3
 AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC
-UNSEALED_VERSION: Final = 2  # of roots without a hash of themselves, which earlier releases wrote: only read
+UNSEALED_VERSION: Final = 2  # of roots of earlier releases, without a hash of themselves: this release only reads them
 _SEAL: Final = b'{"body_sha256":"'  # the first field, because canonical bytes have sorted keys
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
@@ -84,7 +84,7 @@ def _body(root: Root) -> bytes:
 
 
 def new_root(root: Root) -> bytes:
-    """Return the bytes of a new root, as ``encode_root``; raise StorageError if ``parse_root`` refuses them."""
+    """Return ``encode_root`` of a new root; raise StorageError if ``parse_root`` refuses these bytes."""
     data, key = encode_root(root), manifest_key(root.prefix, root.version)
     return readable(
         data,
@@ -146,7 +146,7 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
 
 
 def _unseal(data: bytes, key: str) -> bytes | None:
-    """Return the bytes that the hash in the first field of a root covers, after a check; None if it has no hash."""
+    """Check the hash in the first field of a root, and return the bytes that it covers; None if there is no hash."""
     # The hash is checked for every format version: otherwise a damaged root could look like one of a newer release.
     if not data.startswith(_SEAL):
         return None

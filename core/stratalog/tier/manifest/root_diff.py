@@ -77,7 +77,7 @@ def _changed_span(before: Root, after: Root, pages: Pages) -> tuple[int, int] | 
 
 
 def _around(root: Root, pages: Pages, start: int, end: int) -> Iterable[StoredSegment]:
-    """Return the entries of a root from the one before ``start`` to the one after ``end``."""
+    """Return the entries of a root from the entry before offset ``start`` to the entry after offset ``end``."""
     for entry in walk(root, pages, start - 1):
         yield entry
         if entry.info.base_offset >= end:

@@ -48,7 +48,7 @@ class ChunkReader:
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
-        self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value costs a check
+        self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value only costs a check
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
@@ -63,7 +63,8 @@ class ChunkReader:
         The method does not check bytes that it reads from files: the reader of a log must check the CRCs of batches.
 
         Args:
-            entry: the manifest entry of a segment. Only bytes of its slices are read in chunks; others by one request.
+            entry: the manifest entry of a segment. Only bytes of its slices are read in chunks; other bytes are read by
+                one request.
             successor: returns the next segment, for prefetching.
             key: key of an object of the segment.
             start: start position of the range.
@@ -74,7 +75,7 @@ class ChunkReader:
             The bytes, possibly as a view of a cached chunk or of ``buffer``.
 
         Raises:
-            CorruptObjectError: the object is shorter.
+            CorruptObjectError: the object ends before ``end``.
             StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
         """
         last_end = object_end(entry, key)
@@ -102,9 +103,9 @@ class ChunkReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_small(self, entry: StoredSegment, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object, from chunks in memory if all of them are there, else by one request.
+        """Return bytes [start, end) of an object: from chunks in memory if they have all bytes, else by one request.
 
-        The request adds no chunk to the caches. Arguments and errors are those of ``read``.
+        The request adds no chunk to the caches. Takes the arguments and raises the errors of ``read``.
         """
         last_end = object_end(entry, key)
         spans = self._spans(key, start, end, last_end) if end <= last_end else ()

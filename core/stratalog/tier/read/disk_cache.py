@@ -1,4 +1,4 @@
-"""Cache of bytes that were read from a tier, on local disk, of limited size. It is kept after a restart.
+"""Disk cache of limited size for bytes that were read from a tier. A restart does not delete the cache.
 
 An item is the bytes of one chunk or index, in one file. A group is all items of one object. Nothing is synced: a
 checksum detects items that a crash has damaged. ``docs/formats/tier-cache.md`` describes the bytes.
@@ -63,7 +63,7 @@ class DiskCache:
 
     Args:
         folder: path of the folder; created if it is missing. Only this cache may put files into it.
-        limit_bytes: largest size of all files.
+        limit_bytes: largest total size of the files.
         env: files and clock.
     """
 
@@ -204,7 +204,7 @@ class DiskCache:
             self._files.close(descriptor)
 
     def _stamp_of(self, name: str) -> tuple[int, ...]:
-        """Return the stamp of a file that was checked within the last hour, and count a use; otherwise ()."""
+        """Return the stamp of a file, and count a use; return () if the file was not checked within the last hour."""
         with self._lock:
             checked = self._checks.get(name)
             if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECK_VALID_NS:
@@ -279,7 +279,7 @@ class CacheFolder:
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
-        """Return the caches in a folder; None if ``folder`` is None, or with a warning if it cannot be used."""
+        """Return the caches in a folder; None if ``folder`` is None, and None with a warning if it cannot be used."""
         if folder is None:
             return None
         try:

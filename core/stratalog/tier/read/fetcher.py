@@ -67,7 +67,7 @@ class Fetcher:
             start: start position of the range.
             end: exclusive end position of the range.
             successor: returns the next segment, for prefetching.
-            buffer: memory with room for all bytes that the result may use; None if there is none.
+            buffer: memory in which the result may be stored, with room for all bytes; None if there is none.
 
         Raises:
             CorruptObjectError: the object is shorter than the manifest states, or its layout detected damage.
@@ -144,7 +144,7 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _load_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
-        """Return a small file from disk or the store; also cache indexes that are stored close to it, by one request."""
+        """Return a small file from disk or from the store. One request also reads and caches the indexes next to it."""
         cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
         if cached is not None:
             return cached

@@ -84,7 +84,7 @@ class _Stream:
     step: int
     ahead: Iterator[ObjectRange] | None = None
     window: int = 1
-    requested: deque[ObjectRange] = field(default_factory=deque)  # prefetched and not yet passed
+    requested: deque[ObjectRange] = field(default_factory=deque)  # prefetched, and not yet passed by the reader
 
 
 @dataclass(slots=True)

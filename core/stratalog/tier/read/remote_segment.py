@@ -61,13 +61,13 @@ class StoredBounds:
 
     @property
     def age_from_ms(self) -> int:
-        """Start of the age for time-based retention: the largest timestamp; the last write if no record has one."""
+        """Time from which retention counts the age: the largest timestamp; the time of the last write without one."""
         info = self.entry.info
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
 
 class RemoteSegment(StoredBounds, KeepsReadPosition):
-    """A ``ReadableSegment`` whose bytes are in the tier. A reader of it must check the CRCs of batches.
+    """A ``ReadableSegment`` whose bytes are in the tier. Its readers must check the CRCs of batches.
 
     Args:
         entry: the manifest entry of the segment.
@@ -99,9 +99,9 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
         return self._fetcher.read_log(self.entry, position, end, self._successor)
 
     def read_over(self, position: int, buffer: memoryview) -> memoryview:
-        """Return up to ``len(buffer)`` bytes from ``position``, fewer at the end; raise the errors of ``Fetcher.read_log``.
+        """Return up to ``len(buffer)`` bytes from ``position`` on, fewer at the end of the file.
 
-        The bytes may be in the memory of ``buffer``.
+        The bytes may be in the memory of ``buffer``. Raises the errors of ``Fetcher.read_log``.
         """
         end = min(position + len(buffer), self.size_bytes)
         if position >= end:
@@ -111,9 +111,9 @@ class RemoteSegment(StoredBounds, KeepsReadPosition):
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches, from a layout that stores columns.
 
-        Return None if the layout does not: the caller then decodes the batches of the log. ``columns`` are the names of
-        the columns to return; None returns all. The call, and the iteration over the result, raise the errors of
-        ``Fetcher.read_log``.
+        Return None if the layout stores no columns: the caller then decodes the batches of the log. ``columns`` are the
+        names of the columns to return; None returns all. The call, and the iteration over the result, raise the errors
+        of ``Fetcher.read_log``.
         """
         return self._fetcher.read_arrow(self.entry, start, end, columns, self._successor)
 
@@ -201,11 +201,11 @@ class PagedSegments(RemoteSegments):
         return self._root.end_offset if self._root.segments else None
 
     def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
-        """Yield the segments of the root, ascending. Pages between two offsets are not read: each is one PageRef.
+        """Yield the segments of the root, ascending. A page that is not read is yielded as one PageRef.
 
         Args:
-            detailed_to: yield single segments of pages that begin below this offset or below the log start.
-            bound: yield single segments of pages that end above this offset.
+            detailed_to: read the pages that begin below this offset or below the log start.
+            bound: read the pages that end above this offset.
         """
         start = self._root.log_start
         for ref in self._root.pages:

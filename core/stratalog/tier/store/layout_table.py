@@ -29,7 +29,7 @@ from stratalog.spi.providers import Provider, Section
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
-_STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each 64 MiB
+_STEP_BYTES: Final = 64 << 20  # for each 64 MiB, the deadline of ``write`` is longer by ``plugin.deadline.ms``
 
 
 class GuardedLayout(TierLayout):
@@ -60,7 +60,7 @@ class GuardedLayout(TierLayout):
         return self.guard.of_type("write", entry, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield the bytes that ``TierLayout.read`` returns, in its pieces, after a check of their type."""
+        """Yield the pieces that ``TierLayout.read`` yields, after a check of their type."""
         for piece in self.guard.items("read", lambda: self._layout.read(segment, start, end, fetch)):
             with self.guard.calling("read"):
                 view = memoryview(piece)  # raises if it is no buffer
@@ -122,7 +122,7 @@ class GuardedLayout(TierLayout):
 
 
 class LayoutTable:
-    """Layouts by name, which topic settings contain, and by label (``name@version``), which manifests contain.
+    """Table of the layouts by name, as in topic settings, and by label (``name@version``), as in manifests.
 
     The methods raise UnknownComponentError if no installed layout has the name or label, and the errors of ``opener``
     if the layout cannot be opened. Thread-safe.
@@ -135,7 +135,7 @@ class LayoutTable:
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
         self._by_name: dict[str, GuardedLayout] = {}  # under _lock
-        self._by_label: dict[str, GuardedLayout] = {}  # layouts by label, as far as used: each read needs one
+        self._by_label: dict[str, GuardedLayout] = {}  # layouts that were used before, by label: each read needs one
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:

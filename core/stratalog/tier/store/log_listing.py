@@ -30,7 +30,8 @@ def list_logs(
 ) -> Iterator[tuple[TierLogName, int | None]]:
     """Yield the logs whose keys begin with ``start``, each with the version of a root; None if it has no root.
 
-    With ``known_versions``, it is the newest version. Otherwise it can be any: pages skip the rest of a log.
+    With ``known_versions``, the version is the newest one. Without them, it is the version of any root, because the
+    listing does not read all keys of a log.
     """
     prefix = after = ""
     name: TierLogName | None = None

@@ -20,7 +20,7 @@ _TRIES: Final = 4
 class ProbeResult:
     """Result of a test of a store. ``shared`` is True if several writers may use the store.
 
-    Otherwise ``reason`` is the reason. ``breaks_promise`` is True if the store declares that it creates objects
+    If it is False, ``reason`` is the reason. ``breaks_promise`` is True if the store declares that it creates objects
     atomically, but does not.
     """
 

@@ -19,7 +19,7 @@ from stratalog.tier.store.requests import Requests
 
 LIST_LIMIT: Final = 1000  # keys a page, as in S3
 DELETE_LIMIT: Final = 1000  # keys a request, as in S3
-UPLOAD_STEP_BYTES: Final = 64 << 20  # an upload gets one more deadline for each 64 MiB
+UPLOAD_STEP_BYTES: Final = 64 << 20  # for each 64 MiB, the deadline of an upload is longer by ``store.deadline.ms``
 _LOGGER: Final = logging.getLogger(__name__)
 _SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags
 
@@ -62,7 +62,8 @@ class Verification:
 
     Args:
         mode: ``always`` or ``never`` for all objects; ``first`` reads back the objects of a kind until one was correct;
-            ``auto`` reads back all objects of plugins, and others as ``first``, or never if ``trusts_store``.
+            ``auto`` reads back all objects that a plugin writes or stores; it never reads back other objects if
+            ``trusts_store`` is True, and treats them like ``first`` if it is False.
         is_bundled: True if the store comes with stratalog, and is no plugin.
         trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
             this machine.
@@ -109,8 +110,8 @@ class TierStore:
             external plugin, but on the caller's thread.
 
     Attributes:
-        deadline_ms: deadline of one call with its retries, in milliseconds. An upload has this time once more for each
-            full 64 MiB.
+        deadline_ms: deadline of one call with its retries, in milliseconds. For each full 64 MiB, the deadline of an
+            upload is longer by this time.
         limits: the argument, or the defaults.
         guard: the argument, or the guard that replaces None.
         verification: decides which objects are read back after a write.
@@ -147,7 +148,7 @@ class TierStore:
         return self._requests.metrics()
 
     def sent(self) -> Mapping[str, int]:
-        """Return the numbers of requests that the store has sent, by the store's own names, as ``ObjectStore.sent``."""
+        """Return ``ObjectStore.sent``: the numbers of requests that the store has sent, by the store's own names."""
         with self.guard.calling("sent"):
             counts = self._store.sent()
         self.guard.check_type("sent", counts, Mapping)
@@ -319,7 +320,7 @@ class TierStore:
         return failed
 
     def delete_or_raise(self, keys: Sequence[str]) -> None:
-        """Delete objects as ``delete``, and raise the first of the errors that remain."""
+        """Call ``delete``, and raise the first of the errors that it returns."""
         for error in self.delete(keys).values():
             raise error
 
@@ -389,5 +390,5 @@ class TierStore:
 
 
 def is_of_store(error: StorageError) -> bool:
-    """Return True if ``error`` is one of the whole store: a StoreError, but no ObjectNotFoundError."""
+    """Return True if ``error`` concerns the whole store: it is a StoreError, but not an ObjectNotFoundError."""
     return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

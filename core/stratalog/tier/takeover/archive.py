@@ -51,7 +51,7 @@ from stratalog.tier.upload.checked_source import CheckedSources
 from stratalog.tier.upload.segment_source import CountedBytes
 
 _NOTHING_CONFIRMED: Final = 0
-_ID_NAMESPACE: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: of derived topic ids
+_ID_NAMESPACE: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # namespace of derived topic ids; persistent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class ArchivedLog:
         log: name of the log.
         directory: path of its log directory.
         segments: the number of segments that the pass committed.
-        size_bytes: size of their logs by the manifest. The layout ``parquet`` counts uncompressed batches.
+        size_bytes: size of their ``.log`` files, as stated in the manifest. With the layout ``parquet``, this is the
+            size of the uncompressed batches.
         tier_end: the exclusive end offset of the archive after the pass; 0 if the archive could not be read.
         high_watermark: high watermark in the broker's last checkpoint; 0 if it is unknown.
         skipped_offsets: the number of offsets that the pass skipped, because the broker had deleted them.
@@ -89,7 +90,8 @@ class ArchivePlan:
         skip_gaps: True to continue after offsets that the broker deleted before they were archived; False to end the
             pass for the log with an error.
         wait_for: called with the size (bytes) of each segment before its upload; may wait, to limit the rate.
-        progress: called with the number of bytes uploaded so far, and the number of all bytes to upload; or None.
+        progress: called with the number of bytes uploaded so far, and the number of all bytes to upload; None to report
+            nothing.
     """
 
     config: TopicConfig
@@ -111,7 +113,7 @@ class Archiver:
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._components, self._plan = stores, tier, components, plan
-        # Topic id and high watermark of each log after a successful pass: the next pass skips the log if both are equal.
+        # Topic id and high watermark of each log after a successful pass: while both are unchanged, the log is skipped.
         self._settled_bounds: dict[tuple[str, TopicPartition], tuple[TopicId, int]] = {}
         # Leader epochs of the logs with commits since their last collection.
         self._written_epochs: dict[TierLogName, int] = {}
@@ -119,7 +121,8 @@ class Archiver:
     def run(self) -> Iterator[ArchivedLog]:
         """Archive the closed segments of each log, from the end offset of its archive on; yield a result for each log.
 
-        The error of a log is in its result. A later call archives later segments, and those that were not archived.
+        The error of a log is in its result. A later call archives new segments, and segments that this call did not
+        archive.
 
         A log is skipped without a result if its last pass succeeded and its high watermark has not changed since, or if
         its folder was deleted or moved after the directory was listed.
@@ -144,7 +147,7 @@ class Archiver:
     def _list_logs(self) -> Iterator[_BrokerLog]:
         """Yield the logs in the directories that the plan selects, except Kafka's cluster metadata."""
         for store in self._stores:
-            is_live = store.is_acquired_elsewhere()  # before the read: a broker that stops meanwhile writes the file
+            is_live = store.is_acquired_elsewhere()  # checked before the read: a broker writes the file when it stops
             watermarks = read_offsets(store, HIGH_WATERMARKS_FILE)
             log_starts = read_offsets(store, LOG_STARTS_FILE) or {}
             unknown = UNKNOWN_END if watermarks is None and not is_live else _NOTHING_CONFIRMED
@@ -202,7 +205,7 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _BrokerLog:
-    """A log in a directory, with its log start and, as ``bound``, its high watermark in the checkpoints."""
+    """A log in a directory. ``log_start`` and ``bound`` (the high watermark) are from the directory's checkpoints."""
 
     store: SegmentStore
     log: TopicPartition

@@ -154,8 +154,8 @@ def _copy_segment(
 ) -> bool:
     """Copy one segment into a folder, durable on return; return False if the folder has its complete ``.log`` file.
 
-    ``size_by_name`` has the sizes (bytes) of the files in the folder, by name. Arguments and errors are those of
-    ``copy_segments``.
+    ``size_by_name`` has the sizes (bytes) of the files in the folder, by name. See ``copy_segments`` for the other
+    arguments. Raises the errors of ``copy_segments``.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
     if size_by_name.get(name) == segment.size_bytes:

@@ -46,12 +46,13 @@ class AttachedLog:
 
     Attributes:
         log: name of the log.
-        topic_id: id of its topic, as before.
+        topic_id: id of its topic; the takeover does not change it.
         leader_epoch: the new leader epoch, which fences the previous writer.
         log_start: the first offset that readers may read.
         log_end: the offset of the next record: the end offset of the tier.
         high_watermark: high watermark of the log at the last commit of the previous writer. If it is above ``log_end``,
-            the records between were only on that writer's disk and are lost. Their offsets are assigned again.
+            the records between the two offsets were only on that writer's disk, and are lost. Their offsets are
+            assigned again.
         epochs: leader epochs and their start offsets, including the new one.
         producers: states of producers at ``log_end``.
         topic: partitions and settings of the topic in the tier; None if they are unknown.
@@ -127,7 +128,10 @@ def select_logs(names: Iterable[TierLogName], topics: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the log has a root that is not from CLEAR or DELETE; raise the errors of ``refresh``."""
+    """Return True if the latest root of the log is neither from CLEAR nor from DELETE; False if the log has no root.
+
+    Raises the errors of ``refresh``.
+    """
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
@@ -167,8 +171,9 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
 def missing_partitions(attached_logs: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
     """Yield the missing partitions of the topics in ``attached_logs``, as empty logs from offset 0 on.
 
-    The number of partitions is that in ``topic`` of the logs; if all are None, nothing is yielded. The caller must
-    create these partitions: with fewer partitions, a producer would assign keys to other partitions than before.
+    The number of partitions of a topic is in ``topic`` of its logs; if that is None for all of them, nothing is
+    yielded. The caller must create these partitions: with fewer partitions, a producer would assign keys to other
+    partitions than before.
     """
     topics = dict[str, list[AttachedLog]]()
     for log in attached_logs:

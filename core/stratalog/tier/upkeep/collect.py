@@ -5,9 +5,9 @@ The rules, and the losses that they prevent:
 - The head, which is the latest root, is not deleted. Superseded roots are deleted oldest first, so the remaining roots
   are always a chain that ends in the head. The only exception is the head of a deleted topic, which is deleted last,
   after the grace time.
-- A root is kept for the grace time after the next root superseded it. A reader may still use the root, and a slow
-  writer that creates the version before it again must find it. The root is kept longer if history is kept, unless a key
-  was erased in the meantime.
+- A root is kept for the grace time after the next root superseded it. A reader may still use the root. A slow writer
+  may create the previous version again, and must then find this root, which shows that the writer's root is stale. The
+  root is kept longer if history is kept, unless a key was erased in the meantime.
 - Objects and pages are deleted with the last root that names them, directly before that root. After a crash between the
   two, a repetition is harmless. Once a root stops naming an object, no later root names it again.
 - A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
@@ -71,7 +71,8 @@ class Collector:
             ``grace_ms``.
         grace_ms: superseded roots and orphans are kept for at least this time.
         history_ms: superseded roots, and the objects that they name, are kept for at least this time.
-        with_orphans: True to search for orphans, which lists all objects, unless a rebuild created the head.
+        with_orphans: True to search for orphans; the search lists all objects. There is no search if a rebuild created
+            the head.
         owner: the leader of the log, which may also delete orphans of its own leader epoch; None if the caller does not
             lead the log.
 
@@ -150,7 +151,8 @@ class Collector:
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
         """Delete all objects of a deleted topic's log, of every leader epoch, and then its latest root.
 
-        For a topic with a computed id, a note is stored first: without it, a new topic would get the same id.
+        For a topic with a computed id, a note is stored first: without the note, a new topic with this name would get
+        the same id.
         """
         orphans = self._orphans.collect_everything()
         if head.root.topic_id.as_uuid.version == _COMPUTED_UUID_VERSION:

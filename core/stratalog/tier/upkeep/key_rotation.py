@@ -71,7 +71,9 @@ class Rewrapping:
         self.report = RewrapReport()
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; None if no key needs the change, or if there is no root.
+        """Return the change to commit on top of ``root``; None if no data key must be encrypted again.
+
+        The result is also None if there is no root.
 
         Raises:
             ConfigError: a key is missing.

@@ -1,9 +1,10 @@
 """Rebuild of a log's manifest from the footers of its objects, for a bucket whose manifests are lost.
 
 Without a manifest, it is unknown which objects belong to the log. Some were replaced or expired, and are not deleted
-yet. Others were uploaded by a writer that was fenced before it could commit them. The rebuild searches a chain of
-segments. It begins with the last segment, which has the highest offset of the highest leader epoch. The segment before
-another one must end where that one begins, and must have no later epoch. Nothing is deleted.
+yet. Others were uploaded by a writer that was fenced before it could commit them. The rebuild searches for a chain of
+segments. The search begins with the last segment, which has the highest offset of the highest leader epoch. Each
+segment of the chain must end where the next segment begins, and must not have a higher leader epoch than the next
+segment. Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Rebuilder:
         self.seen_epoch = 0  # the highest leader epoch of any writer or record
 
     def run(self) -> RebuildReport:
-        """Read the footers of all objects, and return the chain of segments that ``batches`` then yields.
+        """Read the footers of all objects, and return a report about the chain of segments; ``batches`` then yields it.
 
         Raises:
             StorageError: no object describes a segment.
@@ -282,16 +283,16 @@ class Rebuilder:
 
 
 def _uploaded_ms(info: ObjectInfo) -> int:
-    """Return the upload time in an object's key; if there is none, the store's time, which a copy changes."""
+    """Return the upload time in an object's key; without one, the store's time, which a copy of the bucket changes."""
     started_ms = upload_time_ms(info.key)
     return info.modified_ms if started_ms is None else started_ms
 
 
 def chain_of(segments: Iterable[_FoundSegment]) -> list[_FoundSegment]:
-    """Return the chain of segments that the module describes, ascending, without gap or overlap.
+    """Return the chain of segments, ascending, without gap or overlap. The module's docstring describes the chain.
 
-    If several segments fit before another segment, the chain has the one that gives it the lowest start; of several
-    such segments, the newest.
+    If several segments fit before another segment, the chain has the one with which it begins at the lowest offset; of
+    several such segments, it has the newest.
     """
     ascending = sorted(segments, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_FoundSegment]] = defaultdict(list)
@@ -325,8 +326,8 @@ def rebuild_change(
 ) -> Change | None:
     """Return the change that appends the rebuilt entries that ``root``, the latest root, lacks; None if it lacks none.
 
-    ``log_start`` and ``end_offset`` are those of the complete manifest. Until it is complete, its high watermark is above
-    its end offset, and bulk writers refuse the log.
+    ``log_start`` and ``end_offset`` are those of the complete manifest. Until then, its high watermark is above its end
+    offset, and bulk writers refuse the log.
     """
     end = root.end_offset if root is not None and root.segments else log_start
     missing = tuple(entry for entry in entries if entry.info.base_offset >= end)

@@ -2,14 +2,14 @@
 
 - A damaged page is written again only if its items are found elsewhere, and give exactly the bytes whose hash the
   reference to the page contains.
-- If a page cannot be written again, a new root is created that names all segments, if the footers of those on pages are
-  found. The entries in the damaged page's root are kept.
+- If a page cannot be written again, but footers describe all segments on pages, a new root is created that names all
+  segments. The root's own entries are kept.
 - A damaged root that is older than a good one is deleted, with all roots before it, so the rest is a chain. This loses
   only history.
 - A damaged head, which is the latest root, is replaced by a root of the next version. The new root is made from the
-  newest good root, whose hash it contains as that of its parent, and from the footers of later segments. Without a good
-  root, it is made from footers alone. Changes that only the damaged root had are lost: of the log start, of settings,
-  and replacements of segments. Therefore a compaction or an erasure must run again. The damaged root is deleted last.
+  newest good root, which becomes its parent, and from the footers of later segments. Without a good root, it is made
+  from footers alone. Changes that only the damaged root had are lost: of the log start, of settings, and replacements
+  of segments. Therefore a compaction or an erasure must run again. The damaged root is deleted last.
 
 No engine may write to the log during a repair. Damaged roots are first copied to other keys. After an interruption the
 repair can be repeated.
@@ -61,7 +61,7 @@ class ManifestRepair:
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 
     def run(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages; yield each finding with the repair, whose ``done`` is "" if there was none.
+        """Repair damaged roots and pages; yield a ``Repair`` for each finding; ``done`` is "" if it was not repaired.
 
         The repair proceeds only as the results are consumed.
 
@@ -130,7 +130,7 @@ class ManifestRepair:
             self._quarantine(damaged_version)
         self._heads[version] = self._create(root)
         source = "from footers alone"
-        if before is not None:  # the segments that an erasure replaced are in the manifest again
+        if before is not None:  # an erasure after ``before`` is undone: the manifest has the old segments again
             good_version = before.root.version
             source = f"from version {good_version} and footers; erase keys again that were erased after version {good_version}"
         for damaged_version, finding in sorted(findings.items()):
@@ -148,7 +148,7 @@ class ManifestRepair:
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     def _read_epoch(self, version: int) -> int:
-        """Return the leader epoch in a damaged root, below which the new root's must not be; 0 if it is unreadable."""
+        """Return the leader epoch in a damaged root, 0 if it is unreadable; the new root must not have a lower one."""
         match = _EPOCH.search(self._read(version))
         return min(int(match[1]), MAX_EPOCH) if match else 0
 

@@ -6,7 +6,7 @@ it any more:
 - An orphan of a lower leader epoch than that of the head: its writer is fenced.
 - An orphan of the leader epoch of the head, if this process leads the log in that epoch, and is not uploading or
   committing the object itself. Another writer in that epoch is an earlier process, or a process that should not run.
-  Therefore this process first commits a root. The root fences such writers, and has the version of any root that they
+  Therefore this process first commits a root. The root fences such writers, and takes the version of any root that they
   are about to create. While the orphans are deleted, this process commits nothing.
 """
 

@@ -121,9 +121,10 @@ class TierLogCheck:
             yield item
 
     def check(self, entry: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
-        """Return the findings about one segment: ``presence``, and unless an object is missing, ``contents``.
+        """Return the findings about one segment: those of ``presence`` and, if no object is missing, of ``contents``.
 
-        ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, also if it is unread.
+        ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, even if the file is
+        not read.
         """
         remaining_bytes = entry.info.size_bytes
 
@@ -146,7 +147,8 @@ class TierLogCheck:
     def contents(self, entry: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings about the small files of a segment, and about its ``.log`` file if the check reads it.
 
-        The argument ``contents`` of the class determines that. ``on_bytes`` is called with the numbers of bytes of the
+        The check reads ``.log`` files if the argument ``contents`` of the class is True. ``on_bytes`` is called with
+        the numbers of bytes of the
         ``.log`` file that were read. Several threads may call this method, and ``roots`` need not be called before.
         """
         indexes = dict[IndexRole, StoredIndex]()
@@ -159,7 +161,9 @@ class TierLogCheck:
         return findings
 
     def orphans(self) -> Iterator[Finding]:
-        """Yield findings about objects that no existing root names, and about uncompleted uploads, also in progress.
+        """Yield findings about objects that no existing root names, and about uploads that are not complete.
+
+        An upload that is not complete may still be in progress.
 
         The result is empty if there is no readable root, or if a root or a page is damaged or missing: the objects that
         it named are unknown.
@@ -226,7 +230,7 @@ class TierLogCheck:
         return []
 
     def _check_file(self, entry: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
-        """Check a small file; raise an error of ``_DAMAGE_ERRORS``, or add the file to ``indexes`` if it is an index."""
+        """Check a small file, and add an index to ``indexes``; raise an error of ``_DAMAGE_ERRORS`` if it is damaged."""
         data = self._layout(entry).read_index(entry, kind, self._store.read_exactly) or b""
         info, role = entry.info, _ROLES.get(kind)
         if role is not None:
@@ -322,8 +326,8 @@ class ChainedRoot:
         head: the root; None if it is damaged, or was deleted after it was listed.
         findings: findings about the root: it is damaged, roots before it are missing, or it does not follow them.
         has_loss: True if it is damaged, or roots before it are missing.
-        continues: version of the good root that a repair continued with this root, leaving out the versions between;
-            None for other roots.
+        continues: if a repair created this root in place of damaged roots, the version of the good root before them,
+            which it continues; None for other roots.
     """
 
     version: int
@@ -334,7 +338,7 @@ class ChainedRoot:
 
 
 def read_chain(finder: HeadFinder, versions: Iterable[int]) -> Iterator[ChainedRoot]:
-    """Read the roots of the given versions, which are all that exist, ascending, and judge if they are a chain.
+    """Read all existing roots, whose ``versions`` must ascend; yield each root with findings about the chain of roots.
 
     Raises the errors of ``TierLogCheck.roots``.
     """

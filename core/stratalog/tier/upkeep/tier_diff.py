@@ -20,7 +20,10 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDifference:
-    """A segment, and the state that has it. ``name`` is its object key or file path; if both have it, the left one."""
+    """A segment, and the state that has it.
+
+    ``name`` is the object key or file path of the segment. If both states have it, it is the name in the left state.
+    """
 
     side: Side
     base_offset: int

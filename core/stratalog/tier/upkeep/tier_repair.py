@@ -82,7 +82,7 @@ class TierRepair:
         self._log, self._copies = log, copies
 
     def manifest(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages of the manifest, as ``ManifestRepair.run``. Stop the log's engine first."""
+        """Repair damaged roots and pages of the manifest by ``ManifestRepair.run``. Stop the log's engine first."""
         return ManifestRepair(self._log).run()
 
     def segments(self, findings: Sequence[Finding]) -> list[Repair]:
@@ -111,8 +111,8 @@ class TierRepair:
     def restore(self, entry: StoredSegment, source: SegmentSource) -> bool:
         """Write the objects of a segment again from a copy, under the same keys.
 
-        The layout writes the segment twice: once to compare the result with the entry, and once to upload it. No object
-        is uploaded whose bytes differ between the two.
+        The layout writes the segment twice: once to compare the result with the entry, and once to upload it. An object
+        is uploaded only if its bytes are the same both times.
 
         Returns:
             True if the objects were written; False if the copy differs from the segment, or if the layout now makes
@@ -187,7 +187,7 @@ class TierRepair:
 def _replace_extras(
     store: TierStore, layout: GuardedLayout, entry: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """Return ``source`` with the extra indexes of the tier in place of its own, unless the former are damaged."""
+    """Return ``source`` with the extra indexes of the tier in place of its own, if the tier's indexes can be read."""
     files = dict(source.files)
     if FileKind.EXTRA not in entry.slices:
         files.pop(FileKind.EXTRA, None)

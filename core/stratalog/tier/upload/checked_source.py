@@ -186,7 +186,7 @@ class _CheckedReplay:
         return replay_table(self._state, chunk.data, table, self._components)
 
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
-        """Raise CorruptBatchError if a batch has another leader epoch than the checkpoint has at its offset, if any."""
+        """Raise CorruptBatchError if a batch's leader epoch differs from that in the checkpoint, if both have one."""
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
         known_epoch = self._epochs.epoch_at(offset)
         if NO_EPOCH not in (epoch, known_epoch) and known_epoch != epoch:

@@ -61,7 +61,7 @@ class SegmentPart:
 
     @property
     def age_from_ms(self) -> int:
-        """Start of the age for time-based retention: the largest timestamp; the file's time if no record has one."""
+        """Time from which retention counts the age: the largest timestamp; the file's time if no record has one."""
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.modified_ms
 

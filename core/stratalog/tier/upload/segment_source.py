@@ -75,7 +75,7 @@ def describe_segment(
     max_timestamp_ms: int,
     modified_ms: int,
 ) -> SegmentInfo:
-    """Return the description of a closed segment for a manifest entry; read its records as ``add_record_facts``."""
+    """Return the description of a closed segment for a manifest entry. ``add_record_facts`` reads the records."""
     info = SegmentInfo(
         log=log,
         topic_id=topic_id,

@@ -49,8 +49,8 @@ class GivenSegment:
             layout: the layout, which the error names.
 
         Raises:
-            PluginError: the entry is malformed, lacks a file, is of another segment or hash, or names bytes or objects
-                that were not stored.
+            PluginError: the entry is malformed, lacks a file, describes another segment or another hash, or names bytes
+                or objects that were not stored.
         """
         with layout.guard.calling("write"):
             defect = _entry_defect(entry) or self._contradiction(entry, sizes)
