@@ -259,7 +259,7 @@ class TierLogReader(CheckedArguments):
         return self._adopted
 
     def _adopt(self, root: Root | None) -> tuple[Root | None, RemoteView]:
-        """Make a root that was read or committed the state that ``view`` and ``root`` return. The caller holds _lock."""
+        """Let ``view`` and ``root`` return this root, which was read or committed. The caller holds _lock."""
         if self._expected is not None:
             self._check_expected(root, *self._expected)
             self._expected = None

@@ -60,7 +60,8 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             TopicExistsError: the topic exists with another number of partitions.
             InvalidTopicError, ConfigError, UnknownSettingError: a name or a setting is wrong.
-            LogDirLockedError, StoreError: as ``append``.
+            LogDirLockedError: an engine has had the directory open for the last 10 seconds.
+            StoreError: the store failed or refused a request.
         """
 
     @abstractmethod
@@ -69,8 +70,9 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Args:
             topic: name of the topic.
-            compression: as for ``stage``.
-            layout: as for ``recode``; None for a directory, which has no layouts.
+            compression: codec of the records; None for the topic's ``compression.type``.
+            layout: layout of the segments; None for the topic's layout. It must be None for a directory, which has no
+                layouts.
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -89,7 +91,7 @@ class BulkWriter(CheckedArguments, Closeable):
             log: log of an existing topic.
             base_offset: first offset of the first segment; the records keep their offsets, which must not be lower.
                 With None, the records get new offsets when they are published.
-            compression: codec in place of the topic's ``compression.type``; None for that setting.
+            compression: codec of the records; None for the topic's ``compression.type``.
 
         Raises:
             UnknownTopicError: the log does not exist.
@@ -108,16 +110,16 @@ class BulkWriter(CheckedArguments, Closeable):
     ) -> Published:
         """Publish staged records at the log's end, in the order of ``staged``: all of them, or none.
 
-        If ``mark``, or a later mark of the same writer, was published before, nothing is published, and ``staged`` is
-        discarded. If ``staged`` is empty, nothing is published, and ``mark`` is not stored.
+        If ``mark``, or a mark of the same writer with a higher number, was published before, nothing is published, and
+        ``staged`` is discarded. If ``staged`` is empty, nothing is published, and ``mark`` is not stored.
 
         Args:
             log: the log.
             staged: staged segments of all tasks, each task's only once even if the task was repeated.
             mark: name of the writer and number of this write, by which a repeated call is recognized. With None, a
                 repeated call publishes the records twice.
-            keep_offsets: True if the segments were staged with their offsets. The first one must begin at the log's
-                end, unless the log has never had a record.
+            keep_offsets: True if the segments were staged with a ``base_offset``, so the records keep their offsets.
+                The first segment must begin at the log's end, unless the log has never had a record.
 
         Raises:
             UnknownTopicError: the log does not exist.
@@ -137,7 +139,7 @@ class BulkWriter(CheckedArguments, Closeable):
     ) -> list[Published | Exception]:
         """Publish staged records at the ends of several logs, with one commit for each log; in a tier, in parallel.
 
-        ``mark`` is as for ``append``. Records get new offsets.
+        ``mark`` has the same meaning as for ``append``. Records get new offsets.
 
         Returns:
             For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does
@@ -174,7 +176,7 @@ class BulkWriter(CheckedArguments, Closeable):
         """Stage a part of a span without the records that filters drop. The other records keep their offsets.
 
         Like a compaction round, the method also drops records of aborted transactions, and markers of transactions that
-        have no records. It calls only ``judge`` of the filters, and not ``observe``.
+        have no records. The method calls only ``judge`` of the filters, and not ``observe``.
 
         Args:
             span: result of ``span``.
@@ -206,9 +208,9 @@ class BulkWriter(CheckedArguments, Closeable):
             memory_bytes: memory for keys. 28 bytes for each offset of the span, plus 1 KiB, are always enough.
 
         Raises:
-            ConfigError: the target is a directory, which only its engine compacts.
+            ConfigError: the target is a directory; only the engine of a directory can compact it.
             StorageError: the keys do not fit into the memory; nothing was staged.
-            Others: as ``rewrite``.
+            The other errors of ``rewrite``.
         """
         del now_ms, memory_bytes
         raise only_engine(span.log)
@@ -231,16 +233,16 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             ConfigError: the codec does not exist.
             UnknownComponentError: the layout does not exist.
-            Others: as ``rewrite``.
+            The other errors of ``rewrite``.
         """
         del part, compression, layout
         raise only_engine(span.log)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """Return the groups of adjacent small segments of a log that can be merged, each to up to ``limit_bytes``.
+        """Return the groups of adjacent small segments that can be merged, each into at most ``limit_bytes``.
 
-        ``segment.bytes`` of the topic also limits the size of a group. Return None if there are no groups. Errors are
-        those of ``span``.
+        ``segment.bytes`` of the topic also limits the size of a group. Return None if there are no groups. Raises the
+        errors of ``span``.
         """
         del limit_bytes
         raise only_engine(log)
@@ -249,7 +251,7 @@ class BulkWriter(CheckedArguments, Closeable):
         """Stage one segment for each group of a plan. The batches are copied unchanged.
 
         A group whose indexes are too large for one segment becomes several segments. Call ``replace`` with
-        ``keeps_others`` afterwards. Errors are those of ``rewrite``.
+        ``keeps_others`` afterwards. Raises the errors of ``rewrite``.
 
         Args:
             span: span of the plan.
@@ -262,9 +264,9 @@ class BulkWriter(CheckedArguments, Closeable):
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """Merge the small closed segments at a log's end, if there are enough segments of similar size.
 
-        A program that appends often calls this after each append. The merge is a separate commit, which a crash leaves
-        either done or not done. Offsets, batches and marks stay the same. In a tier, at most ``limit_bytes`` are
-        copied.
+        A program that appends often calls this after each append. The merge is a separate commit: after a crash, either
+        all or none of the segments are merged. Offsets, batches and write marks do not change. In a tier, at most
+        ``limit_bytes`` are copied.
 
         Args:
             log: the log.
@@ -276,11 +278,11 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             CorruptBatchError: a batch is damaged.
             StorageError: segments in the tier were changed during the merge; nothing was merged.
-            Others: as ``append``. Records that were appended before stay published in any case.
+            The other errors of ``append``. Records that were appended before the call stay published in any case.
         """
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
-        """Merge small segments at the ends of several logs, some in parallel; see ``merge_end``.
+        """Call ``merge_end`` for several logs; for a tier, in parallel.
 
         Return for each log, in the order of ``logs``, the result or the error of ``merge_end``. StoreError is raised if
         the store fails before the first merge.
@@ -309,7 +311,7 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             OffsetsOutOfOrderError: the staged segments do not cover the span, or whole segments of it.
             StorageError: the segments have changed since the span was planned; nothing was replaced.
-            Others: as ``append``.
+            The other errors of ``append``.
         """
         del staged, reason, first_dirty_offset, keeps_others
         raise only_engine(span.log)
@@ -325,7 +327,7 @@ class BulkWriter(CheckedArguments, Closeable):
     def close(self) -> None:
         """Close the target, release its lock, and remove its temporary files. Further calls of ``close`` do nothing.
 
-        Unpublished staged records stay. Other methods raise ClosedError afterwards, unless they need only cached values.
+        Unpublished staged records stay. Other methods then raise ClosedError, unless they need only cached values.
         """
 
 

@@ -29,7 +29,7 @@ _HEADER_BYTES: Final = 8  # approximate size of a record's header without its na
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Encodes records for one topic. Unless offsets are kept, the encoder checks the records like a leader.
+    """Encodes records for one topic. Unless offsets are kept, the encoder makes the checks of a log's leader.
 
     Attributes:
         components: formats and codecs.
@@ -109,7 +109,7 @@ class Encoder:
 
 
 def _borders(columns: RecordColumns) -> list[int]:
-    """Return the rows where the leader epoch or the append time changes, with 0 and the number of rows."""
+    """Return the row numbers where the leader epoch or the append time changes, and also 0 and the number of rows."""
     epochs = columns.leader_epoch
     changes = set[int]()
     if len(epochs) and min(epochs) != max(epochs):

@@ -27,7 +27,7 @@ def commit_offsets(
     """Commit offsets of a group in the target of a bulk writer, and create ``__consumer_offsets`` if it does not exist.
 
     Args:
-        writer: writer to the target; its errors are those of ``BulkWriter.append``.
+        writer: writer of the target.
         group: name of the group.
         offsets: offset of the next record to read, at least 0, by partition. All offsets are stored in one batch. If
             the mapping is empty, the function does nothing.
@@ -36,6 +36,7 @@ def commit_offsets(
     Raises:
         ConfigError: an offset is negative.
         InvalidRecordError: the group's name is longer than 32767 bytes.
+        The errors of ``BulkWriter.append``.
     """
     if not offsets:
         return

@@ -98,7 +98,7 @@ class DirectoryWriter(BulkWriter):
             env: clock, files and random source.
 
         Raises:
-            Others: as ``WriteTarget.open``.
+            The errors of ``WriteTarget.open``.
         """
         host = open_host(read_settings(config, os.environ), (), env)
         try:
@@ -111,23 +111,23 @@ class DirectoryWriter(BulkWriter):
     # --- topics --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Discard the cached topics, as ``BulkWriter.refresh``."""
+        """Discard the cached topics; see ``BulkWriter.refresh``."""
         self._cached_topics = None
 
     def topics(self) -> Mapping[str, int]:
-        """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
+        """Return the number of partitions of each topic, by name; see ``BulkWriter.topics``."""
         return {name: len(info.partitions) for name, info in self._read_topics().items()}
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
+        """Return the number of partitions of a topic; see ``BulkWriter.partitions``."""
         return len(self._find_topic(topic).partitions)
 
     def config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic, as ``BulkWriter.config``."""
+        """Return the settings of a topic; see ``BulkWriter.config``."""
         return self._find_topic(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """Create a topic without records, as ``BulkWriter.create_topic``."""
+        """Create a topic without records; see ``BulkWriter.create_topic``."""
         existing = self._read_topics().get(topic)
         if existing is None:
             self._ensure_engine().create_topic(topic, partitions=partitions, config=config)
@@ -136,7 +136,7 @@ class DirectoryWriter(BulkWriter):
             raise TopicExistsError(f"topic {topic} has {len(existing.partitions)} partitions, not {partitions}")
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Check that records can be staged and published for a topic, as ``BulkWriter.check``."""
+        """Check that records can be staged and published for a topic; see ``BulkWriter.check``."""
         if layout is not None:
             raise only_engine(topic)
         info = self._find_topic(topic)
@@ -176,7 +176,7 @@ class DirectoryWriter(BulkWriter):
     # --- staging -------------------------------------------------------------------------------------------------
 
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
-        """Begin to stage records in a file of the log's folder, as ``BulkWriter.stage``."""
+        """Begin to stage records in a file of the log's folder; see ``BulkWriter.stage``."""
         return Stage(self._open_folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
 
     def _open_folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
@@ -197,7 +197,7 @@ class DirectoryWriter(BulkWriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """Publish staged records at the log's end, as ``BulkWriter.append``."""
+        """Publish staged records at the log's end; see ``BulkWriter.append``."""
         engine_log, folder = self._ensure_engine().log(*log), self._open_folder(log)
         end = engine_log.offsets().log_end
         if mark is not None and engine_log.maintenance.marks().number_of(mark.writer) >= mark.number:
@@ -224,7 +224,7 @@ class DirectoryWriter(BulkWriter):
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """Publish staged records of several logs, as ``BulkWriter.append_all``. The call waits for the lock once."""
+        """Publish staged records of several logs; see ``BulkWriter.append_all``. The call waits for the lock once."""
         self._ensure_engine()
         for topic in {log.topic for log in staged}:
             self._find_topic(topic)
@@ -278,13 +278,13 @@ class DirectoryWriter(BulkWriter):
     def _remove_abandoned(self, files: LogFiles) -> None:
         """Remove staged files that were never published and are older than ``OLD_MS``; errors are ignored."""
         before_ms = self._env.clock.now_ms() - OLD_MS
-        with suppress(StorageError):  # the records are published; an error would ask for a repetition
+        with suppress(StorageError):  # the records are published; after an error, the caller would repeat the call
             for info in files.list():
                 if info.name.startswith(STAGED_PREFIX) and info.is_file and info.modified_ms < before_ms:
                     files.remove(info.name)
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""
+        """Merge small closed segments at a log's end; see ``BulkWriter.merge_end``."""
         engine_log = self._ensure_engine().log(*log)
         with engine_log.maintenance.cleaning.local.busy:
             publisher, part = engine_log.maintenance.publisher(), LocalRange(engine_log)
@@ -300,7 +300,7 @@ class DirectoryWriter(BulkWriter):
         )
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove staged files that are not published, as ``BulkWriter.discard``."""
+        """Remove staged files that are not published; see ``BulkWriter.discard``."""
         by_log: dict[TopicPartition, list[StagedSegment]] = {}
         for segment in staged:
             by_log.setdefault(segment.log, []).append(segment)
@@ -327,7 +327,7 @@ class DirectoryWriter(BulkWriter):
         return self._engine
 
     def close(self) -> None:
-        """Close the directory and the engine, and release the lock, as ``BulkWriter.close``."""
+        """Close the directory and the engine, and release the lock; see ``BulkWriter.close``."""
         self._closed = True
         self._resources.close()
         self._engine = None
@@ -372,7 +372,7 @@ def _staged_file_error(path: str, reason: str) -> StorageError:
 
 
 def _end_to_keep(log: Log, staged: Sequence[StagedSegment]) -> int:
-    """Return the offset where staged segments with kept offsets begin. A log that ends at 0 is changed to start there.
+    """Return the offset where staged segments with kept offsets begin. If the log ends at 0, move its start there.
 
     Raises:
         OffsetsOutOfOrderError: the segments do not begin at the log's end, or leave a gap.

@@ -94,7 +94,7 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
 
 
 def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
-    """Return the groups of two or more adjacent segments that each fit into one segment with its indexes."""
+    """Divide adjacent segments into groups that each fit into one segment; return the groups of two or more."""
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 
@@ -105,7 +105,8 @@ def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Se
 
     Raises:
         CorruptBatchError: a batch is damaged; nothing was replaced.
-        StorageError: the copy failed, and nothing was replaced; or ``publisher.replace`` failed, whose errors apply.
+        StorageError: the copy failed; nothing was replaced.
+        The errors of ``publisher.replace``.
     """
     with publisher.begin(group[0].base_offset) as builder:
         records = sum(copy_batches(segment, builder, part.components).records for segment in group)
@@ -114,7 +115,10 @@ def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Se
 
 
 def merge_part(target: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritten:
-    """Stage merged segments for groups of segments, given by their offsets [start, end). Errors as ``merge_group``."""
+    """Stage merged segments for groups of segments, given by their offsets [start, end).
+
+    Raises the errors of ``merge_group``.
+    """
     count = records = size_bytes = 0
     for start, end in groups:
         segments = [segment for segment in target.segments.from_offset(start) if start <= segment.base_offset < end]

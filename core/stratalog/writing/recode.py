@@ -73,7 +73,7 @@ class RewriteTarget:
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Upload a finished segment that will replace ``old``, and add it to ``staged``. Always return True.
 
-        Errors are those of ``TierPublisher.upload``.
+        Raises the errors of ``TierPublisher.upload``.
         """
         try:
             self.staged.append(self.target.upload(built, facts_of(old)))
@@ -109,7 +109,7 @@ def compact_part(
 
     Raises:
         StorageError: the filter needs more memory than ``memory_bytes``; nothing was staged.
-        Others: as ``rewrite_part``.
+        The other errors of ``rewrite_part``.
     """
     start, end = span
     log, config = target.segments.name, target.segments.config
@@ -151,13 +151,13 @@ def _run_rewrite(target: RewriteTarget, work: PartRewrite[ReadableSegment]) -> R
 def recode_part(target: RewriteTarget, span: tuple[int, int], *, recompress: bool) -> Rewritten:
     """Rewrite the segments with the offsets ``span`` in record batches of magic 2, and stage the new segments.
 
-    All records stay the same. With ``recompress``, batches of magic 2 with another codec than the encoder's are encoded
-    with the encoder's codec; otherwise batches of magic 2 are not changed. Control batches, batches with a delete
-    horizon, and batches without a record at their first or last offset are never changed. A segment is not staged if it
-    has the target's layout and no batch changes.
+    All records stay the same. If ``recompress`` is True, batches of magic 2 with another codec than that of the encoder
+    are encoded again with the encoder's codec. If it is False, batches of magic 2 are not changed. Control batches,
+    batches with a delete horizon, and batches without a record at their first or last offset are never changed. A
+    segment is not staged if it has the target's layout and no batch changes.
 
     Raises:
-        Others: as ``rewrite_part``.
+        The errors of ``rewrite_part``.
     """
     encoder, components = target.target.encoder, target.segments.components
     recoding = _Recoding(components, encoder, codec_of(encoder.config, components, 0) if recompress else None)

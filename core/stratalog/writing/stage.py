@@ -69,7 +69,8 @@ class Stage(CheckedArguments):
             OffsetsOutOfOrderError: kept offsets do not ascend, or are below ``base_offset``.
             DiskFullError: no space for the staged records.
             StoreError: an upload to the tier failed.
-            StorageError: an earlier call did not finish a segment. Call ``discard``, and repeat all in a new stage.
+            StorageError: an earlier call did not finish a segment. Call ``discard``, and stage all records again in a
+                new stage.
         """
         for prepared in self._target.encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
@@ -81,7 +82,7 @@ class Stage(CheckedArguments):
 
         Raises:
             CorruptBatchError: ``data`` does not consist of whole batches.
-            OffsetsOutOfOrderError, DiskFullError, StoreError, StorageError: as ``add``.
+            OffsetsOutOfOrderError, DiskFullError, StoreError, StorageError: for the reasons in ``add``.
         """
         base = None if self._keep_offsets else self._segments.next_offset
         for table, piece in place_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
@@ -98,7 +99,7 @@ class Stage(CheckedArguments):
 
         Raises:
             OffsetsOutOfOrderError: ``end_offset`` is not above the last staged offset.
-            DiskFullError, StoreError, StorageError: as ``add``.
+            DiskFullError, StoreError, StorageError: for the reasons in ``add``.
         """
         self._segments.finish(end_offset)
         return self._staged

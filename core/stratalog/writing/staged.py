@@ -79,7 +79,8 @@ class Published:
         end_offset: exclusive end of the published offsets; the log end offset if nothing was published.
         segments: number of published segments.
         size_bytes: size of the published batches.
-        duplicate: True if nothing was published, because a write with this mark was published before.
+        duplicate: True if nothing was published, because this mark, or a mark of the same writer with a higher number,
+            was published before.
     """
 
     log: TopicPartition

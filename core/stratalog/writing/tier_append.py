@@ -46,7 +46,7 @@ class TierAppend:
         self._mark, self._keep_offsets = mark, keep_offsets
 
     def run(self) -> Published:
-        """Publish the records, as ``BulkWriter.append``."""
+        """Publish the records; see ``BulkWriter.append``."""
         log, mark = self._remote.name, self._mark
         for _ in range(_TRIES):
             root = self._remote.root
@@ -89,12 +89,12 @@ class TierAppend:
         if final_entries[0].log_key not in {entry.log_key for entry in head_entries}:
             remote.discard(copies)  # another process published this mark at the same time
             return None
-        with suppress(StorageError):  # the records are published; an error would ask for a repetition
+        with suppress(StorageError):  # the records are published; after an error, the caller would repeat the call
             remote.discard([entry for entry in entries if entry not in final_entries])
         return commit_result(remote.name, final_entries, start)
 
     def _first_offset(self, root: Root | None) -> int:
-        """Return the offset where the records begin: the log end; in a new log the first kept offset, or 0."""
+        """Return the offset where the records begin: the log end; in a new log, the first kept offset or 0."""
         if root is None or is_unused(root):
             return self._entries[0].info.base_offset if self._keep_offsets else 0
         return root.end_offset

@@ -53,21 +53,21 @@ class TierTarget:
         return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.components, self.encoder.config)
 
     def store(self, segment: BuiltSegment) -> StagedSegment:
-        """Upload a finished segment, and return its description. Errors are those of ``TierPublisher.upload``."""
+        """Upload a finished segment, and return its description; raise the errors of ``TierPublisher.upload``."""
         snapshot = self._read_snapshot(segment.end_offset) if self.snapshot is None else self.snapshot()
         return self.upload(
             segment, SegmentFacts(self.epochs.entries_between(segment.base_offset, segment.end_offset), snapshot)
         )
 
     def upload(self, segment: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
-        """Upload a finished segment with the leader epochs and the producers of ``facts``; errors as ``store``."""
+        """Upload a finished segment with the epochs and producers of ``facts``; raise the errors of ``store``."""
         publisher = self.publisher
         entry = publisher.upload_built(segment, facts)
         bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
         return StagedSegment(publisher.log.name, publisher.log.topic_id, *bounds, publisher.leader_epoch, entry)
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
-        """Delete the objects of staged segments; errors are those of ``TierLog.discard``."""
+        """Delete the objects of staged segments; raise the errors of ``TierLog.discard``."""
         entries = entries_of(staged)
         if entries:
             self.remote.discard(entries)

@@ -1,4 +1,4 @@
-"""The topics of a tier for bulk writers, which have no engine. They are read from the roots of the topics' logs."""
+"""The topics of a tier for bulk writers, which have no engine. The topics are read from the roots of their logs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of the topics of a tier. Each topic is read once until ``forget``. Only ``log_from_listing`` is thread-safe.
+    """Table of a tier's topics. Each topic is read once until ``forget``. Only ``log_from_listing`` is thread-safe.
 
     Args:
         host: provides the settings of topics.
@@ -80,7 +80,7 @@ class TierTopics:
         return tier_topic
 
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
-        """Create a topic, as ``BulkWriter.create_topic``."""
+        """Create a topic; see ``BulkWriter.create_topic``."""
         check_topic(topic)
         self._host.settings.limits.check_partitions(topic, partitions)
         existing = self._find_topic(topic)

@@ -54,7 +54,7 @@ R = TypeVar("R")
 
 
 class TierWriter(BulkWriter):
-    """A ``BulkWriter`` for a tier. Created by ``TierWriter.open``. The arguments are those of ``TierAccess``."""
+    """A ``BulkWriter`` for a tier. Created by ``TierWriter.open``. See ``TierAccess`` for the arguments."""
 
     def __init__(self, host: ComponentHost, tier: Tier, *, staging: str | None, take_over: bool) -> None:
         self._access = TierAccess(host, tier, staging=staging, take_over=take_over)
@@ -72,9 +72,9 @@ class TierWriter(BulkWriter):
         take_over: bool = False,
         env: Env,
     ) -> Self:
-        """Open the tier at the URI ``location``, and return its writer. Errors are those of ``WriteTarget.open``.
+        """Open the tier at the URI ``location``, and return its writer. Raises the errors of ``WriteTarget.open``.
 
-        ``options`` are for the client library of the store; ``staging`` and ``take_over`` are those of the constructor.
+        ``options`` are for the client library of the store; see ``TierAccess`` for ``staging`` and ``take_over``.
         """
         host = open_host(settings, (), env)
         try:
@@ -87,27 +87,27 @@ class TierWriter(BulkWriter):
     # --- topics --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Discard the cached topics, as ``BulkWriter.refresh``."""
+        """Discard the cached topics; see ``BulkWriter.refresh``."""
         self._topics.forget()
 
     def topics(self) -> Mapping[str, int]:
-        """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
+        """Return the number of partitions of each topic, by name; see ``BulkWriter.topics``."""
         return {topic.name: topic.partitions for topic in self._topics.all()}
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
+        """Return the number of partitions of a topic; see ``BulkWriter.partitions``."""
         return self._topics.get(topic).partitions
 
     def config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic, as ``BulkWriter.config``."""
+        """Return the settings of a topic; see ``BulkWriter.config``."""
         return self._topics.get(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """Create a topic without records, as ``BulkWriter.create_topic``."""
+        """Create a topic without records; see ``BulkWriter.create_topic``."""
         self._topics.create(topic, partitions, config or {})
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Check as ``BulkWriter.check``; sends a request for each partition whose newest state was not read before."""
+        """Run ``BulkWriter.check``, with one request for each partition whose newest state was not read before."""
         tier_topic = self._topics.get(topic)
         Encoder.of(self._access.host.components(tier_topic.config), tier_topic.config, compression)
         if layout is not None:
@@ -122,7 +122,7 @@ class TierWriter(BulkWriter):
     # --- staging -------------------------------------------------------------------------------------------------
 
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
-        """Begin to stage records in objects of the tier, as ``BulkWriter.stage``."""
+        """Begin to stage records in objects of the tier; see ``BulkWriter.stage``."""
         self._topics.get(log.topic)
         target = self._access.target(
             self._topics.log_from_listing(log), compression, keep_offsets=base_offset is not None
@@ -142,13 +142,13 @@ class TierWriter(BulkWriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """Publish staged records at the log's end, as ``BulkWriter.append``."""
+        """Publish staged records at the log's end; see ``BulkWriter.append``."""
         return TierAppend(self._access, self._access.log(log), staged, mark, keep_offsets=keep_offsets).run()
 
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """Publish staged records of several logs in parallel, as ``BulkWriter.append_all``."""
+        """Publish staged records of several logs in parallel; see ``BulkWriter.append_all``."""
         self._topics.forget()
         for topic in {log.topic for log in staged}:
             self._topics.get(topic)
@@ -159,10 +159,10 @@ class TierWriter(BulkWriter):
         return self._run_parallel(list(staged.items()), work, "stratalog-append")
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made.
+        """Remove staged objects, unless an engine made the last commit to their log; see ``BulkWriter.discard``.
 
-        Objects of segments that were published stay, even if a merge has replaced the segments since.
-        With ``take_over``, objects that were staged to take over the log from that engine are removed, too.
+        Objects of segments that were published stay, even if a merge has replaced the segments since. With
+        ``take_over``, objects with a higher leader epoch than that of the engine's commit are removed, too.
         """
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
         for segment in staged:
@@ -181,7 +181,7 @@ class TierWriter(BulkWriter):
     # --- replacing -------------------------------------------------------------------------------------------------
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """Return the segments of a log in the offsets [start, end), or None, as ``BulkWriter.span``."""
+        """Return the segments of a log in the offsets [start, end), or None; see ``BulkWriter.span``."""
         remote = self._access.log(log)
         root = remote.root
         if root is None:
@@ -207,12 +207,12 @@ class TierWriter(BulkWriter):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage a part of a span without the records that filters drop, as ``BulkWriter.rewrite``."""
+        """Stage a part of a span without the records that filters drop; see ``BulkWriter.rewrite``."""
         target = self._rewrite_target(span, part)
         return rewrite_part(target, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """Stage a whole compacted span, as ``BulkWriter.compact``."""
+        """Stage a whole compacted span; see ``BulkWriter.compact``."""
         part = span.start, span.end
         target, policy = self._rewrite_target(span, part), self._access.host.policy("compact")
         return compact_part(target, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
@@ -220,7 +220,7 @@ class TierWriter(BulkWriter):
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """Stage a part of a span in batches of magic 2, as ``BulkWriter.recode``."""
+        """Stage a part of a span in batches of magic 2; see ``BulkWriter.recode``."""
         settings: dict[str, object] = {"record.version": MAGIC}
         if layout is not None:
             settings["tier.layout"] = layout
@@ -228,11 +228,11 @@ class TierWriter(BulkWriter):
         return recode_part(target, part, recompress=compression is not None)
 
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """Stage one segment for each group of segments, as ``BulkWriter.merge``."""
+        """Stage one segment for each group of segments; see ``BulkWriter.merge``."""
         return merge_part(self._rewrite_target(span, (groups[0][0], groups[-1][1])), groups)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """Return the groups of small segments that can be merged, or None, as ``BulkWriter.plan_merge``."""
+        """Return the groups of small segments that can be merged, or None; see ``BulkWriter.plan_merge``."""
         span = self.span(log)
         if span is None:
             return None
@@ -252,12 +252,12 @@ class TierWriter(BulkWriter):
         return MergePlan(span, groups) if groups else None
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """Merge small segments at a log's end, as ``BulkWriter.merge_end``."""
+        """Merge small segments at a log's end; see ``BulkWriter.merge_end``."""
         remote = self._access.tier.log(log, self._topics.get(log.topic).topic_id)
         return self._merge_end(remote, limit_bytes)  # after an append the head is known
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
-        """Merge small segments at the ends of several logs in parallel, as ``BulkWriter.merge_ends``."""
+        """Merge small segments at the ends of several logs in parallel; see ``BulkWriter.merge_ends``."""
         self._topics.forget()
         for topic in {log.topic for log in logs}:
             with suppress(UnknownTopicError):  # the result has the error for each log of the topic
@@ -301,7 +301,7 @@ class TierWriter(BulkWriter):
 
         Raises:
             ConfigError: the part does not begin and end with segments of the span.
-            StorageError: the tier has other segments than those of the span, or the topic was deleted.
+            StorageError: the segments in the tier have changed since the span was read, or the topic was deleted.
         """
         if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
@@ -323,7 +323,7 @@ class TierWriter(BulkWriter):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """Replace the segments of a span by staged segments with one commit, as ``BulkWriter.replace``."""
+        """Replace the segments of a span by staged segments with one commit; see ``BulkWriter.replace``."""
         entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
         _check_covers(span, entries, keeps_others=keeps_others)
         remote = self._access.tier.log(span.log, span.topic_id)
@@ -347,12 +347,12 @@ class TierWriter(BulkWriter):
         return outcomes(items, work, self._access.host.settings.engine.copier_threads, name)
 
     def close(self) -> None:
-        """Close the tier and remove the temporary files, as ``BulkWriter.close``."""
+        """Close the tier and remove the temporary files; see ``BulkWriter.close``."""
         self._access.close()
 
 
 def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
-    """Raise OffsetsOutOfOrderError unless the entries cover a span, or, with ``keeps_others``, whole segments of it."""
+    """Raise OffsetsOutOfOrderError unless the entries cover the span. With ``keeps_others``, whole segments suffice."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:
         is_wrong = (

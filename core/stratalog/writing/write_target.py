@@ -29,8 +29,8 @@ class WriteTarget:
             any.
         staging: for a tier: folder on local disk for temporary files; None for the system's temporary folder. The
             staged files of a directory are in the directory: the driver must be able to read the files of all tasks.
-        take_over: for a tier: True to write to logs whose last writer was an engine, which is fenced. Use it only after
-            that engine has stopped.
+        take_over: for a tier: True to write to logs whose last writer was an engine. The write fences that engine. Use
+            it only after that engine has stopped.
     """
 
     location: str
@@ -45,7 +45,7 @@ class WriteTarget:
         return bool(split_scheme(self.location)[0])
 
     def settings(self) -> Settings:
-        """Return the settings from the configuration and this process's environment; errors as ``read_settings``."""
+        """Return the settings of ``config`` and this process's environment; raise the errors of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def open(self, *, env: Env | None = None) -> BulkWriter:

@@ -230,7 +230,7 @@ class TierLogCheck:
         return []
 
     def _check_file(self, entry: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> None:
-        """Check a small file, and add an index to ``indexes``; raise an error of ``_DAMAGE_ERRORS`` if it is damaged."""
+        """Check a small file; raise an error of ``_DAMAGE_ERRORS``, or add an undamaged index to ``indexes``."""
         data = self._layout(entry).read_index(entry, kind, self._store.read_exactly) or b""
         info, role = entry.info, _ROLES.get(kind)
         if role is not None:
