@@ -1,8 +1,8 @@
 """Reads of a directory or a tier without an engine: no lock is acquired, and nothing is written.
 
 The functions here divide one read among many processes. ``ReadSource`` describes the directory or tier. ``plan_splits``
-cuts ranges of offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` divides the check of a
-tier into several checks, and ``check`` runs one of them.
+divides ranges of offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` divides the check of
+a tier into several checks, and ``check`` runs one of them.
 """
 
 from __future__ import annotations

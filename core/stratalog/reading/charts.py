@@ -70,7 +70,7 @@ def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label
     """Return a strip, a horizontal band with marks, as an ``<svg>`` element.
 
     Args:
-        marks: the marks; what is below 0 or above 1 is cut off. A very thin mark is drawn wider, to be visible.
+        marks: the marks; parts below 0 or above 1 are not drawn. A very thin mark is drawn wider, to be visible.
         place: SVG attributes x, y and width as text, if the strip is part of another drawing; "" makes the strip as
             wide as its parent element.
         height: height of the strip in pixels.

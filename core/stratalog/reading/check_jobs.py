@@ -100,7 +100,7 @@ def plan_checks(
 
 @checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Finding]]]:
-    """Run one check of a plan, in any process; yield each segment with its findings, an empty list without damage.
+    """Run one check of a plan, in any process; yield each segment with its findings: [] if it has no damage.
 
     Raises:
         ConfigError: the key of a segment is missing.

@@ -78,9 +78,9 @@ class ComponentHost(Closeable):
         return components
 
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
-        """Return components for reading logs with these settings, and the error because of which they cannot write.
+        """Return components to read logs with these settings, and the error that prevents writes with them, or None.
 
-        The error is None if the logs can also be written. Extra indexes that cannot be opened are left out, which is no
+        The error is None if the components can also write. Extra indexes that cannot be opened are left out without an
         error. Other index formats that cannot be opened are replaced by ``MISSING_INDEXES``, which read the log itself.
 
         Raises:
@@ -248,7 +248,7 @@ class ComponentHost(Closeable):
         self.handles.close()
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
-        """Open a layout with a context that contains the table of all layouts, because it may use another one."""
+        """Open a layout with a context that contains the table of all layouts, because it may use another layout."""
         catalogue = self.registry.tier_layouts()
         return catalogue.open(provider, dataclasses.replace(self.opener.context(provider), layouts=self.layouts))
 

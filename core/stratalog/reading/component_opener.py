@@ -132,7 +132,7 @@ class ComponentOpener:
         return {key: error for key, error in errors.items() if error is not None}
 
     def _check_sections(self) -> None:
-        """Raise UnknownSettingError for a ``[plugins.NAME]`` section whose name is a misspelt one.
+        """Raise UnknownSettingError for a ``[plugins.NAME]`` section if NAME is similar to a known NAME.
 
         Another unknown section is ignored: it may belong to a plugin that only another program passes. Nothing is
         checked if a plugin is blocked or failed.
@@ -146,7 +146,7 @@ class ComponentOpener:
                 raise UnknownSettingError(f"plugins.{name}", "config", f"plugins.{nearest[0]}")
 
     def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
-        """Return the settings of a provider; remove the entries that are settings from ``options``."""
+        """Return the settings of a provider; remove the entries with the names of its settings from ``options``."""
         section = kind.from_mapping(self._settings.plugins.get(name, {}), f"[plugins.{name}]")
         section = section.replaced(self._variables.get(name, {}), "environment")
         overrides = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod

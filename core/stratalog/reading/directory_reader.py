@@ -51,7 +51,7 @@ class _Stamp(NamedTuple):
     high_watermark: int | None
     log_start: int | None
     files: frozenset[tuple[str, int, tuple[int, int]]]
-    tier_note: bytes | None  # changes with the tier; None if there is no note, or if the reader has no tier
+    tier_note: bytes | None  # the engine's note about the tier; None if there is no note, or if the reader has no tier
 
 
 class DirectoryReader(Reader):
@@ -86,7 +86,7 @@ class DirectoryReader(Reader):
         )
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """Update all logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
+        """Update all logs to the current files; return the opened logs that have changed. See ``Reader.refresh``."""
         self._check_open()
         self._folders, self._topics = self._list_folders()
         self._foreign = None
@@ -102,7 +102,10 @@ class DirectoryReader(Reader):
         return tuple(sorted(changed))
 
     def _stamp(self, name: TopicPartition) -> _Stamp:
-        """Return facts about a log that change when its visible records change: sizes only if no writer is running.
+        """Return facts about a log that change when its visible records change.
+
+        File sizes are compared only if no writer is running: new records of a running writer become visible by its high
+        watermark checkpoint.
 
         The identities of the files change if compaction replaces segments.
         """
@@ -120,7 +123,7 @@ class DirectoryReader(Reader):
         return read_topic_id(self._folders[name][0].files()) or self._topics.topic_id(name.topic)
 
     def topic_config(self, name: TopicPartition) -> TopicConfig:
-        """Return the settings of a log's topic, as ``TopicTable.config``."""
+        """Return the settings of a log's topic, with ``TopicTable.config``."""
         return self._topics.config(name.topic)
 
     def _components_of(self, topic: str) -> Components:
@@ -179,7 +182,7 @@ class DirectoryReader(Reader):
         """
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
-        if name in self._logs:  # at a refresh; after the local files, because a running engine commits and then evicts
+        if name in self._logs:  # a refresh reads the tier after the local files: an engine commits before it evicts
             remote.refresh()
         view = tier_at_opening(remote, files, loaded_log)
         if view.version or remote.is_assumed:

@@ -90,13 +90,13 @@ def open_settled(
     """Open logs like ``open_reader``, with the same errors, for callers that have parsed the settings already.
 
     Args:
-        text: ``location`` of ``open_reader``.
+        text: the location of the directory or tier; see ``open_reader``.
         settings: the settings.
-        tier: as for ``open_reader``.
-        tier_options: as for ``open_reader``.
-        as_of: as for ``open_reader``.
-        plugins: as for ``open_reader``.
-        env: as for ``open_reader``.
+        tier: see ``open_reader``.
+        tier_options: see ``open_reader``.
+        as_of: see ``open_reader``.
+        plugins: see ``open_reader``.
+        env: see ``open_reader``.
         allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets are
             those that local disk has, and reads of records that are only in the tier raise TierUnavailableError.
         other_paths: further log directories of the same engine.
@@ -147,7 +147,7 @@ def open_tier(
     read_only: bool,
     allow_offline: bool = False,
 ) -> Tier:
-    """Return the tier at a URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
+    """Return the tier at a URI; the caller closes it. See ``Tier.open`` for ``allow_offline``.
 
     Raises:
         ConfigError: ``uri`` is a path without a scheme, or ``options`` has a wrong value.
@@ -169,7 +169,7 @@ def open_tier(
 def open_tier_store(
     host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool
 ) -> TierStore:
-    """Return the object store at a URI; the caller closes it. Errors are those of ``open_tier``."""
+    """Return the object store at a URI; the caller closes it. Raises the errors of ``open_tier``."""
     scheme, _ = split_scheme(uri)
     if not scheme:
         raise ConfigError(f"tier {uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")

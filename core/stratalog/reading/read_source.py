@@ -37,7 +37,7 @@ class ReadSource:
         return read_settings(self.config, os.environ)
 
     def open(self, *, peek: bool = False, topics: Collection[str] | None = None) -> Reader:
-        """Open the source and return a reader, as ``open_reader``, with the same errors.
+        """Call ``open_reader`` with the location and options of the source; return the reader, or raise the error.
 
         Args:
             peek: True if the caller only searches for offsets and timestamps. Then the reader reads small chunks and

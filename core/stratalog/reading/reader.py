@@ -115,7 +115,7 @@ class StaticLog(LogReader):
         self._view = view
 
     def replace(self, newer: StaticLog) -> None:
-        """Replace the state of the log by that of ``newer``, and own the segments of ``newer``.
+        """Replace the state of the log by the state of ``newer``, and take over the segments of ``newer``.
 
         Reads in progress continue in the new segments, up to their earlier end offset. Only the log's ``Reader`` calls
         this method.
@@ -184,7 +184,8 @@ class Reader(CheckedArguments, Closeable):
     def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
         """Return the topic id of the first log whose id can be read.
 
-        Damaged and unreadable files are ignored, and folders that the writer has deleted meanwhile; ``log`` raises.
+        Ignored are damaged and unreadable files, and folders that the writer has deleted meanwhile; ``log`` raises the
+        errors.
         """
         for name in names:
             try:
@@ -235,7 +236,7 @@ class Reader(CheckedArguments, Closeable):
         self._in_parallel(unopened, open_log)
 
     def _keep(self, name: TopicPartition, new_log: StaticLog) -> StaticLog:
-        """Return the log of later calls: ``new_log``, or the log that another thread has opened at the same time."""
+        """Return the log for later calls of ``log``: ``new_log``, or the log that another thread has opened before."""
         log = self._logs.setdefault(name, new_log)
         if log is not new_log:
             new_log.close()

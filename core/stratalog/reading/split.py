@@ -56,8 +56,8 @@ class Piece(NamedTuple):
         start: first offset to read.
         end: exclusive end offset.
         position: position in the segment (bytes) where a batch at or before ``start`` begins, according to the index.
-        end_position: position (bytes, exclusive) up to which to read for all batches below ``end``, according to the
-            index; the size of the segment if the index has no such position.
+        end_position: exclusive end (bytes) of the range that has all batches below ``end``, according to the index; the
+            size of the segment if the index has no such position.
         base_offset: base offset of the segment.
         end_offset: exclusive end offset of the segment.
         size_bytes: size of the segment when the plan was made.

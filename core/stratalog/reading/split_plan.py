@@ -33,9 +33,9 @@ from stratalog.tier.tier import Tier
 LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
 MAX_SPLITS: Final = (
-    20_000  # Spark's driver needs milliseconds and kilobytes for each task; otherwise, splits are larger
+    20_000  # Spark's driver needs milliseconds and kilobytes for each task: a larger read gets larger splits
 )
-_KEPT_SEGMENTS: Final = 10_000  # with more segments, the plan releases each log after it was read
+_KEPT_SEGMENTS: Final = 10_000  # if a plan has more segments, the reader releases each log that is planned
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
 
@@ -44,8 +44,8 @@ USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to
 class OffsetRange:
     """Records of one log with offsets in [start, end), to plan a read of them.
 
-    ``is_counted`` is True if only the number of records is requested. Then segments whose manifest entry has the number
-    are not read.
+    ``is_counted`` is True if only the number of records is requested. Then segments whose manifest entry has the record
+    count are not read.
     """
 
     log: TopicPartition
@@ -67,9 +67,9 @@ def plan_splits(
 ) -> list[Split]:
     """Divide ranges into splits of about equal size: parts of large segments, and groups of small segments.
 
-    No ``.log`` file is read. Indexes are read only for segments that are cut, or that are partly outside of a range.
-    If the plan has more than 10,000 segments, the reader releases each log after its segments are planned, to use less
-    memory.
+    No ``.log`` file is read. Indexes are read only for segments that are divided among splits, or that are partly
+    outside of a range. If the plan has more than 10,000 segments, the reader releases each log after its segments are
+    planned, to use less memory.
 
     Args:
         reader: reader of a directory or a tier; the plan is for the state of the logs in this reader.
@@ -79,12 +79,12 @@ def plan_splits(
         split_bytes: target size of a split. None means the total size divided by ``usual_splits``, but at least 4 MiB
             and at most 128 MiB, or more than 128 MiB if there would be more than 20,000 splits.
         split_records: maximal number of offsets of a split; None for no limit.
-        min_splits: minimal number of splits; there can be fewer if the indexes have too few entries to cut at.
+        min_splits: minimal number of splits; there can be fewer, because segments are divided only at index entries.
         usual_splits: target number of splits if ``split_bytes`` is None, such as the number of tasks that run at the
             same time.
 
     Raises:
-        ConfigError: a number is below 1, or the isolation is unknown.
+        ConfigError: a size or number of splits is below 1, or the isolation level is unknown.
         The errors of ``Reader.log``, such as UnknownTopicError and StoreError.
         StoreError, CorruptionError: a page of the manifest or an index cannot be read.
     """
@@ -120,14 +120,14 @@ def _group_pieces(pieces: Sequence[Piece], total: int, count: int, most_records:
 
 
 class _Part(NamedTuple):
-    """A piece before it is cut. ``segment`` is its segment if it is on local disk, otherwise None."""
+    """A piece before it is divided. ``segment`` is its segment if the segment is on local disk, otherwise None."""
 
     piece: Piece
     segment: ReadableSegment | None
     components: Components
 
     def cut(self, target_bytes: int, tier: Tier | None) -> Iterator[Piece]:
-        """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
+        """Divide the piece at entries of the offset index, and yield pieces of about ``target_bytes``."""
         piece = self.piece
         count = -(-piece.span_bytes // target_bytes)
         entries = self._entries(tier) if count > 1 else None
@@ -141,7 +141,7 @@ class _Part(NamedTuple):
                 continue
             if not start <= entry.offset < piece.end - 1:
                 continue
-            # an index entry has the last offset of its batch, so the batch belongs to the piece before the cut
+            # an index entry has the last offset of its batch, so the new piece ends after this batch
             next_entry = entries.after(entry.position + 1)
             cut_position = min(piece.end_position if next_entry is None else next_entry.position, piece.end_position)
             yield piece._replace(start=start, end=entry.offset + 1, position=position, end_position=cut_position)
@@ -154,7 +154,7 @@ class _Part(NamedTuple):
         if segment is None:
             stored_segment = self.piece.stored_segment()
             assert tier is not None  # a segment is either in a tier or local
-            assert stored_segment is not None  # as above
+            assert stored_segment is not None  # only a piece with an entry in a manifest is in a tier
             segment = RemoteSegment(stored_segment, tier.log(self.piece.log, stored_segment.info.topic_id).fetcher)
         try:
             return offset_index(segment, self.components)

@@ -88,10 +88,11 @@ def scan(
 ) -> Iterator[Scanned]:
     """Yield the records of a split in Arrow batches of about 1 to 5 MiB, ascending by offset within each piece.
 
-    A batch may be smaller at the end of a partition and next to a large batch, and larger if a single record is larger.
-    CRCs are checked. Control records are left out and, for ``read_committed``, records of aborted transactions. A piece
-    with a known number of records (``Piece.records``) is not read, and gives no batch. If a segment was deleted or
-    replaced after the plan was made, the scan opens the whole source, and reads the current segments of the log.
+    An Arrow batch may be smaller at the end of a partition and next to a large one. It is larger if a single record is
+    larger. CRCs are checked. Control records are left out. For ``read_committed``, records of aborted transactions are
+    left out, too. A piece with a known number of records (``Piece.records``) is not read, and gives no batch. If a
+    segment was deleted or replaced after the plan was made, the scan opens the whole source, and reads the current
+    segments of the log.
 
     Args:
         source: source of the plan; it is open while the iteration runs.
@@ -102,7 +103,7 @@ def scan(
 
     Raises:
         ConfigError: a column does not exist, or is named twice.
-        CorruptBatchError: an entry is damaged, and ``on_damage`` is None; all records before it have been yielded.
+        CorruptBatchError: a batch is damaged, and ``on_damage`` is None; all records before it have been yielded.
         OffsetOutOfRangeError: records no longer exist, and ``on_loss`` is None; later records were not read.
         PluginImportError: pyarrow is not installed; the text names the extra.
         StoreError, LogDirError: the source cannot be read.
@@ -115,7 +116,7 @@ def scan(
 
 
 class PieceReader:
-    """Reads pieces of one log. ``place`` opens the segments; the other arguments are those of ``scan``."""
+    """Reads pieces of one log. ``place`` opens the segments; see ``scan`` for the other arguments."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class PieceReader:
         self._walked = 0  # offset after the last batch that was read, which may be before the piece
 
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records of one piece as Arrow batches; errors and callbacks are those of ``scan``."""
+        """Yield the records of one piece as Arrow batches; raise the errors and call the callbacks of ``scan``."""
         self._offset, self._walked = piece.start, piece.base_offset
         if piece.damage is not None:
             self._report_damage(piece, piece.damage, piece.end, piece.damage.position)
@@ -146,7 +147,7 @@ class PieceReader:
         """Yield the records of a piece from the segment that the plan names."""
         components, end_below = self._place.components, None if piece.is_active else piece.end_offset
         position = check_position(segment, piece.position, piece.start, components)
-        damaged = DamagedReads()  # the second error at a position skips the entry
+        damaged = DamagedReads()  # the second error at a position skips the batch
         while self._offset < piece.end:
             chunks = walk(segment, position, components, offset_limit=end_below, stop_position=piece.end_position)
             span = range(self._offset, piece.end)
@@ -167,7 +168,7 @@ class PieceReader:
                 return
 
     def _skip_entry(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
-        """Skip a damaged entry, report its offsets, and return the position in the segment where reading continues."""
+        """Skip a damaged batch, report its offsets, and return the position in the segment where reading continues."""
         components = self._place.components
         valid_batch = batch_at(segment, error.position, components)
         if valid_batch is not None:  # the CRC is right, but the records were written wrong
@@ -227,7 +228,7 @@ class PieceReader:
 
 
 def _resize_batches(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of ``batches`` in the same order, in batches of about 1 to 5 MiB, as ``scan``."""
+    """Yield the rows of ``batches`` in the same order, in batches of about 1 to 5 MiB."""
     waiting: list[pyarrow.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

@@ -121,12 +121,12 @@ class BucketReader(Reader):
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
         """Return the state of the log in the tier at its newest version in the last listing."""
-        assert self._listing is not None  # made with the names
+        assert self._listing is not None  # set together with the names
         version = self._listing.versions[TierLogName(name, topic_id)]
         return self._bucket.log(name, topic_id).refresh_listed(version, self._listing.began)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """Update the logs to the state of the tier, as ``Reader.refresh``; return the opened logs that have changed."""
+        """Update the logs to the tier's state; return the opened logs that have changed. See ``Reader.refresh``."""
         if self._as_of is not None:
             return super().refresh()
         self._check_open()
@@ -148,7 +148,7 @@ class BucketReader(Reader):
         return tuple(sorted(changed))
 
     def _is_current(self, name: TopicPartition, log: StaticLog) -> bool:
-        assert self._listing is not None  # made with the names
+        assert self._listing is not None  # set together with the names
         assert log.topic_id is not None  # checked by ``refresh``
         remote = log.view().remote
         return remote is not None and remote.version == self._listing.versions[TierLogName(name, log.topic_id)]

@@ -29,7 +29,7 @@ _LAST_MS: Final = ((1 << 63) - 1) // 1000  # Arrow stores microseconds in 64 bit
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Offsets [start, end) of one segment of a log. ``segment`` is None if a read there raises the log's damage."""
+    """Offsets [start, end) of one segment of a log. If ``segment`` is None, a read raises the error about damage."""
 
     log: LogReader
     segment: ReadableSegment | None
@@ -105,7 +105,7 @@ class TopicDataset(ds.Dataset):
                 span = part.end - part.start
                 start, end = part.start + number * span // count, part.start + (number + 1) * span // count
                 yield _Piece(log, part.segment, start, end)
-        if view.damage is not None:  # a read beyond the bound raises the damage
+        if view.damage is not None:  # a read beyond the bound raises the error about the damage
             yield _Piece(log, None, bound, bound + 1)
 
 

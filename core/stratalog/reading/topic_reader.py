@@ -155,8 +155,9 @@ class TopicReader(CheckedArguments):
         checkpoint, which Kafka writes every 5 seconds by default.
 
         Args:
-            start: first offset, as for ``scan``; it may be above the end. None means the log start.
-            since: first timestamp, as for ``scan``.
+            start: first offset, for all partitions or by partition; it may be above the end. None means the log start.
+            since: each partition is read from its first record with this timestamp or a later one; without such a
+                record, from its end on.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
             poll_ms: wait between two refreshes, in milliseconds.

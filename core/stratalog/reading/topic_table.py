@@ -175,7 +175,7 @@ class TopicTable:
         return self.defaults.replaced(config, source)
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
-        """Store a topic, or remove it if ``entry`` is None, as ``put_all``."""
+        """Store a topic, or remove it if ``entry`` is None; see ``put_all``."""
         self.put_all({topic: entry})
 
     def put_all(self, changed: Mapping[str, TopicEntry | None]) -> None:
