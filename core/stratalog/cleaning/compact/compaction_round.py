@@ -1,6 +1,6 @@
 """One round of compaction: it rewrites one part of a log, the local part or the part in the tier.
 
-After an error of a policy or its filter, or of a damaged segment, the part of the log is uncleanable: no further round
+If a policy or its filter fails, or if a segment is damaged, the part of the log is uncleanable: no further round
 compacts that part until the log is opened again. Other logs are still compacted.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
@@ -101,8 +101,8 @@ def compact(
 ) -> CompactionResult:
     """Run a planned compaction round over one part of a log, and return its result.
 
-    An error of the round is in the result; only an exception that ``progress`` raises is raised. ``plan.rewrite`` must
-    not be None. ``progress`` is called with the bytes that the round has read.
+    If the round fails, the error is in the result. The call raises only exceptions of ``progress``. ``plan.rewrite``
+    must not be None. ``progress`` is called with the bytes that the round has read.
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
@@ -190,7 +190,7 @@ class _Round:
         self.job = replace(self.job, secret=digests.secret)
         self.filters = filters_of(self.policies, self.job)
         check_settled(log)
-        log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
+        log.flush()  # otherwise a power loss could lose a transaction marker because of which older records are dropped
         work = self._prepare_rewrite(LocalRange(log), self.publisher)
         work.digests = digests
         return run_passes(work)

@@ -1,4 +1,4 @@
-"""Digests that a compaction round writes for the segments that it reads. By a digest, a later round skips a segment."""
+"""Digests that a compaction round writes. With the digest of a segment, a later round can skip the segment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 class DigestNotes:
-    """Collector of the digest of one new segment, while the pass reads the group of segments that it replaces.
+    """Writer of the digest of one new segment. Gets the batches of the old segments that the new segment replaces.
 
-    A digest describes the records of a segment. With the digest, a later round can skip the segment. No digest is
-    written if the next round will change the segment, for example drop the marker of a transaction that is empty now.
-    No digest is written for a segment that the round has not read to its end.
+    A digest describes the records of a segment. No digest is written if the next round will change the segment, for
+    example drop the marker of a transaction that is empty now. No digest is written for a segment that the round has
+    not read to its end.
 
     Args:
         digests: creates the digest file; None to write no digest.

@@ -49,8 +49,8 @@ class GroupRewrite(Generic[S]):
     Attributes:
         work: the rewrite of the part of the log that has the group.
         end: exclusive end of the offsets that the filters have observed; records at or above ``end`` stay.
-        legacy_horizon_ms: tombstones of V0 and V1, which have no delete horizon, have expired in segments that were
-            last modified at or before this time.
+        legacy_horizon_ms: in segments that were last modified at or before this time, tombstones of V0 and V1 have
+            expired. These formats have no delete horizon.
         last_records: last data offset and epoch of each producer, by producer id.
         transactions: state of transactions at the current position in the log.
         notes: writer of the new segment's digest.
@@ -66,7 +66,7 @@ class GroupRewrite(Generic[S]):
     aborted: AbortedIndex
     _builder: SegmentBuilder | None = None
     _is_index_loaded: bool = False
-    _aborted_rows: Sequence[bool] | None = None  # of the current table, including markers that end nothing
+    _aborted_rows: Sequence[bool] | None = None  # True for each batch of the current table that ``transactions`` drops
     _buffered: list[Buffer] = field(default_factory=list)
     _buffered_bytes: int = 0
 
@@ -261,7 +261,7 @@ class GroupRewrite(Generic[S]):
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
     def _judge(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """Iterate over the filters' verdicts on a table without markers, one byte string for each batch."""
+        """Yield the filters' verdicts on a table, which must not have markers; one byte string for each batch."""
         work = self.work
         decoded = decode(chunk, table, segment, work.part.components, fields_of(work.filters))
         return split_by_batch(table, (judge_records(work.filters, columns, self.end) for columns in decoded))

@@ -1,4 +1,4 @@
-"""Digest files, one beside each compacted segment; by its digest a later round can skip an unchanged segment.
+"""Digest files, one beside each compacted segment. With its digest, a later round can skip an unchanged segment.
 
 The filters define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an
 earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
@@ -158,7 +158,7 @@ class DigestWriter:
     def seal(self, due_ms: int) -> None:
         """Complete the file with the identity of the segment that the log has now at the base offset.
 
-        ``due_ms`` is as for ``Digest``. If the log has no such segment any longer, the file is removed.
+        ``due_ms`` has the same meaning as in ``Digest``. If the log no longer has such a segment, the file is removed.
         """
         segment = next((item for item in self._log.view().segments if item.base_offset == self._base), None)
         try:

@@ -66,7 +66,7 @@ class CommittedSegment(StoredBounds):
         return self.remote.label if self._local is None else self._local.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` of the batches from ``position`` (bytes) on; errors as ``RemoteSegment.read``."""
+        """Return up to ``size_bytes`` from ``position`` (bytes) on; raise the errors of ``RemoteSegment.read``."""
         if self._local is not None:
             try:
                 return self._local.read(position, size_bytes)
@@ -213,7 +213,7 @@ class CommittedPublisher:
         """Upload a finished segment in place of ``old``, and remove its local file. Always return True.
 
         Nothing is uploaded if ``old`` is one segment with the same bytes. After many uploads, the method calls
-        ``commit``. Errors are those of ``TierPublisher.upload_built`` and ``commit``.
+        ``commit``. Raises the errors of ``TierPublisher.upload_built`` and ``commit``.
         """
         entries = tuple(entry_of(segment) for segment in old)
         try:

@@ -50,7 +50,7 @@ def run_passes(work: PartRewrite[S]) -> int:
 def observe(work: PartRewrite[S]) -> int:
     """Run pass 1 alone: show the records to the filters. Return the exclusive end of the observed offsets.
 
-    The result is the end of the job, or a lower offset if a filter's memory is full. Errors are those of
+    The result is the end of the job, or a lower offset if a filter's memory is full. Raises the errors of
     ``run_passes``, and SegmentGoneError if a segment was deleted.
     """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
@@ -85,7 +85,7 @@ class _PartPass(Generic[S]):
         self._observed_end = start  # exclusive end of the offsets that were observed so far
 
     def run(self) -> int:
-        """Show the records to the filters. Return the end of the job, or a lower offset if a filter's memory is full."""
+        """Show the records to the filters; return the end of the job, or a lower offset if a filter is full."""
         work, start, end, components = self._work, self._start, self._work.job.end, self._work.part.components
         self._transactions.expect(aborted_transactions(work.part.from_offset(start), start, end, components))
         for segment in work.segments(start, end):
@@ -105,7 +105,7 @@ class _PartPass(Generic[S]):
         return end
 
     def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
-        """Show the records of a table to the filters. Return None, or the exclusive end of the offsets that they accept."""
+        """Show the records of a table to the filters; return None, or the end of the offsets that they accept."""
         visible = table
         if is_special(table):
             dropped = self._transactions.rows(table, chunk.data)
@@ -154,7 +154,7 @@ def _memory_error(work: PartRewrite[S]) -> PluginError:
 def rewrite(work: PartRewrite[S], end: int) -> None:
     """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
 
-    Errors are those of ``observe``.
+    Raises the errors of ``observe``.
     """
     part, job = work.part, work.job
     compacted = work.segments(max(job.dirty_start - 1, job.start), job.dirty_start)

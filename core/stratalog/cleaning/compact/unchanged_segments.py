@@ -70,7 +70,7 @@ class UnchangedState:
         return all(is_last(last_records.get(producer), *batch) for producer, *batch in self.empty_batches)
 
     def pass_over(self, open_commits: set[int]) -> None:
-        """Update ``open_commits``, which is as for ``holds``, as if the round had read the segment."""
+        """Update ``open_commits`` (see ``holds``) as if the round had read the segment."""
         open_commits.difference_update(producer for producer, is_open in self.leaves.items() if not is_open)
         open_commits.update(producer for producer, is_open in self.leaves.items() if is_open)
 

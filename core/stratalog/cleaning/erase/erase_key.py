@@ -164,7 +164,7 @@ class _Erasure:
     def _erase_in_tier(self, tier: TierLog) -> None:
         """Erase the key from the segments in the tier of a log that is the leader.
 
-        Committed segments are added to ``segments``, even before an error is raised. Errors are those of
+        Committed segments are added to ``segments``, even before an error is raised. Raises the errors of
         ``CommittedPublisher``, such as RewriteStoppedError.
         """
         log = self.log
@@ -204,7 +204,7 @@ class _Erasure:
         )
 
     def _holding_key(self, part: TierRange) -> Iterator[tuple[CommittedSegment, int]]:
-        """Yield each committed segment with the key, and its number of such records."""
+        """Yield each committed segment that has records of the key, with the number of these records."""
         for segment in part.from_offset(0):
             if not isinstance(segment, CommittedSegment):
                 continue
@@ -243,10 +243,10 @@ class _Erasure:
                 self.remnants.append(Remnant("local copy", local.label, reason=reason))
 
     def _differing_copies(self) -> Iterator[Segment]:
-        """Yield the local copies of the tier's records that differ from the tier's segments, and contain the key.
+        """Yield the local segments below the tier's end that contain the key and differ from the tier's segments.
 
-        A replica has such copies if the leader of an earlier epoch has compacted the tier. A damaged copy is yielded,
-        too.
+        A replica has such segments if the leader of an earlier epoch has compacted the tier. A damaged segment that
+        differs is yielded, too.
         """
         view = self.log.view()
         if view.remote is None:

@@ -22,7 +22,9 @@ from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, LogSummary, Segme
 from stratalog.tier.tier_log import TierLog
 
 HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is deleted only after this time counts as kept for good
-_MAX_SEGMENTS: Final = 100  # number of segments, oldest first, whose time is searched: each costs some 45 plans
+_MAX_SEGMENTS: Final = (
+    100  # number of segments, oldest first, whose deletion time is searched, with about 45 plans each
+)
 
 
 class Fate(StrEnum):

@@ -43,7 +43,8 @@ class RoundPreview:
         segments: the segments that the round would write. A segment that loses no record is not rewritten, and not
             listed.
         kept: the watched offsets in ``segments`` whose records would stay.
-        reason: cause of the round, and, if the round would end before the planned end, the reason for that.
+        reason: cause of the round. If the round would end before the planned end, the text also has the reason for
+            that.
     """
 
     end: int

@@ -65,16 +65,16 @@ def plan_parts(
     """Return a plan for a log's local part, and one for its part in the tier; [] if no policy rewrites logs.
 
     Without segments in the tier, there is only the plan for the local part. Segments that will be offloaded are
-    compacted only after they are in the tier. An error of a policy, and the error with which a segment or the manifest
-    of the tier cannot be read, is in the plans.
+    compacted only after they are in the tier. The plans contain the errors of policies, and errors of reads of segments
+    and of the tier's manifest.
 
     Args:
         log: the log.
         policies: policies of its topic.
         tier: the log's part in a tier; None if the log has no tier.
         now_ms: time when the round would begin.
-        asks_all: True to call policies even if no policy has a record filter. A Rewrite is then an error, for which a
-            plan is returned; without an error, no plan is returned.
+        asks_all: True to call the policies even if no policy has a record filter. If a policy then fails or plans a
+            Rewrite, which is an error, a plan with the error is returned; otherwise [].
     """
     rewriting, state, has_tier = rewriters(policies), log.maintenance.cleaning, tier is not None
     if not rewriting:
@@ -108,7 +108,7 @@ def plan_parts(
 def _plan_errors(
     log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
 ) -> list[CompactionPlan]:
-    """Return a plan with the error if a policy is wrong, a plan without one if the log is uncleanable, otherwise []."""
+    """Return a plan with the error if a policy is wrong, a plan without rewrite if the log is uncleanable, else []."""
     if log.maintenance.cleaning.local.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.local.uncleanable}")]
     try:

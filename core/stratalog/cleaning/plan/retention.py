@@ -114,7 +114,7 @@ def plan_retention(
     """Return the plan of the policies for one log. For a follower with a tier, the plan only evicts local segments.
 
     If the manifest of the tier has pages, the summary lists the segments one by one up to the end of the deletion, and
-    then one item for each page. ``dirty_start`` is as for ``summarise``.
+    then one item for each page. See ``summarise`` for ``dirty_start``.
 
     Raises:
         PluginError: a policy is wrong.
@@ -304,7 +304,7 @@ def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: Retent
     if deletion.end > plan.summary.offsets.log_start:
         log.maintenance.raise_log_start(deletion.end)
     view = log.view()
-    if tier is not None and deletion.end and view.is_leader:  # the log may follow since the pass was planned
+    if tier is not None and deletion.end and view.is_leader:  # the log may be a follower since then
         with log.maintenance.stop_if_fenced(view.leader_epoch):
             tier.expire(deletion.end, leader_epoch=view.leader_epoch, reason="; ".join(deletion.reasons))
         log.maintenance.refresh_remote()
