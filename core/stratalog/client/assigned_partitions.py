@@ -17,7 +17,7 @@ from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
 
 
 class OffsetReset(StrEnum):
-    """Start position in a partition without a committed offset, or whose log does not have that offset.
+    """Start position in a partition if it has no committed offset, or if its log does not have that offset.
 
     EARLIEST is the log start, and LATEST is the end offset at the isolation level. With NONE, ``poll`` raises an error.
     """
@@ -76,9 +76,9 @@ class AssignedPartitions:
         self.cursors |= self._open_cursors(names)
 
     def replace(self, names: Iterable[TopicPartition]) -> None:
-        """Keep only these partitions and their cursors, and add those that are missing. Forget the regular expression.
+        """Assign exactly these partitions; assigned partitions keep their cursors. Forget the regular expression.
 
-        If an error is raised, nothing has changed; the errors are those of the constructor.
+        Raises the errors of the constructor. After an error, nothing has changed.
         """
         partitions = [TopicPartition(*name) for name in names]
         for name in partitions:
@@ -88,7 +88,7 @@ class AssignedPartitions:
         self.cursors = {name: old_cursors[name] for name in partitions if name in old_cursors} | new_cursors
 
     def refresh(self) -> None:
-        """Add the partitions of topics that match the regular expression now, and remove those of deleted topics."""
+        """Add the partitions of topics that match the regular expression now. Remove the partitions of deleted topics."""
         if self._pattern is not None:
             names = self._matching(self._pattern)
             for name in self.cursors.keys() - set(names):
@@ -105,11 +105,11 @@ class AssignedPartitions:
         return cursor
 
     def select_cursors(self, names: Iterable[TopicPartition]) -> list[Cursor]:
-        """Return the cursors of these partitions; without names, all cursors. Errors are those of ``cursor``."""
+        """Return the cursors of these partitions; without names, all cursors. Raises the errors of ``cursor``."""
         return [self.cursor(name) for name in names] or list(self.cursors.values())
 
     def settle(self, cursor: Cursor) -> None:
-        """Move a cursor whose log does not have its position: to the truncation offset, or according to ``reset``.
+        """Move the cursor to its truncation offset or according to ``reset`` if its log does not have its position.
 
         Raises:
             NoOffsetError, OffsetOutOfRangeError: ``reset`` is NONE.
@@ -126,7 +126,7 @@ class AssignedPartitions:
         self._reset_position(cursor)
 
     def _matching(self, pattern: re.Pattern[str]) -> list[TopicPartition]:
-        """Return the partitions of matching topics, without those of Kafka's internal topics."""
+        """Return the partitions of matching topics. Kafka's internal topics never match."""
         return [
             name
             for name in self._logs.partitions()

@@ -74,7 +74,7 @@ class Clients:
         )
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer, as ``Engine.producer``; raise ClosedError if the engine is closed."""
+        """Create a producer; see ``Engine.producer``. Raise ClosedError if the engine is closed."""
         producer_options = ProducerOptions(**options)
         producer_options.codec(self._components)
         transaction = None
@@ -111,7 +111,7 @@ class Clients:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Consumer[Any]:
-        """Create a consumer of all partitions of ``topics``. Other arguments and errors are those of ``Consumer``."""
+        """Create a consumer of all partitions of ``topics``. ``Consumer`` describes the other arguments and the errors."""
         self.coordinator.recover()
         has_deserializers = key_deserializer is not None or value_deserializer is not None
         return Consumer(
@@ -129,7 +129,7 @@ class Clients:
         """Close all open producers. Idempotent.
 
         Raises:
-            StorageError: a producer could not end its transaction; the other producers were still closed.
+            StorageError: a producer could not end its transaction. All producers are closed nevertheless.
         """
         with self._lock:
             self._closed = True

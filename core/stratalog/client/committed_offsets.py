@@ -1,4 +1,4 @@
-"""Committed offsets and stored states of groups, as ``__consumer_offsets`` has them.
+"""Committed offsets and stored states of groups, read from ``__consumer_offsets``.
 
 Source: apache/kafka OffsetMetadataManager, GroupCoordinatorRecordHelpers.
 """
@@ -35,8 +35,8 @@ class CommittedOffset(NamedTuple):
     Attributes:
         offset: offset of the next record to read. Clients of a broker or of the gateway can also commit negative offsets:
             kafkajs commits -2 for the start and -1 for the end of the log. A consumer then starts according to its
-            ``auto_offset_reset``. A call that commits refuses a negative integer, and stores a negative
-            offset in a ``CommittedOffset`` unchanged, because a copy of the offsets of another group may contain it.
+            ``auto_offset_reset``. A call that commits offsets refuses a negative integer. It stores a
+            negative offset of a ``CommittedOffset`` unchanged, because a copy of another group's offsets may contain it.
         leader_epoch: leader epoch of the record before ``offset``; -1 if unknown.
         metadata: text that the consumer has stored with the offset.
     """

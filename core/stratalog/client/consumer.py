@@ -47,16 +47,16 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
     according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. If ``topics`` is not a regular
-    expression, partitions that are added to a topic later are not read. Except for ``assign`` and ``commit``, methods
-    with names of partitions raise UnknownTopicError for a partition that is not in ``assignment``. Methods that need
-    the log of a partition raise StorageError if the log cannot be read.
+    expression, partitions that are added to a topic later are not read. If a partition is not in
+    ``assignment``, methods with names of partitions raise UnknownTopicError; only ``assign`` and ``commit`` accept such
+    a partition. Methods that need the log of a partition raise StorageError if the log cannot be read.
 
     Args:
         logs: logs of the engine.
         clock: clock of the engine.
         offsets: committed offsets of all groups.
         topics: topics to read, or a regular expression that matches whole names of topics. With an expression, each
-            poll adds the topics that match at that time, except internal topics. () to call ``assign`` later.
+            poll adds the topics that match at that time, except internal topics. Use () if ``assign`` is called later.
         group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
@@ -131,8 +131,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and a partition has no position, because there is no group or
                 no committed offset.
-            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and a log does not have the position. Or the log was
-                truncated below the committed offset.
+            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and a log does not have the position, or was truncated
+                below the committed offset.
             UnknownTopicError: a topic was deleted, and ``topics`` is not a regular expression.
             CorruptBatchError: a partition is damaged at its position.
             SerializationError: a deserializer failed for the record at the position.
@@ -174,7 +174,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def _read(
         self, max_records: int, positions: list[tuple[Cursor, int | None, int]]
     ) -> dict[TopicPartition, list[RecordType]]:
-        """Read from the cursors in turn. First add each cursor, its position and its leader epoch to ``positions``."""
+        """Read from the cursors in turn. Before each read, add the cursor, its position and its epoch to ``positions``."""
         records_by_partition: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._assigned.cursors.values())
         first, remaining = self._next_cursor, max_records
@@ -202,7 +202,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def __iter__(self) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over all available records, each with its partition; end when ``poll`` would return {}.
 
-        After each record, the position of its partition is the offset after the record. Errors are those of ``poll``.
+        After each record, the position of its partition is the offset after the record. Raises the errors of ``poll``.
         """
         has_records, assigned = True, self._assigned
         while has_records:
@@ -221,8 +221,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over the records, each with its partition, and wait for further records.
 
-        The iteration ends if no record arrives for ``timeout_ms``. With 0, it ends when no record is available. Errors
-        are those of ``poll``.
+        The iteration ends if no record arrives for ``timeout_ms``. With 0, it ends when no record is available. Raises
+        the errors of ``poll``.
         """
         while True:
             yield from self
@@ -240,7 +240,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return tuple(self._assigned.cursors)
 
     def position(self, name: TopicPartition) -> int | None:
-        """Return the offset of a partition's next record; None if it is not set (``auto_offset_reset`` is none)."""
+        """Return the offset of a partition's next record; None without a position (``auto_offset_reset`` is none)."""
         return self._assigned.cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
@@ -248,12 +248,12 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         self._assigned.cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
-        """Set the positions of these partitions to their log starts; without arguments, those of all partitions."""
+        """Set the positions of ``names`` to their log starts; without arguments, of all assigned partitions."""
         for cursor in self._assigned.select_cursors(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
-        """Set the positions of these partitions to their end offsets; without arguments, those of all partitions.
+        """Set the positions of ``names`` to their end offsets; without arguments, of all assigned partitions.
 
         ``end_offsets`` defines the end offset.
         """
@@ -261,13 +261,14 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             cursor.seek(cursor.end())
 
     def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the log start offsets of these partitions; without arguments, of all partitions."""
+        """Return the log start offsets of ``names``; without arguments, of all assigned partitions."""
         return {cursor.name: cursor.first() for cursor in self._assigned.select_cursors(names)}
 
     def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the end offsets of these partitions; without arguments, of all partitions.
+        """Return the end offsets of ``names``; without arguments, of all assigned partitions.
 
-        The end offset is the last stable offset for ``read_committed``, otherwise the high watermark.
+        The end offset is the last stable offset for ``read_committed``, and the high watermark for
+        ``read_uncommitted``.
         """
         return {cursor.name: cursor.end() for cursor in self._assigned.select_cursors(names)}
 
@@ -289,12 +290,12 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         }
 
     def pause(self, *names: TopicPartition) -> None:
-        """Stop reading these partitions until ``resume``; without arguments, all partitions."""
+        """Stop reading ``names`` until ``resume``; without arguments, stop reading all assigned partitions."""
         for cursor in self._assigned.select_cursors(names):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
-        """Resume reading these partitions after ``pause``; without arguments, all partitions."""
+        """Resume reading ``names`` after ``pause``; without arguments, resume reading all assigned partitions."""
         for cursor in self._assigned.select_cursors(names):
             cursor.paused = False
 
@@ -324,7 +325,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         self._offsets.commit(self._require_group(), self.positions() if offsets is None else offsets, durability)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the current positions with their leader epochs, as an argument of ``Producer.send_offsets``.
+        """Return the current positions with their leader epochs, for a call of ``Producer.send_offsets``.
 
         Partitions without a position are omitted.
         """
@@ -335,7 +336,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         }
 
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's committed offsets of the consumer's partitions that have a committed offset.
+        """Return the group's committed offset of each assigned partition that has one.
 
         Raises:
             ConfigError: the consumer has no group.

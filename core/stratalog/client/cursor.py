@@ -31,8 +31,8 @@ class Cursor:
         name: name of the partition.
         position: offset of the next record; None if no position was set.
         leader_epoch: leader epoch of the record before the position; -1 if unknown.
-        truncation_offset: offset to which the log was truncated, if the log is known to lack the record before the
-            position; otherwise None.
+        truncation_offset: end offset of ``leader_epoch`` in the log if that offset is below the position: the log has
+            then lost the record before the position. Otherwise None.
         paused: True if polls skip the partition.
     """
 
@@ -115,7 +115,7 @@ class Cursor:
                 if self._deserializers is not None:
                     self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
             records: list[Any] = []
-            # Ctrl-C may end the iterator, or leave it after records that no call has returned.
+            # After Ctrl-C, the iterator may have ended, or may be past records that no call has returned.
             iterator, self._records = self._records, None
             try:
                 records.extend(islice(iterator, limit))
@@ -133,7 +133,7 @@ class Cursor:
                 return records
 
     def _check_damage(self) -> None:
-        """Raise the error of the log's damage if the log is damaged at its end and the position is there."""
+        """Raise the error of the damage if the log is damaged at its end and the position is the log end."""
         view = self._log.view()
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)

@@ -34,7 +34,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.spi.formats import BatchHeader
 
-_MAGIC: Final = 2  # of batches of transactions
+_MAGIC: Final = 2  # magic of transactional batches
 VALUE_VERSION: Final = 3  # the version that brokers write; brokers from 2.1 on read it
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
@@ -83,14 +83,14 @@ class GroupOffsets(CommittedOffsets):
     def states(self, group: str) -> tuple[OffsetsRecord, ...]:
         """Return the latest record of each key of a group's state, without committed offsets; () for no state.
 
-        Errors are those of ``committed``.
+        Raises the errors of ``committed``.
         """
         with self._lock:
             self._topic.refresh_for(group)
             return tuple(self._topic.states.get(group, {}).values())
 
     def groups_with_state(self) -> tuple[str, ...]:
-        """Return the names of all groups that have a stored state, sorted; errors as for ``groups``."""
+        """Return the names of all groups that have a stored state, sorted. Raises the errors of ``groups``."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.states))
@@ -120,7 +120,7 @@ class GroupOffsets(CommittedOffsets):
         """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
 
         The commit of an open transaction does not restore an offset that the transaction has written before this call.
-        Errors are those of ``committed`` and ``commit``.
+        Raises the errors of ``committed`` and ``commit``.
 
         Source: apache/kafka OffsetMetadataManager.deleteAllOffsets.
         """
@@ -134,7 +134,7 @@ class GroupOffsets(CommittedOffsets):
 
         An offset expires ``retention_ms`` after the group's last member left, or, if that time is not stored, after the
         commit of the offset. An offset that was stored with an expiration time of its own expires at that time. An
-        offset that an open transaction would replace is kept. Errors are those of ``delete``.
+        offset that an open transaction would replace is kept. Raises the errors of ``delete``.
 
         Returns:
             True if neither an offset nor the state of the group remains.
@@ -162,11 +162,12 @@ class GroupOffsets(CommittedOffsets):
     def forget_topic(self, topic: str) -> None:
         """Delete the committed offsets of all groups for a deleted topic, durably.
 
-        Otherwise groups would skip the first records of a new topic with the same name. A partition of the offsets topic
-        that cannot be read is skipped, and its error is logged.
+        If these offsets remained, groups would skip the first records of a new topic with the same name. A partition of
+        the offsets topic that cannot be read is skipped, and its error is logged.
 
         Raises:
-            StorageError: error of the first group whose offsets could not be deleted, after the other groups.
+            StorageError: the offsets of a group could not be deleted. The first such error is raised after all groups have
+                been processed.
 
         Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
         """
@@ -201,7 +202,7 @@ class GroupOffsets(CommittedOffsets):
     ) -> tuple[TopicPartition, list[Record]]:
         """Return the partition of ``__consumer_offsets`` for a group, and the records that commit these offsets there.
 
-        The topic is created if it does not exist. Arguments and errors are those of ``commit``, but nothing is stored.
+        The topic is created if it does not exist. No offset is stored. ``commit`` describes the arguments and errors.
         """
         for name, offset in offsets.items():
             if offset is not None and must_exist:
@@ -224,7 +225,7 @@ class GroupOffsets(CommittedOffsets):
     def pending(self, group: str) -> frozenset[TopicPartition]:
         """Return the partitions for which an open transaction has written an offset of the group.
 
-        Errors are those of ``committed``.
+        Raises the errors of ``committed``.
         """
         with self._lock:
             self._topic.refresh_for(group)
@@ -233,7 +234,7 @@ class GroupOffsets(CommittedOffsets):
     def partition_of(self, group: str) -> TopicPartition:
         """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist.
 
-        Errors are those of ``Engine.create_topic``.
+        Raises the errors of ``Engine.create_topic``.
         """
         while True:
             with self._lock:  # not held while the topic is created: the engine's lock must be taken first

@@ -31,7 +31,7 @@ class Logs(ReadableLogs, Protocol):
         """Return one log. Raise UnknownTopicError if the log does not exist, StorageError if it cannot be opened."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        """Create a topic, or raise TopicExistsError if the topic exists. Other errors: as ``Engine.create_topic``."""
+        """Create a topic. Raises the errors of ``Engine.create_topic``; TopicExistsError if the topic exists."""
 
 
 def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:

@@ -46,7 +46,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the same partition as Kafka for a group's offsets or a transactional id's state.
+    """Return the partition in which Kafka stores a group's offsets or a transactional id's state.
 
     ``name`` is the group or the transactional id. ``partitions`` is the number of partitions of the state topic.
     """

@@ -44,10 +44,10 @@ class PendingBatch:
 
 
 class Accumulator:
-    """Queue of a producer's batches by partition: batches being filled, full batches, and batches in delivery.
+    """Queue of a producer's batches by partition: batches being filled, full batches, and batches in progress.
 
     A batch is due when it is full or ``linger_ns`` old. To keep the order of records, only one batch of a partition is
-    in delivery at a time. Records that are added meanwhile are put into the next batch of the partition.
+    in progress at a time. Records that are added meanwhile are put into the next batch of the partition.
 
     Args:
         batch_size_bytes: size of a full batch.
@@ -58,9 +58,9 @@ class Accumulator:
         self._batch_size_bytes, self._linger_ns = batch_size_bytes, linger_ns
         self._open: dict[TopicPartition, PendingBatch] = {}  # oldest first
         self._full: dict[TopicPartition, deque[PendingBatch]] = {}
-        self._ready: deque[TopicPartition] = deque()  # partitions with a full batch, and no batch in delivery
+        self._ready: deque[TopicPartition] = deque()  # partitions with a full batch, and no batch in progress
         self._in_delivery: dict[TopicPartition, PendingBatch] = {}
-        self.size_bytes = 0  # of all batches that are not finished
+        self.size_bytes = 0  # total size of all batches that are not finished
 
     def add(
         self, name: TopicPartition, record: Record, size_bytes: int, now_ns: int
@@ -96,7 +96,7 @@ class Accumulator:
         waiting.append(batch)
 
     def take(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """Return the next batch that is due, or None. The batch is in delivery until the call of ``finish``.
+        """Return the next batch that is due, or None. The batch is in progress until the call of ``finish``.
 
         ``everything`` is True to treat all batches as due.
         """
@@ -118,7 +118,7 @@ class Accumulator:
     def _next_open(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
         """Return the oldest batch that is not full, but old enough to be delivered; None if there is none.
 
-        Batches are skipped if their partition has a full batch or a batch in delivery. With ``everything``, each batch
+        Batches are skipped if their partition has a full batch or a batch in progress. With ``everything``, each batch
         is old enough.
         """
         for name, batch in self._open.items():
@@ -149,14 +149,14 @@ class Accumulator:
         self.size_bytes -= batch.size_bytes
 
     def unfinished_batches(self) -> Iterator[PendingBatch]:
-        """Iterate over all batches that are not finished: in delivery, full, and being filled."""
+        """Iterate over all batches that are not finished: in progress, full, and being filled."""
         yield from self._in_delivery.values()
         for waiting in self._full.values():
             yield from waiting
         yield from self._open.values()
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Remove and return all batches that are not in delivery. The caller must set the results of their futures."""
+        """Remove and return all batches that are not in progress. The caller must set the results of their futures."""
         dropped = [batch for batch in self.unfinished_batches() if batch is not self._in_delivery.get(batch.name)]
         self._open.clear()
         self._full.clear()

@@ -50,7 +50,7 @@ class ProducerOptions:
         linger_ms: how long a batch that is not full waits for more records; 0 for no wait.
         compression: ``none``, or the name of a codec. A topic's ``compression.type`` other than ``producer`` takes
             precedence.
-        max_in_flight: maximum number of batches, each of another partition, that are appended concurrently.
+        max_in_flight: maximum number of batches that are appended concurrently, at most one for each partition.
         buffer_bytes: ``send`` waits while the buffer has this many bytes of records, or more.
         idempotent: True if records carry a producer id and sequence numbers, which prevent duplicates after a retry.
         durability: ``written`` or ``durable``; None is the engine's setting.
@@ -80,7 +80,7 @@ class ProducerOptions:
             Durability.of(self.durability)
 
     def codec(self, components: Components) -> Codec | None:
-        """Return the codec; None for no compression. Errors are those of ``CodecTable.by_name``."""
+        """Return the codec; None for no compression. Raises the errors of ``CodecTable.by_name``."""
         return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
@@ -172,12 +172,12 @@ class Producer(CheckedArguments, Closeable):
 
         Args:
             topic: topic of the record.
-            key: bytes, an argument of ``key_serializer``, or None. Records with equal keys go to the same partition as
-                in Kafka.
+            key: bytes, an argument of ``key_serializer``, or None. The key selects the same partition as in Kafka's
+                producer, so records with equal keys go to one partition.
             value: bytes, an argument of ``value_serializer``, or None, which is a tombstone in a compacted topic.
             headers: pairs of name and value.
             timestamp_ms: timestamp of the record; -1 for the current time.
-            partition: partition of the record; None to choose a partition by the key, or any partition without a key.
+            partition: partition of the record; None to choose it by the key, or any partition if there is no key.
 
         Raises:
             UnknownTopicError: the topic or partition does not exist.
@@ -240,8 +240,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
-            ProducerFencedError: an earlier call or append has found that another producer has the transactional id.
-                Otherwise, the first ``send`` of the transaction finds it.
+            ProducerFencedError: another producer has the transactional id now, and an earlier call or append has detected
+                this. If it is not detected yet, the first ``send`` of the transaction raises the error.
         """
         self._check_open()
         self._require_transaction().begin()
@@ -254,7 +254,9 @@ class Producer(CheckedArguments, Closeable):
         Raises:
             InvalidTxnStateError: the producer is not transactional, it has no open transaction, or the end of the
                 transaction has started.
-            TransactionAbortedError, ProducerFencedError, StorageError: as for ``send``.
+            TransactionAbortedError: an earlier record of the transaction was not appended.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            StorageError: a partition could not be added to the transaction.
             ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
         """
@@ -269,7 +271,7 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a failed abort has been
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an abort failed after it was
                 prepared: then repeat the abort.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
@@ -285,7 +287,7 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a failed commit has been
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a commit failed after it was
                 prepared: then repeat the commit.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
@@ -317,8 +319,8 @@ class Producer(CheckedArguments, Closeable):
     def close(self) -> None:
         """Send the queued records, and end the threads. Idempotent; after Ctrl-C, another call continues.
 
-        An open transaction is aborted, and its queued records are not sent. If a failed commit has prepared the
-        transaction, the transaction is committed, because readers may have seen its records already.
+        An open transaction is aborted, and its queued records are not sent. If a commit failed after it
+        was prepared, the transaction is committed, because readers may have seen its records already.
 
         Raises:
             ConfigError: called from a future's callback.

@@ -28,7 +28,7 @@ class Sender:
         accumulator: the queue; only the sender may use the queue from now on.
         deliver: appends a batch and sets the results of its futures; raises nothing.
         clock: clock that decides when a batch is due.
-        max_in_flight: maximum number of batches, each of another partition, that are delivered concurrently.
+        max_in_flight: maximum number of batches that are delivered concurrently, at most one for each partition.
         buffer_bytes: ``put`` waits while this many bytes, or more, are not delivered.
     """
 
@@ -64,7 +64,7 @@ class Sender:
             if self._closed:
                 raise ClosedError("the producer is closed")
             future, changed = self._accumulator.add(name, record, size_bytes, self._clock.monotonic_ns())
-            if changed or not self._threads:  # there is no thread for the first batch if its start has failed
+            if changed or not self._threads:  # no thread runs if an earlier start has failed
                 self._wake()
             return future
 
@@ -77,7 +77,7 @@ class Sender:
         """Wait until all records that were added before are delivered or have failed.
 
         Raises:
-            ConfigError: as ``check_outside``.
+            ConfigError: the caller is a callback of a future of this producer, which would wait for itself.
         """
         self.check_outside()
         with self._lock:
@@ -86,7 +86,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in unfinished))
 
     def check_outside(self) -> None:
-        """Raise ConfigError on a thread of this sender, such as in a future's callback: it would wait for itself."""
+        """Raise ConfigError if this is a thread of this sender (in a future's callback), which would wait for itself."""
         if self._is_own_thread():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 
@@ -100,10 +100,10 @@ class Sender:
             self._flush_count -= 1
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Remove and return the batches that are not in delivery.
+        """Remove and return the batches that are not in progress.
 
         The caller must set the results of the futures of the returned batches, and then call ``flush`` to wait for the
-        batches in delivery.
+        batches in progress.
         """
         with self._lock:
             dropped = self._accumulator.drop_waiting()
@@ -111,7 +111,7 @@ class Sender:
         return dropped
 
     def close(self) -> None:
-        """Deliver all waiting records, then end the threads. Idempotent. Errors are those of ``check_outside``."""
+        """Deliver all waiting records, then end the threads. Idempotent. Raises the errors of ``check_outside``."""
         self.flush()
         with self._lock:
             self._closed = True

@@ -13,8 +13,8 @@ from stratalog.model.names import TopicPartition
 
 LAST_EPOCH: Final = (1 << 15) - 1
 _SEQUENCES: Final = 1 << 31
-_FIRST_INTERNAL_ID: Final = 1 << 62  # of the producers of an engine, which end with it
-_FIRST_EXTERNAL_ID: Final = 1 << 61  # of producers outside the process, which outlive the engine
+_FIRST_INTERNAL_ID: Final = 1 << 62  # ids of producers inside the engine, which end with the engine
+_FIRST_EXTERNAL_ID: Final = 1 << 61  # ids of producers outside the process, which outlive the engine
 
 
 class ProducerId(NamedTuple):
@@ -72,7 +72,7 @@ class Sequences:
         self._numbers: dict[TopicPartition, _Numbers] = {}
 
     def begin(self, identity: ProducerId) -> None:
-        """Use another producer id or epoch, with sequence number 0 in each partition. No batch may be in delivery."""
+        """Use another producer id or epoch, with sequence number 0 in each partition. No batch may be in progress."""
         self._identity = identity
         self._numbers.clear()
 

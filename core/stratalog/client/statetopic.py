@@ -35,7 +35,7 @@ PARTITIONS: Final = 50
 """Kafka's default of ``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``."""
 READ_BYTES: Final = 1 << 20
 COMPACT_RECORDS: Final = 4096  # reading fewer records takes less time than compacting them
-_REPLACED: Final = 4  # records per key from which on a partition is compacted
+_REPLACED: Final = 4  # a partition with at least this number of records per key is compacted
 _LOGGER: Final = logging.getLogger("stratalog.client")
 # Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: the settings with which brokers create these
 # topics.
@@ -46,7 +46,7 @@ Compact = Callable[[TopicPartition], object]
 
 
 def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
-    """Create a state topic if it does not exist. Errors are those of ``Engine.create_topic``.
+    """Create a state topic if it does not exist. Raises the errors of ``Engine.create_topic``.
 
     The function takes the engine's lock. Therefore the caller must not hold the lock of a ``StateTopic``'s owner.
     """
@@ -128,7 +128,7 @@ class StateTopic(ABC):
             return  # the log exists, but cannot be opened
 
     def refresh_for(self, name: str) -> None:
-        """Refresh the partition of a group or a transactional id if the topic exists; errors are those of ``refresh``."""
+        """Refresh the partition of a group or a transactional id if the topic exists. Raises the errors of ``refresh``."""
         if self.exists():
             self.refresh(self.partition_number(name))
 
@@ -145,7 +145,7 @@ class StateTopic(ABC):
         return partitions_of(self._logs, self._topic) if self.exists() else ()
 
     def refresh_all(self) -> None:
-        """Refresh every partition that exists here; errors are those of ``refresh``."""
+        """Refresh every partition that exists here. Raises the errors of ``refresh``."""
         for name in self.names():
             self.refresh(name.partition)
 
@@ -165,7 +165,7 @@ class StateTopic(ABC):
         return is_complete
 
     def pending(self) -> Iterator[Record]:
-        """Iterate over the records, read so far, of transactions that are still open."""
+        """Iterate over the records of open transactions. Only records that were read already are included."""
         for progress in self._progress.values():
             for records in progress.pending.values():
                 yield from records

@@ -105,7 +105,7 @@ class EngineClients(EngineDuties):
         )
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of the groups that have committed offsets, sorted; errors as for ``group_offsets``."""
+        """Return the names of the groups that have committed offsets, sorted. Raises the errors of ``group_offsets``."""
         return self._group_offsets().groups()
 
     def group_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -119,7 +119,7 @@ class EngineClients(EngineDuties):
     def pending_group_offsets(self, group: str) -> frozenset[TopicPartition]:
         """Return the partitions for which an open transaction has written an offset of the group.
 
-        Errors are those of ``group_offsets``.
+        Raises the errors of ``group_offsets``.
         """
         return self._group_offsets().pending(group)
 

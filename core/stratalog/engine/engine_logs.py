@@ -141,7 +141,7 @@ class EngineLogs:
         return self.open_logs.log(name)
 
     def _only_partition(self, topic: str) -> int:
-        """Return the number of the topic's only partition; errors are those of ``Engine.log``."""
+        """Return the number of the topic's only partition. Raises the errors of ``Engine.log``."""
         try:
             return only_partition(self.open_logs.names(), topic, self.open_logs.places())
         except UnknownTopicError:
@@ -353,7 +353,7 @@ class EngineLogs:
             keep_inventory(in_service, self._topics.entries, self.open_logs.names())
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
-        """Take over the logs of a tier into empty directories. Errors are those of ``Attacher.run``."""
+        """Take over the logs of a tier into empty directories. Raises the errors of ``Attacher.run``."""
         settings = self._host.settings.engine
         attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
         if settings.tier_outage_open == "serve":

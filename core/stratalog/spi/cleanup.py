@@ -31,9 +31,9 @@ class SegmentSummary:
     no byte twice.
 
     If a tier has very many segments, the manifest lists them in pages. One summary with ``is_page`` then represents all
-    segments of a page, and its ``age_from_ms`` is that of the newest segment in the page. If the first segment that a
-    plan does not delete is in a page, the core calls the policy again, with one summary for each segment up to the end
-    of that page.
+    segments of a page, and has the ``age_from_ms`` of the newest segment in the page. If the first segment that a plan
+    does not delete is in a page, the core calls the policy again, with one summary for each segment up to the end of
+    that page.
     """
 
     base_offset: int
@@ -74,8 +74,8 @@ class LogSummary:
         """Return a Rewrite or Keep for the tier part, then one for the local part.
 
         A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
-        never because of its age. In each part, only closed segments count that end above the log start, and at or below
-        the last stable offset. A part without such segments has no action. The action is a Rewrite if more than
+        never because of its age. In each part, the method uses only closed segments whose end is above the log start,
+        and at or below the last stable offset. A part without such segments has no action. The action is a Rewrite if more than
         ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's dirty
         start. Otherwise it is a Keep.
         """
@@ -127,7 +127,7 @@ class DeletePrefix:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """An action that compacts [start, end); ``dirty_start`` is the first offset in this range not compacted before.
+    """An action that compacts [start, end); ``dirty_start`` is the first offset in it that was not compacted before.
 
     ``start`` is the base offset of a closed segment, and ``end`` is the end offset of a closed segment. ``end`` is at
     or below the last stable offset, and above ``dirty_start``. Either all segments of the range are in the tier part of
@@ -154,9 +154,9 @@ class RewriteJob:
     table, ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
     ``now_ms`` is the time when the round begins. ``config`` holds the topic's settings, including those of plugins.
 
-    ``secret`` is a key of 16 bytes, with which a filter hashes record keys for digests (``RecordFilter.digest``).
-    Digests from earlier rounds that the filter gets were made with the same secret. It is stored only in the log's
-    files. It is empty if the round writes no digests.
+    ``secret`` has 16 bytes. With it, a filter hashes record keys for digests (``RecordFilter.digest``). The digests of
+    earlier rounds were made with the same secret. The secret is stored only in the log's files. It is empty if the
+    round writes no digests.
     """
 
     log: TopicPartition
@@ -180,8 +180,8 @@ class RecordFilter(ABC):
     of aborted transactions. Offsets ascend.
 
     A digest describes the kept records of a segment, so that a later round can skip the segment without reading it. A
-    filter with a ``digest_kind`` returns digests of the records that it judges. The core stores them if the round is
-    over segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the core
+    filter with a ``digest_kind`` returns digests of the records that it judges. The core stores the digests if the
+    round compacts segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the core
     passes a digest to ``spares`` of a filter with the same ``digest_kind``.
 
     Attributes:
@@ -213,10 +213,9 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` for each record into ``verdicts`` (pass 2 of a compaction round).
 
-        The core calls this method with the records from the start of the round to its end, except those of segments
-        that it skips because of ``spares``. ``verdicts`` has one byte for each record, initially KEEP. The method must
-        not change the size of ``verdicts``. If it is called again with the same records, it must write the same
-        verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone for ``delete.retention.ms`` after the
+        The core calls this method with all records from the start of the round to its end in order. It skips segments
+        for which ``spares`` returned True. ``verdicts`` has one byte for each record, initially KEEP. The method must
+        not change the size of ``verdicts``. A second call with the same records must write the same verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone for ``delete.retention.ms`` after the
         first round that read it, and then drops it.
         """
 

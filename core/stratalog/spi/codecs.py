@@ -17,8 +17,8 @@ class Codec(ABC):
     A codec accepts any buffer, does not change its input, and does not overwrite an earlier result.
 
     Attributes:
-        id: the number of the codec in bits 0 to 2 of a batch's attributes, 1 to 7; persistent.
-        levels: the allowed compression levels, None if the codec has no levels.
+        id: the codec id, 1 to 7. Bits 0 to 2 of a batch's attributes store it, so it must never change.
+        levels: the allowed compression levels; None if the codec has no levels.
     """
 
     id: ClassVar[int]
@@ -26,7 +26,7 @@ class Codec(ABC):
 
     @abstractmethod
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Return one batch's records compressed. ``level`` None is the codec's default level.
+        """Return the compressed records of one batch. If ``level`` is None, use the codec's default level.
 
         ``magic`` is the magic of the batch; only lz4 uses it. A codec without levels ignores ``level``. For every level
         and magic, ``decompress`` must return ``data`` from the result. If a codec does not come with stratalog, the

@@ -33,7 +33,7 @@ def option_group(
         name: name of the command's argument that gets the result of ``make``.
         make: function that builds the value. Its parameters have the names of the options, and get their values. The
             command itself does not get these options.
-        options: click's option decorators, in the reverse order of the help text.
+        options: click's option decorators. The help text shows the last one first.
     """
     parts = tuple(inspect.signature(make).parameters)
 
@@ -178,7 +178,7 @@ class CommandOutput(Protocol):
         """
 
     def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
-        """Return a context that shows bytes, rate and time left if stderr is a terminal; in JSON output, nothing.
+        """Return a context that shows bytes, rate and time left if stderr is a terminal; not in JSON output.
 
         The ``with`` statement's value is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of
         that ``Progress`` on any thread raises KeyboardInterrupt, if the context was entered on the main thread.
@@ -188,7 +188,7 @@ class CommandOutput(Protocol):
 
 @contextlib.contextmanager
 def stop_event() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets. On other threads than the main thread, raise ValueError.
+    """Yield an event that the first SIGINT or SIGTERM sets. Raise ValueError if this is not the main thread.
 
     A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs:
     by default, it ends the process without a clean shutdown. At the end of the context, both handlers are restored.
@@ -199,7 +199,7 @@ def stop_event() -> Iterator[threading.Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, before[number])
-        # This thread may hold the lock of the event, and the locks of the interpreter that a Thread takes.
+        # On a new thread: this thread may already hold the lock of the event, or a lock that ``threading.Thread`` needs.
         _thread.start_new_thread(stop.set, ())
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):

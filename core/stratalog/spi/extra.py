@@ -1,7 +1,7 @@
 """Extra indexes: indexes of a segment's records that plugins define. Readers use them to skip segments.
 
 Extra indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
-an index is missing or damaged, or the segment has changed since, readers read the segment. The core defines the file
+an index is missing or damaged, or is older than the last change of the segment, readers read the segment. The core defines the file
 that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
 """
 
@@ -26,11 +26,11 @@ class ExtraIndexBuilder(ABC):
     def add(self, records: RecordColumns) -> None:
         """Add the next records of the segment to the index. Offsets ascend.
 
-        A call has the records of at most one read of the log (``limits.read.bytes``, 1 MiB by default), or of one batch
-        if the batch is larger.
+        One call passes the records of at most one read of the log (``limits.read.bytes``, 1 MiB by default), or of one
+        batch if the batch is larger.
 
         Records of aborted transactions are included, because read_uncommitted readers see them. Transaction markers are
-        not. The memory of the columns is reused after the call: copy the data that the builder keeps.
+        not included. The memory of the columns is reused after the call: copy the data that the builder keeps.
         """
 
     @abstractmethod
@@ -38,7 +38,7 @@ class ExtraIndexBuilder(ABC):
         """Return the index after all records were added; ``b""`` if the index would be useless.
 
         The result depends only on the records and on the fields that the index reads. It must not depend on how the
-        records were divided into calls of ``add``, or on further fields. Builders share no state. An index may be
+        records were divided into calls of ``add``, or on columns of other fields. Builders share no state. An index may be
         useless, for example, if there are too many different keys. The core replaces an index above 64 MiB by ``b""``
         and logs a warning.
         """
@@ -84,5 +84,6 @@ class ExtraIndex(ABC):
         ``data`` can be any buffer. The reader may keep it and must not change it.
 
         Raises:
-            CorruptIndexError: no builder makes such bytes. The segment is then read without the index.
+            CorruptIndexError: a builder of this kind cannot have made ``data``. The core then reads the segment without the
+                index.
         """

@@ -69,7 +69,7 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches in [start, end) of ``data``, up to a partial or bad entry or an entry of another magic.
+        """Return the batches in [start, end) of ``data``, up to the first entry that is partial, bad, or of another magic.
 
         Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
         not match; otherwise CRCs are not checked.
@@ -98,7 +98,7 @@ class RecordFormat(ABC):
             limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:
-            CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
+            CorruptBatchError: records do not fit their batch. The error has the position of the batch, and no file.
             DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
             UnsupportedCompressionError: no codec has the batch's codec id, or the codec cannot be opened.
             PluginClashError: several codecs have the batch's codec id.
@@ -121,14 +121,14 @@ class RecordFormat(ABC):
         contradicts its records.
 
         Args:
-            data: as for ``decode``.
-            batches: as for ``decode``.
+            data: the bytes that were scanned.
+            batches: rows of a scan of ``data``.
             partition: the value of the column ``partition``.
-            limit_bytes: as for ``decode``.
+            limit_bytes: the largest allowed size of a decompressed batch.
             columns: names of the columns, in the order of the results; None means all columns.
 
         Raises:
-            ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
+            ConfigError: ``columns`` contains an unknown name or a name twice, or is one string.
             PluginImportError: pyarrow is not installed; the text names the extra to install.
             The errors of ``decode``.
         """
@@ -189,7 +189,7 @@ class RecordFormat(ABC):
     def prepare_records(self, records: Sequence[Record], rules: Rules, now_ms: int) -> PreparedBatches | None:
         """Return all records as one uncompressed batch with CreateTime and no producer, with offsets from 0 on.
 
-        The bytes are those of ``encode``. One call encodes the records and compares them with the rules.
+        ``encode`` returns the same bytes. One call encodes the records and compares them with the rules.
 
         Args:
             records: any number of records; their offsets are ignored.
@@ -250,9 +250,10 @@ class RecordFormat(ABC):
                 ``header.base_offset``.
 
         Raises:
-            InvalidRecordError: there are no records. Or the format cannot hold a record: headers in V0 and V1, a
-                timestamp below -1, a header name that cannot be encoded as UTF-8; the error has the index of the
-                record. Or with ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
+            InvalidRecordError: there are no records; or the format cannot hold a record, and the error has the index of
+                the record; or, with ``keep_offsets``, the offsets do not ascend, or have gaps that the format cannot
+                keep. Formats cannot hold a timestamp below -1, or a header name that cannot be encoded as UTF-8. V0
+                and V1 cannot hold headers.
             UnsupportedForMessageFormatError: the format cannot hold a field of ``header``, such as a producer id in V0
                 and V1.
             UnsupportedCompressionError: the format does not support the codec, such as zstd in V0 and V1.
@@ -276,7 +277,7 @@ class RecordFormat(ABC):
 
         Raises:
             CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: V0 and V1 may decompress a batch to
-                count its offsets; the errors are those of ``decode``.
+                count its offsets, and then raise the errors of ``decode``.
         """
 
     def retain(
@@ -305,14 +306,15 @@ class RecordFormat(ABC):
             verdicts: for each batch, one ``Verdict`` byte per record.
             horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None
                 sets no delete horizon.
-            retain_empty: for each batch, True to keep it without records, as the last batch of a producer or of the
-                range; None means False for all batches.
+            retain_empty: for each batch, True to keep its header if all its records are dropped. It is True for the last
+                batch of a producer or of the range. None means False for all batches.
             limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:
-            CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
+            CorruptBatchError: records do not fit their batch. The error has the position of the batch, and no file.
             DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
-            UnsupportedCompressionError, PluginClashError: as for ``decode``.
+            UnsupportedCompressionError: no codec has the batch's codec id, or the codec cannot be opened.
+            PluginClashError: several codecs have the batch's codec id.
             InvalidRecordError: the numbers of verdicts and records differ, or ``retain_empty`` is True for a batch that
                 loses all records, and the format has no empty batches.
         """

@@ -50,8 +50,7 @@ class IndexBuilder(ABC):
         """Add the batches of one write, and return the bytes of the entries to write now, often ``b""``.
 
         If ``full`` is True, the result is ``b""``; only ``finish`` may then return one more entry. The result contains
-        whole entries only. Batches that are added in one call give the same entries as batches that are added one by
-        one.
+        whole entries only. One call with several batches adds the same entries as one call for each batch.
 
         Args:
             batches: the batches that directly follow the batches of the previous call. Their offsets ascend.
@@ -100,8 +99,8 @@ class IndexReader(ABC, Generic[Entry]):
     def after(self, target: int) -> Entry | None:
         """Return the first entry whose key is at or above ``target``; None if there is none.
 
-        The keys are those of ``floor``, except in OFFSET entries: there the key is the position (bytes), because a
-        fetch searches for the end of a byte range.
+        In TIME and TRANSACTION entries, the key is the key that ``floor`` uses. In OFFSET entries, the key is the
+        position (bytes), because a fetch searches for the end of a byte range.
         """
 
     @abstractmethod
@@ -113,8 +112,8 @@ class IndexReader(ABC, Generic[Entry]):
         first offset of the transaction may be below ``base_offset``.
 
         Raises:
-            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` of the
-                error is that of the entry, and ``file`` is ""; the caller adds the file.
+            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. The error has the
+                position of the entry, and no file; the caller adds the file.
         """
 
     def __iter__(self) -> Iterator[Entry]:
@@ -143,8 +142,8 @@ class IndexFormat(ABC, Generic[Entry]):
         ``entries`` are the entries that an earlier builder wrote for the segment; empty for a new index. A segment
         without batches has no entries.
 
-        If the segment has batches, the first batch that a TIME builder gets may have no bytes (size 0). It has the
-        largest timestamp of the earlier batches, and an offset in a batch with this timestamp.
+        If the segment has batches, the first batch that a TIME builder gets may have no bytes (size 0). Such a batch has
+        the largest timestamp of the earlier batches, and an offset in a batch with this timestamp.
         """
 
     @abstractmethod

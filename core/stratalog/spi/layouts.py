@@ -33,7 +33,7 @@ INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
 RangeReader = Callable[[str, int, int], bytes | memoryview]
 """Function ``fetch(key, start, end)`` that returns exactly the bytes [start, end) of an object of this log.
 
-The result can be a view. Errors are StorageErrors.
+The result can be a view. If the read fails, the function raises a StorageError.
 """
 
 
@@ -58,7 +58,10 @@ class HashedLog:
 
     @classmethod
     def of(cls, log: ByteSource, place: str) -> Self:
-        """Return ``log`` itself if it is a HashedLog, as the core passes it; otherwise a new HashedLog over ``log``."""
+        """Return ``log`` itself if it is a HashedLog; otherwise return a new HashedLog over ``log``.
+
+        The core passes a HashedLog to a layout.
+        """
         return log if isinstance(log, cls) else cls(log, place)
 
     @property
@@ -111,7 +114,7 @@ class SegmentSource:
 class ObjectSink(Protocol):
     """The destination of a layout's objects, during one call of ``TierLayout.write``. Not thread-safe.
 
-    The core chooses the keys. They are new, except in a repair, which writes the same objects under their old keys.
+    The core chooses the keys. A repair writes the same objects under their old keys; otherwise all keys are new.
     """
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
@@ -205,7 +208,7 @@ class StoredSegment:
 class Unauthenticated(StrEnum):
     """Treatment of a manifest root without a MAC, in a log whose layout authenticates roots.
 
-    The values are those of ``ManifestAuthenticator.unauthenticated``.
+    ``ManifestAuthenticator.unauthenticated`` explains the values.
     """
 
     WARN = "warn"
@@ -217,10 +220,10 @@ class ManifestAuthenticator(ABC):
     """Message authentication codes (MACs) of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: treatment of a log whose manifest root has no MAC. With ``refuse``, no log without a MAC is
-            read, whatever its layout. With ``warn`` and ``accept``, the log is read. If a layout of its segments or its
-            topic authenticates roots, a warning is logged, and ``warn`` refuses the segments of other layouts. In all
-            cases, a segment for whose layout ``is_required`` returns True is refused.
+        unauthenticated: treatment of a log whose manifest root has no MAC. With ``refuse``, such a log is not
+            read, whatever its layout. With ``warn`` and ``accept``, it is read. If the layout of its topic or of one of
+            its segments authenticates roots, a warning is logged, and ``warn`` refuses the segments of other layouts.
+            With each value, a segment is refused if ``is_required`` returns True for its layout.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
@@ -266,7 +269,7 @@ class TierLayout(ABC):
         """Store a segment and return its manifest entry; ``section`` has the layout's topic settings, if there are any.
 
         The segment may be empty, or have no small files. ``source.log`` yields chunks of any size. A sink may read a
-        source several times, for example after a retry; the hash is that of the last pass. The entry must name every
+        source several times, for example after a retry; a HashedLog has the hash of the last pass. The entry must name every
         object that was put. The layout leaves ``StoredSegment.layout`` as "", and the core sets it. Afterwards, the
         entry must be equal to its copy after ``to_json`` and ``from_json``. After an error, the core deletes the
         objects of the upload.
@@ -282,8 +285,8 @@ class TierLayout(ABC):
 
         Raises:
             StorageError: the range is not in the log.
-            CorruptObjectError: the fetched bytes cannot be those that the layout stored, or ``fetch`` returned another
-                number of bytes than the layout requested.
+            CorruptObjectError: the layout cannot have stored the fetched bytes, or ``fetch`` returned more or fewer bytes
+                than the layout requested.
         """
 
     @abstractmethod
@@ -305,7 +308,7 @@ class TierLayout(ABC):
         included: the core calls this method only for ranges without aborted transactions that it must hide.
 
         Raises:
-            CorruptObjectError: the fetched bytes cannot be those that the layout stored.
+            CorruptObjectError: the layout cannot have stored the fetched bytes.
         """
         del segment, start, end, columns, fetch
         return None
@@ -317,25 +320,25 @@ class TierLayout(ABC):
         and ``read_index``. Optional: the default checks nothing.
 
         Raises:
-            CorruptObjectError: the fetched bytes cannot be those that the layout stored. ``file`` is the object's key.
+            CorruptObjectError: the layout cannot have stored the fetched bytes. ``file`` is the object's key.
         """
         del segment, fetch
 
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the authenticator for manifests of logs in this layout. Default: None; manifests then have no MAC.
 
-        Optional, for layouts that encrypt. The result is also None if the settings contain no keys. The core may call
-        the method several times.
+        Optional, for layouts that encrypt. If the settings contain no encryption keys, the result is None. The core may
+        call the method several times.
         """
         return None
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if nothing changes.
+        """Return the entry with its data key encrypted by the active key; ``segment`` itself if nothing changes.
 
         Optional, for layouts that encrypt. The call must not change any object; only ``extra`` of the entry changes.
 
         Raises:
-            ConfigError: the active key, or the key with which the segment's key is encrypted, is not configured.
+            ConfigError: the active key, or the key that encrypts the segment's data key now, is not configured.
             CorruptObjectError: the entry is damaged.
         """
         return segment
@@ -345,8 +348,8 @@ class TierLayout(ABC):
 
         Optional; the default finds none. ``objects`` can be objects of several logs, in the order of their keys. The
         results are equal to the entries that ``write`` returned. Objects that the layout did not write are skipped.
-        Damaged objects are skipped, or raise a StorageError. The key of an object is "" if it is a file outside of a
-        tier. A layout must read such an object too if its bytes alone describe the segment.
+        Damaged objects are skipped, or raise a StorageError. If an object is a file outside of a tier, its key is
+        "". A layout must yield the segment of such a file if the file's bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())
@@ -355,8 +358,8 @@ class TierLayout(ABC):
 class LayoutLookup(Protocol):
     """The installed layouts, for a layout that uses another one. Do not call a method while the layout itself opens.
 
-    If a layout is not installed, or only in an older version than a label has, the methods raise UnknownComponentError,
-    which names the layout. If several plugins offer the layout, they raise PluginClashError. ``by_name`` and
+    If a layout is not installed, or its installed version is older than the version in a label, the methods raise
+    UnknownComponentError, which names the layout. If several plugins offer the layout, they raise PluginClashError. ``by_name`` and
     ``by_label`` open the layout at its first use; if it cannot be opened, they raise PluginError or ConfigError.
     """
 

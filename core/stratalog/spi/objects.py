@@ -22,8 +22,8 @@ class Capability(Flag):
 
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself evaluates the
     argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
-    verifies a checksum of each upload. NEAR: objects are files on this machine, which the operating system has in its
-    page cache, and a read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns
+    verifies a checksum of each upload. NEAR: objects are files on this machine, so the operating system caches them, and a
+    read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns
     True for some bytes, the core neither prefetches nor caches them.
     """
 
@@ -194,18 +194,18 @@ class ObjectStore(Closeable):
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
         """Copy a range from the page cache to ``into``, and return True; return False if not all bytes are in it.
 
-        The range is the part of the object that begins at ``start`` and is as long as ``into``. If the store cannot
-        determine the result, or the object ends before, it returns False. Then the contents of ``into`` are undefined.
+        The range begins at ``start`` of the object and is as long as ``into``. If the store cannot determine the
+        result, or the object ends inside the range, the method returns False. Then the contents of ``into`` are undefined.
         Default: False. The method is called only for NEAR stores, and never raises an error.
         """
         del key, start, into
         return False
 
     def sent(self) -> Mapping[str, int]:
-        """Return the number of requests since the store was opened, by the store's own request names.
+        """Return the number of requests of each kind since the store was opened. The store chooses the names of the kinds.
 
         The numbers never decrease. A store implements this method if one of its calls can send several requests, such
-        as an upload in parts. If each call sends one request, the result is empty, as is the default. Retries inside a
+        as an upload in parts. The default result is empty, for stores whose calls send one request each. Retries inside a
         client library are not counted if the store cannot see them.
         """
         return {}

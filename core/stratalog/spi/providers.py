@@ -26,15 +26,15 @@ class OpenContext:
     """The arguments with which an engine or a reader opens a component. The component keeps the ones that it needs.
 
     Attributes:
-        env: clock, files and random numbers; a component must not use others.
+        env: clock, files and random numbers. A component must use only these.
         limits: the engine's limits.
         handles: the engine's pool of file descriptors.
         codecs: the engine's codecs. A record format or layout must look up a codec at each use, not when it is opened.
-            A codec gets an empty table.
+            A codec itself gets an empty table.
         section: the component's own settings, of the type ``Provider.engine_section``; None if the provider has none.
         location: stores only: the path of the log directory (its URI if the scheme is not ``file``), or the tier's URI.
         options: object stores only: options for the client library, including credentials; never log them.
-        read_only: stores only: refuse every write.
+        read_only: stores only: True if the store must refuse every write.
         layouts: the engine's tier layouts, for a layout that uses another one. Look the other layout up when it is
             used, not when the component is opened.
     """

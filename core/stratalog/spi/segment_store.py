@@ -13,7 +13,7 @@ from stratalog.model.segment_info import FileSlice
 class SegmentFile(ABC):
     """One append-only file of a log, for one writer and any number of readers without locks.
 
-    If the store was opened for reading, ``truncate`` and ``sync`` raise ReadOnlyError, as ``append`` does.
+    If the store was opened for reading, ``append``, ``truncate`` and ``sync`` raise ReadOnlyError.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class SegmentFile(ABC):
     def read_into(self, position: int, into: memoryview) -> int:
         """Read up to ``len(into)`` bytes from ``position`` into ``into``; return their number, 0 after the file's end.
 
-        The rest of ``into`` is not changed. Errors are those of ``read``. The default implementation copies the result
+        The rest of ``into`` is not changed. Raises the errors of ``read``. The default implementation copies the result
         of ``read``. Override this method if the store can read directly into the memory.
         """
         data = self.read(position, len(into))
@@ -63,11 +63,11 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return a slice with the bytes that ``read`` would return. Errors are those of ``read``.
+        """Return a slice with the bytes that ``read`` would return. Raises the errors of ``read``.
 
         The bytes stay available until the slice is released, even if the segment is deleted before. The store may read
         the bytes only when ``data`` of the slice is first used. If the file was truncated or closed before that,
-        ``data`` raises SegmentGoneError. A deleted file is no error.
+        ``data`` raises SegmentGoneError. If the file was deleted, ``data`` still returns the bytes.
         """
 
     @abstractmethod
@@ -91,8 +91,8 @@ class SegmentFile(ABC):
     def sync(self) -> None:
         """Make the bytes durable. Raise LogDirOfflineError if this sync or an earlier one failed.
 
-        A failed sync is never retried. After a power loss, the bytes before the last sync are unchanged; later bytes
-        can be missing or wrong.
+        A failed sync is never retried. After a power loss, the bytes that were written before the last successful sync
+        are unchanged; later bytes can be missing or wrong.
         """
 
     @abstractmethod
@@ -112,7 +112,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:
-        """Append entries to the file. Errors are those of ``SegmentFile.append``.
+        """Append entries to the file. Raises the errors of ``SegmentFile.append``.
 
         If the file would exceed ``max_bytes`` of ``open_index``, the method raises PluginError and writes nothing.
         """
@@ -127,7 +127,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes of the entries. Errors are those of ``SegmentFile.truncate``."""
+        """Keep the first ``size_bytes`` bytes of the entries. Raises the errors of ``SegmentFile.truncate``."""
 
     @abstractmethod
     def trim(self) -> None:
@@ -146,7 +146,7 @@ class LogFiles(ABC):
     """The folder of one log. ``name`` is the folder's name. Thread-safe.
 
     If the system refuses an operation, methods raise LogDirError. Methods raise ConfigError for the names ``.`` and
-    ``..``, and for a name with ``/`` or a null character. Except for ``path``, they also raise ConfigError for an empty
+    ``..``, and for a name with ``/`` or a null character. All methods except ``path`` raise ConfigError for an empty
     name. If the store was opened for reading, methods raise ReadOnlyError for each change.
     """
 
@@ -161,14 +161,14 @@ class LogFiles(ABC):
 
     @abstractmethod
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, sorted by name.
+        """Return the files and subfolders of the folder, sorted by name.
 
-        The core neither reads nor removes entries that are subfolders or not regular files; ``FileStat`` shows this.
+        ``FileStat`` shows if an item is a regular file. The core neither reads nor removes other items.
         """
 
     @abstractmethod
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file, or create it if ``create``.
+        """Open a ``.log`` file, or create it if ``create`` is True.
 
         An opened file contains the bytes of all earlier appends. If ``preallocate_bytes`` is above 0, a new file
         reserves that much space, which is not part of its size or contents.
@@ -180,23 +180,23 @@ class LogFiles(ABC):
 
     @abstractmethod
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file. If the file is missing, create it if ``writable``; otherwise return an empty index.
+        """Open an index file. If it is missing, create it if ``writable`` is True, and return an empty index.
 
         All bytes of an existing file count as entries, because ``close`` removes reserved space after them. A crash can
         leave reserved space in the file; the engine finds it with ``IndexReader.check``.
 
         Args:
             name: file name of the index.
-            max_bytes: largest size of the file. If an existing file is larger and ``writable``, its size is the limit
-                instead.
+            max_bytes: largest size of the file. If ``writable`` is True and an existing file is larger, the limit is the
+                size of that file.
             writable: True for the index of the active segment. If False, changes of the index raise ReadOnlyError.
             reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
                 indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries
                 from reserved space.
 
         Raises:
-            CorruptIndexError: an existing file is larger than ``max_bytes``, and not ``writable``.
-            ReadOnlyError: ``writable``, and the store was opened for reading.
+            CorruptIndexError: ``writable`` is False, and an existing file is larger than ``max_bytes``.
+            ReadOnlyError: ``writable`` is True, and the store was opened for reading.
         """
 
     @abstractmethod
@@ -211,8 +211,8 @@ class LogFiles(ABC):
     def replace_small(self, name: str, data: Buffer) -> None:
         """Replace or create a small file atomically. The change is durable when the method returns.
 
-        After a power loss during the call, the file has its old or its new content. A file system needs a temporary
-        file, its sync, a rename, and a sync of the folder. The engine reads the file back: ``read_small`` must return
+        After a power loss during the call, the file has its old or its new content. In a file system, the store writes
+        a temporary file, syncs it, renames it, and syncs the folder. The engine reads the file back: ``read_small`` must return
         ``data``.
         """
 
@@ -247,7 +247,7 @@ class SegmentStore(Closeable):
     directory. Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while
     another process writes to the directory, and raises ReadOnlyError for each change. If the system refuses an
     operation, methods raise LogDirError. Methods raise ConfigError for the names ``.`` and ``..``, and for a name with
-    ``/`` or a null character. Except for ``path``, they also raise ConfigError for an empty name.
+    ``/`` or a null character. All methods except ``path`` raise ConfigError for an empty name.
     """
 
     @abstractmethod
@@ -275,7 +275,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def logs(self) -> list[str]:
-        """Return the names of all folders in the directory, sorted, also of folders that hold no log.
+        """Return the names of all folders in the directory, sorted. This includes folders that hold no log.
 
         Raises:
             LogDirNotFoundError: the directory does not exist.
@@ -283,7 +283,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder, or create it if ``create``.
+        """Open a log's folder, or create it if ``create`` is True.
 
         Raises:
             LogDirNotFoundError: the folder does not exist or, with ``create``, the directory does not exist.
@@ -292,7 +292,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder, durable on return.
+        """Rename a log's folder. The change is durable when the method returns.
 
         Raises:
             LogDirNotFoundError: no folder has the name ``old``.
@@ -312,12 +312,12 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace or create a small file of the directory itself, with the rules of ``LogFiles.replace_small``."""
+        """Replace or create a small file of the directory itself. The rules of ``LogFiles.replace_small`` apply."""
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory itself, durable on return. A missing file is no error."""
+        """Delete a small file of the directory itself. The change is durable on return. A missing file is no error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the lock of the directory. Files that are still open can then only be closed. May be called twice."""
+        """Release the lock of the directory. Files that are still open can then only be closed. A second call is no error."""

@@ -31,8 +31,8 @@ class Service(ABC):
     def stop(self, deadline_ns: int) -> None:
         """Stop the service before ``deadline_ns``, a time of the monotonic clock in nanoseconds.
 
-        The method may be called without a start, more than once, and on another thread while ``start`` still runs. If
-        the deadline has passed, the service stops immediately. No thread of the service is left on return. The engine
+        The method may be called without ``start``, more than once, and on another thread while ``start`` still runs. If
+        the deadline has passed, the service stops immediately. When the method returns, no thread of the service runs. The engine
         waits until the deadline, and at least 0.1 s.
         """
 

@@ -23,15 +23,15 @@ RECORD_FACTS: Final = {
     "min_timestamp_ms": -1,
     "original_bytes": 0,
 }
-"""Attributes of ``SegmentInfo`` that are stored in ``extra``, because older releases refuse a new field; each with its
-smallest value. Names and meanings are persistent."""
+"""Attributes of ``SegmentInfo`` that are stored in ``extra``, because older releases refuse a new field. The values
+are the smallest allowed values. Names and meanings are persistent."""
 MAX_KEY_BYTES: Final = 1024  # the limit of S3
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
 MAX_REQUIRES: Final = 64
 
 _OF_SLICE: Final = frozenset({"key", "position", "size_bytes"})
-_NO_PARTS: Final = frozenset({"", ".", ".."})  # parts that a key must not have
+_NO_PARTS: Final = frozenset({"", ".", ".."})  # texts between slashes that an object key must not have
 _INT64_MAX: Final = (1 << 63) - 1
 _INT32_MAX: Final = (1 << 31) - 1
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]{0,8}\Z")

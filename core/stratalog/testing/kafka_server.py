@@ -73,7 +73,7 @@ class KafkaServer:
     def topic(self, name: str, partitions: int = 1, **config: object) -> str:
         """Create a topic, and return its name. Settings have Kafka's names with underscores: ``retention_ms=1000``.
 
-        Errors are those of ``Engine.create_topic``.
+        Raises the errors of ``Engine.create_topic``.
         """
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self.engine.create_topic(name, partitions=partitions, config=settings)

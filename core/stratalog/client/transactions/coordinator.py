@@ -148,8 +148,8 @@ class TransactionCoordinator:
     def add_offsets(self, transactional_id: str, producer: ProducerId, group: str) -> None:
         """Add the partition of ``__consumer_offsets`` with a group's offsets to a transaction.
 
-        The call creates ``__consumer_offsets`` if the topic does not exist. Errors are those of ``add_partitions``, and
-        those of ``Engine.create_topic``.
+        The call creates ``__consumer_offsets`` if the topic does not exist. Raises the errors of ``add_partitions``
+        and ``Engine.create_topic``.
         """
         self.add_partitions(transactional_id, producer, [self._offsets.partition_of(group)])
 
@@ -173,7 +173,7 @@ class TransactionCoordinator:
 
         While the block runs, the end of the transaction and all other changes of the transaction wait. The block must
         therefore not call a method of the coordinator with this ``transactional_id``. With ``version`` 2, a partition
-        that is not in the transaction is added (KIP-890). Errors are those of ``check_partitions`` and
+        that is not in the transaction is added (KIP-890). Raises the errors of ``check_partitions`` and
         ``add_partitions``.
         """
         with self._ends.changing(transactional_id):
@@ -200,7 +200,9 @@ class TransactionCoordinator:
         Raises:
             ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
-            ProducerFencedError, ConcurrentTransactionsError, InvalidTxnStateError: as for ``check_partitions``.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            ConcurrentTransactionsError: the end of the transaction has started.
+            InvalidTxnStateError: ``version`` is 0, and no transaction is open, or ``add_offsets`` was not called.
             StorageError: the offsets could not be appended.
         """
         name, records = self._offsets.records(group, offsets)
@@ -242,14 +244,15 @@ class TransactionCoordinator:
         return after.producer
 
     def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
-        """End a transaction of a producer outside the process; arguments and result are those of ``end``.
+        """End a transaction of a producer outside the process. ``end`` describes the arguments and the result.
 
         As in Kafka, an error after the outcome is decided is only logged, and a background duty writes the missing
         markers.
 
         Raises:
             ConcurrentTransactionsError: another thread is ending the same transaction.
-            ProducerFencedError, InvalidTxnStateError, StorageError: as for ``end``; the outcome is not decided.
+            ProducerFencedError, InvalidTxnStateError, StorageError: ``end`` explains these errors. The outcome is not
+                decided.
         """
         if self._ends.is_ending(transactional_id):
             raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
@@ -268,7 +271,7 @@ class TransactionCoordinator:
         return None if current is None else current.state
 
     def states(self) -> dict[str, TransactionState]:
-        """Return the state of each transactional producer, by transactional id; errors as for ``state``."""
+        """Return the state of each transactional producer, by transactional id. Raises the errors of ``state``."""
         return self._log.states()
 
     def recover(self) -> None:

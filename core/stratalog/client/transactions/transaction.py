@@ -88,7 +88,7 @@ class Transaction:
             self._stage = _Stage.OPEN
 
     def check_open(self) -> None:
-        """Raise an error unless a transaction is open that can get further records.
+        """Raise an error unless a transaction is open and can get further records.
 
         Raises:
             InvalidTxnStateError: no transaction is open, or its end has started.
@@ -97,7 +97,7 @@ class Transaction:
         """
         with self._changed:
             self._check(_Stage.OPEN)
-            if self._has_end_started:  # logs that have its marker already would store later records in no transaction
+            if self._has_end_started:  # in a log that has the marker already, later records would belong to no transaction
                 raise InvalidTxnStateError(
                     f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
                 )
@@ -107,8 +107,8 @@ class Transaction:
     def sending(self, name: TopicPartition) -> Iterator[None]:
         """Return a context manager for sending one record to partition ``name`` in the transaction.
 
-        The partition is added to the transaction first. While the block runs, the end of the transaction waits. Errors
-        are those of ``check_open`` and ``TransactionCoordinator.add_partitions``.
+        The partition is added to the transaction first. While the block runs, the end of the transaction waits. Raises
+        the errors of ``check_open`` and ``TransactionCoordinator.add_partitions``.
         """
         with self._changed:
             self.check_open()
@@ -133,7 +133,7 @@ class Transaction:
         Raises:
             InvalidTxnStateError: no transaction is open.
             TransactionAbortedError: a record of the transaction to commit could not be appended.
-            StorageError: as for ``TransactionCoordinator.end``.
+            StorageError: a log cannot be read or written; see ``TransactionCoordinator.end``.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -156,7 +156,7 @@ class Transaction:
         """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted.
 
         Raises:
-            StorageError: as for ``TransactionCoordinator.is_committing``.
+            StorageError: the state of the producer cannot be read, or another producer has the transactional id now.
         """
         with self._fencing():
             return self._has_end_started and self._coordinator.is_committing(self.transactional_id, self._identity)

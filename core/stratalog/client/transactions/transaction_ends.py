@@ -100,7 +100,7 @@ class TransactionEnds:
     def complete(self, transactional_id: str, durability: str | None = None) -> None:
         """Write the markers of a prepared transaction, and store its completion.
 
-        Do nothing if no transaction is prepared. The caller holds the lock of ``ending``, but not that of ``changing``.
+        Do nothing if no transaction is prepared. The caller holds the lock of ``ending``, but not the lock of ``changing``.
         A deleted log is skipped. If a log cannot be written, the other logs still get their markers.
 
         Raises:
@@ -166,8 +166,8 @@ class TransactionEnds:
 
         ``known_ids`` are the producer ids of the unfinished transactions in the stored states.
 
-        A power failure can lose a state. Only transactions with producer ids that stratalog has created are aborted,
-        and transactions of producers outside the process only if all states could be read (``is_complete``).
+        A power failure can lose a state. Only transactions with producer ids that stratalog has created are aborted.
+        Transactions of producers outside the process are aborted only if all states could be read (``is_complete``).
         """
         try:
             log = self._logs.log(*name)
@@ -175,7 +175,7 @@ class TransactionEnds:
                 is_lost = is_internal(transaction.producer_id) or (is_complete and is_external(transaction.producer_id))
                 if is_lost and transaction.producer_id not in known_ids:
                     epoch = min(transaction.producer_epoch + 1, LAST_EPOCH)
-                    # A lower epoch than that of the last marker would be fenced.
+                    # A coordinator epoch below the epoch of the last marker would be fenced.
                     coordinator_epoch = max(transaction.coordinator_epoch, 0)
                     log.end_transaction(
                         transaction.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch

@@ -164,7 +164,7 @@ def check_contains(current: TransactionalProducer, producer: ProducerId, names: 
 
     Raises:
         InvalidTxnStateError: the transaction lacks a partition, or no transaction is open.
-        Others: as ``check_producer``.
+        The errors of ``check_producer``.
     """
     check_producer(current, producer)
     partitions = (
@@ -184,7 +184,7 @@ def add_partitions(
 ) -> TransactionalProducer:
     """Return the state after partitions are added; ``current`` itself if the transaction contains all of them.
 
-    If no transaction is open, the new state begins a transaction of ``version``. Errors are those of
+    If no transaction is open, the new state begins a transaction of ``version``. Raises the errors of
     ``check_producer``.
     """
     check_producer(current, producer)
@@ -224,7 +224,7 @@ def prepare_end(
 def prepare_end_with_next_epoch(
     current: TransactionalProducer, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
 ) -> TransactionalProducer:
-    """Return the prepared state after EndTxn of version 2, which raises the epoch. Errors are those of ``prepare_end``.
+    """Return the prepared state after EndTxn of version 2, which raises the epoch. Raises the errors of ``prepare_end``.
 
     An abort is allowed without an open transaction. For a repeated request, which has the previous epoch, the result is
     ``current``.

@@ -164,7 +164,7 @@ class Duties:
     def select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
         """Return the logs with these names, in the order of ``names``; for None, all open logs, sorted by name.
 
-        Errors are those of ``OpenLogs.log``.
+        Raises the errors of ``OpenLogs.log``.
         """
         if names is None:
             return [log for _, log in sorted(self._open_logs.logs.items())]

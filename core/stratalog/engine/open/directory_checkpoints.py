@@ -145,7 +145,7 @@ class DirectoryCheckpoints:
         self.write_dirty_starts()
 
     def write_dirty_starts(self) -> None:
-        """Store the first dirty offset of each log, durable on return. Errors are those of ``write``.
+        """Store the first dirty offset of each log, durable on return. Raises the errors of ``write``.
 
         If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
         directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
@@ -176,7 +176,7 @@ class DirectoryCheckpoints:
                 self._store.remove_small(CLEANER_FILE)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks of all logs, durable on return. Errors are those of ``write``."""
+        """Store the high watermarks of all logs, durable on return. Raises the errors of ``write``."""
         with self._lock:
             self._write_high_watermarks(self._bounds())
 

@@ -40,7 +40,7 @@ class Loading:
     refusal: StorageError | None = None
 
     def run(self, progress: Progress = no_progress) -> LoadedLog:
-        """Load the log. Errors are those of the function ``load`` of ``stratalog.log``."""
+        """Load the log. Raises the errors of the function ``load`` of ``stratalog.log``."""
         return load(self.files, self.components, self.config, self.request, progress)
 
 

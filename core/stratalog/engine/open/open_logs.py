@@ -84,7 +84,7 @@ class OpenLogs:
         return online
 
     def emptiest(self) -> LogDir:
-        """Return the directory in service with the fewest logs. Errors are those of ``online``."""
+        """Return the directory in service with the fewest logs. Raises the errors of ``online``."""
         return min(self.online(), key=lambda directory: len(directory.folders))
 
     def directory_at(self, path: str) -> LogDir:

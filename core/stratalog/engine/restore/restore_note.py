@@ -46,7 +46,7 @@ class RestoreNote:
 
 
 def read_note(directory: LogDir) -> RestoreNote | None:
-    """Return the note in a directory, or None if there is none. Errors are those of ``parse_note``."""
+    """Return the note in a directory, or None if there is none. Raises the errors of ``parse_note``."""
     data = directory.store.read_small(RESTORE_NOTE_FILE)
     return None if data is None else parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
 

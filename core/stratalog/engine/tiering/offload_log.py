@@ -46,7 +46,7 @@ class SegmentBytes:
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Iterate over the bytes in chunks of at most ``chunk_bytes``. Errors are those of ``file_chunks``."""
+        """Iterate over the bytes in chunks of at most ``chunk_bytes``. Raises the errors of ``file_chunks``."""
         return file_chunks(self.segment, self.segment.files, self.components, chunk_bytes)
 
 

@@ -111,7 +111,7 @@ class TierDuties:
 
         Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. For a follower, only
         evict segments that its leader has offloaded, if the limit requires an eviction. ``on_bytes`` is called with the
-        sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
+        sizes of the pieces that were sent. Raises the errors of ``offload_log`` and ``rejoin``.
         """
         remote = self._connect_remote(log)
         if remote is not None and not log.is_leader:
