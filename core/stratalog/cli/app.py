@@ -26,11 +26,11 @@ class LazyGroup(click.Group):
     """Commands of this package and of plugins. A command is imported when it runs, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, sorted. A shell completion omits plugins' commands if plugins cannot be loaded."""
+        """Return the names of all commands, sorted. In a shell completion, plugins that cannot be loaded are no error."""
         return sorted(_texts(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command ``cmd_name`` of this package, otherwise that of a plugin; None if there is none."""
+        """Return the command ``cmd_name`` of this package or, if this package has none, of a plugin; None if unknown."""
         del ctx
         if cmd_name in OWN_COMMANDS:
             return OWN_COMMANDS[cmd_name].load()
@@ -109,10 +109,12 @@ After a loss or a crash:
   recover DIR            an engine or a broker crashed: check the ends of logs, and
                          rebuild indexes; an engine does this when it starts
   verify DIR --repair    files are damaged: truncate torn ends, rebuild indexes
-  verify URI --repair    objects of a tier are damaged: upload them again (--dir)
-  rebuild URI            the manifests of a tier are lost, its objects are not
+  verify URI --repair    objects of a tier are damaged: upload them again from the
+                         log directory --dir
+  rebuild URI            the manifests of a tier are lost, but not its segments
   attach URI             the disk is lost: continue with empty directories
-  restore URI DIR        copy logs out of a tier, also up to a time or an offset
+  restore URI DIR        copy logs out of a tier, optionally only up to a time or
+                         an offset
 
 \b
 Settings:    Commands read the file of --config, or the file that
@@ -130,14 +132,14 @@ def app() -> None:
 
 
 def make_output(*, as_json: bool) -> CommandOutput:
-    """Return the output of a plugin's command; rich is imported by this call."""
+    """Return the output object for a plugin's command. This call imports rich."""
     from stratalog.cli.output import Output  # noqa: PLC0415 - listing the commands needs no rich
 
     return Output(as_json=as_json)
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line with ``arguments`` (None for those of the process). Return its exit code: 0, 1, 2 or 130.
+    """Run the command line with ``arguments`` (None: ``sys.argv``). Return its exit code: 0, 1, 2 or 130.
 
     An error is printed to stderr, as JSON if the arguments contain ``--json`` or ``-J``.
     """
@@ -177,7 +179,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _advised(error: click.ClickException) -> click.ClickException:
-    """Return ``error``. If a command that names directories by ``--dir`` got an argument too many, advise the option."""
+    """Return ``error``; if a command that has ``--dir`` got an argument too many, return an error that advises --dir."""
     from stratalog.cli.parameters import NamedPath  # noqa: PLC0415 - only errors need it
 
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
@@ -191,14 +193,14 @@ def _advised(error: click.ClickException) -> click.ClickException:
 
 
 def _os_text(error: OSError) -> str:
-    """Return the reason and the path of an error, in the form of the errors of log directories."""
+    """Return the reason and the path of an error, in the form of the text of a LogDirError."""
     if error.errno is None or error.strerror is None:
         return str(error)
     return error.strerror.lower() + ("" if error.filename is None else f" path={error.filename}")
 
 
 def _drop_output() -> None:
-    """Discard output that cannot be written. Otherwise Python flushes it at exit, and exits with code 120."""
+    """Discard output that cannot be written. Python would flush it at exit, fail, and exit with code 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -206,7 +208,7 @@ def _drop_output() -> None:
 
 
 def _complete(instruction: str) -> int:
-    """Print a shell's completion script, or the completions; hide errors, which the command reports when it runs."""
+    """Print a shell's completion script, or the completions. Errors are hidden: the command reports them when it runs."""
     try:
         return shell_complete(app, {"obj": make_output}, "stratalog", COMPLETE_VARIABLE, instruction)
     except StorageError:

@@ -1,4 +1,4 @@
-"""``stratalog bench``: measure how fast this machine's disk, and a tier, are for logs."""
+"""``stratalog bench``: measure the speed of log operations on this machine's disk and in a tier."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 _RECORDS_A_CALL: Final = 1000
 _FETCH_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 4096
-_ENOUGH_NS: Final = 1_000_000_000  # time to measure a mean of many calls
-_SPARE: Final = 3  # the disk needs this multiple of the data: for the log and for data in progress
+_ENOUGH_NS: Final = 1_000_000_000  # duration of a measurement that repeats a call
+_SPARE: Final = 3  # required free disk space, as a multiple of --size
 _COLUMNS: Final = ("what", "figure", "unit", "slowest_1_percent", "detail")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; ``slowest`` is the 99th percentile of the single measurements, in the same unit."""
+    """One measured value. ``slowest`` is the 99th percentile of the single measurements, in the unit ``unit``."""
 
     name: str
     figure: float
@@ -73,7 +73,7 @@ class Figure:
     type=click.Choice(_COMPRESSIONS),
     default="uncompressed",
     show_default=True,
-    help="compression.type",
+    help="Value of compression.type.",
 )
 @click.option(
     "--threads",
@@ -87,10 +87,10 @@ class Figure:
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure the disk of --dir, and an object store if a tier is given.
 
-    Give --dir at most once. It must exist. Without it, the command measures the system's temporary folder.
+    Give --dir at most once. The directory must exist. Without --dir, the command measures the system's temporary folder.
 
-    The command writes to a new folder in this directory and to a new prefix below the tier's URI. It removes both at
-    the end, and touches no other data. Other work on the machine changes the figures.
+    The command writes to a new folder in the directory and to a new prefix below the tier's URI. At the end, it removes
+    the folder and the prefix. It changes no other data. The results are wrong if other programs use the machine.
     """
     parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
     if len(place.directories) > 1 or not parent.is_dir():
@@ -123,7 +123,7 @@ def _row(figure: Figure) -> tuple[object, ...]:
 
 
 def _round(value: float) -> float:
-    """Round to four digits: further digits would differ in each run."""
+    """Round to four significant digits, because further digits differ in each run."""
     return float(f"{value:.4g}")
 
 
@@ -243,7 +243,7 @@ class _Run:
         )
 
     def _recovery(self) -> Figure:
-        """Measure the recovery after a simulated crash: without the files of a clean shutdown."""
+        """Delete the files of the clean shutdown, as if the engine had crashed, and measure the recovery."""
         for path in (self._folder / CLEAN_SHUTDOWN_FILE, self._folder / RECOVERY_POINTS_FILE):
             path.unlink(missing_ok=True)
         size_bytes = sum(path.stat().st_size for path in self._folder.rglob("*.log"))
@@ -278,7 +278,7 @@ def _prefix(place: TierPlace, name: str) -> Iterator[str]:
     """Yield the URI of a new prefix in the tier's store; delete its objects at the end of the block."""
     uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
-    if scheme == "file":  # the folder is the bucket, which the store does not create
+    if scheme == "file":  # the folder is the bucket, and a store does not create its bucket
         Path(path).mkdir()
     try:
         yield uri

@@ -48,7 +48,7 @@ class DemoMismatchError(Exception):
 
 @dataclass(slots=True)
 class DemoStep:
-    """One row of the table of results: a step's duration, amount of data and requests."""
+    """One step of the demo, a row in the table of results: its duration, number of records, size and requests."""
 
     name: str
     seconds: float
@@ -85,7 +85,7 @@ class DemoStep:
 @click.command()
 @click.option("--tier", metavar="URI", help="Object store to use instead of the local S3 server that the demo starts.")
 @tier_option
-@click.option("--keep", is_flag=True, help="Keep the directory, and print commands that show its contents.")
+@click.option("--keep", is_flag=True, help="Keep the demo's directory, and print commands that show its contents.")
 @click.option(
     "--records",
     default=1_000_000,
@@ -95,9 +95,9 @@ class DemoStep:
 )
 @json_option
 def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object], keep: bool, records: int) -> int:
-    """Move the log directory of a Kafka broker to S3 and read it back; then do the same with a million new records.
+    """Move a Kafka broker's log directory to S3, and read it back. Then append, move and read back a million records.
 
-    The exit code is 1 if a record that is read back differs.
+    The exit code is 1 if a record that is read back differs from the original record.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(interrupt_on_sigterm())
@@ -112,7 +112,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options
         uri = uri.rstrip("/") + f"/{folder.name}"
-        if uri.startswith("file://"):  # the folder is the bucket, which the store does not create
+        if uri.startswith("file://"):  # the folder is the bucket, and a store does not create its bucket
             _make_bucket(Path(uri.removeprefix("file://")))
         run = DemoRun(output, folder, uri, options)
         try:
@@ -246,7 +246,7 @@ class DemoRun:
             )
 
     def report(self, *, keep: bool, is_local: bool) -> None:
-        """Print the logs and the measurements, and commands that show more."""
+        """Print a table of the logs and a table of the steps, and commands that show more."""
         columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
         self._output.table("partitions", columns, self._logs)
         if self._output.as_json:

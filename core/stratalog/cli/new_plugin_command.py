@@ -22,11 +22,11 @@ from stratalog.cli.output import Output
 )
 @json_option
 def new(output: Output, kind: str, name: str, into: Path) -> int:
-    """Write a plugin that can be installed, with one component NAME of a KIND such as cleanup-policy or codec.
+    """Write an installable plugin with one component NAME of the kind KIND, for example cleanup-policy or codec.
 
-    Its methods raise an error that says what to write, and its tests are the contract of the kind.
+    The methods of the component raise errors that describe the missing code. Its tests are the contract tests of KIND.
     """
-    from stratalog.testing.new_plugin import new_plugin  # noqa: PLC0415 - other commands do without pytest
+    from stratalog.testing.new_plugin import new_plugin  # noqa: PLC0415 - imports pytest, which only this command needs
 
     rows = [(str(path),) for path in new_plugin(kind, name, into)]
     output.table(f"new plugin {name}", ("file",), rows)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the objects that they open."""
+"""Options of several commands, and classes that open the engine, reader or tier that these options name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 
-_OF_DISKS: Final = frozenset({"lost+found"})  # an empty disk contains these
+_OF_DISKS: Final = frozenset({"lost+found"})  # folders of an empty file system
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -41,9 +41,9 @@ def check_directory(path: Path) -> None:
 
 
 def check_no_other_files(path: Path) -> None:
-    """Raise LogDirNotFoundError if a directory contains only files of other programs.
+    """Raise LogDirNotFoundError if a directory is not empty, and contains only files of other programs.
 
-    The folder of a single log passes, because the engine raises a better error for it.
+    The folder of a single log is no error here, because the engine raises a better error for it.
     """
     try:
         names = {entry.name for entry in path.iterdir()} - _OF_DISKS
@@ -74,7 +74,7 @@ def check_tier(engine: Engine) -> None:
 def confirm(question: str) -> None:
     """Ask for a confirmation; raise ClickException if the answer is no.
 
-    If standard input is at its end, as in a script, raise a UsageError that names ``--yes``.
+    If standard input is at its end, for example in a script, raise a UsageError that names ``--yes``.
     """
     try:
         is_confirmed = click.confirm(question, err=True)
@@ -89,7 +89,7 @@ def confirm(question: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Location of the logs, as given by the options ``--dir``, ``--tier``, ``--config`` and ``--tier-option``."""
+    """Values of the options ``--dir``, ``--tier``, ``--config`` and ``--tier-option``, which name the logs."""
 
     directories: tuple[str, ...]
     tier: str | None
@@ -97,9 +97,9 @@ class LogPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
-        """Return a context manager that opens an engine as ``new_engine`` does, but only on existing directories.
+        """Return a context manager that opens an engine on existing directories, and closes it.
 
-        Raise LogDirNotFoundError if a directory is missing.
+        Raise LogDirNotFoundError if a directory is missing. In all other respects, this method is ``new_engine``.
         """
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
@@ -115,7 +115,7 @@ class LogPlace:
         """Return a context manager that opens an engine, creates missing directories, and closes the engine.
 
         The engine has the services of the settings and ``more_services``. If a full disk prevents a clean shutdown,
-        only a warning is logged: nothing is lost, and the next start recovers the logs.
+        only a warning is logged: no data is lost, and the next start recovers the logs.
 
         Raise LogDirNotFoundError if a directory contains only files of other programs.
         """
@@ -137,11 +137,11 @@ class LogPlace:
                 _LOGGER.warning("the engine did not stop cleanly; the next start recovers its logs: %s", error)
 
     def reader(self, *, allow_offline: bool = False) -> Reader:
-        """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
+        """Open a reader of the directories and of their tier, or of the tier alone if there are no directories.
 
-        A location that the options do not give is taken from the settings, except that ``--tier`` alone never adds the
-        directories of the settings. ``allow_offline`` is passed to ``open_settled``. Raise ConfigError if neither the
-        options nor the settings give a location.
+        If the options name no tier, the tier of the settings is used. If the options name neither a directory nor a
+        tier, the directories of the settings are used. ``allow_offline`` is passed to ``open_settled``. Raise
+        ConfigError if neither the options nor the settings name a directory or a tier.
         """
         settings = self.settings()
         tier = self.tier or settings.engine.tier
@@ -162,7 +162,7 @@ class LogPlace:
         return TierPlace(tier, self.config, self.tier_options).reader()
 
     def settings(self) -> Settings:
-        """Return the settings of ``--config`` and the environment; errors are those of ``read_settings``."""
+        """Return the settings of ``--config`` and of the environment. Raises the errors of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def _check_options(self, tier: str | None) -> None:
@@ -172,19 +172,19 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class TierPlace:
-    """Tier that a command works on, as given by its argument and options."""
+    """Values of the argument ``URI`` and the options ``--config`` and ``--tier-option``, which name a tier."""
 
     uri: str
     config: str | None
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def settings(self) -> Settings:
-        """Return the settings of ``--config`` and the environment; errors are those of ``read_settings``."""
+        """Return the settings of ``--config`` and of the environment. Raises the errors of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     @contextmanager
     def open_tier(self, *, read_only: bool) -> Iterator[Tier]:
-        """Return a context manager that yields the tier, opened without a reader or an engine, and closes it."""
+        """Return a context manager that opens the tier without a reader or an engine, yields the tier, and closes it."""
         with (
             open_host(self.settings()) as host,
             open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,
@@ -212,7 +212,7 @@ class TierPlace:
 
 
 def directories_option(description: str, *, exists: bool = False) -> Callable[[CommandFunction], CommandFunction]:
-    """Return the option ``--dir``, which can be repeated, passed to the command as ``directories``."""
+    """Return the repeatable option ``--dir``. Its values are passed to the command as ``directories``."""
     return click.option("--dir", "-d", "directories", multiple=True, type=NamedPath(exists=exists), help=description)
 
 
@@ -240,21 +240,21 @@ view_options = option_group(
 
 @dataclass(frozen=True, slots=True)
 class NamedDirectories:
-    """Log directories, given as arguments ``DIR`` or by the option ``--dir``."""
+    """Log directories that a command gets as arguments ``DIR`` or as options ``--dir``."""
 
     arguments: tuple[str, ...]
     options: tuple[str, ...]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All directories, first the arguments and then the options; UsageError if there are none."""
+        """All directories, first the arguments and then the options. Raises UsageError if there are none."""
         if not (self.arguments or self.options):
             raise click.UsageError("no log directory is named: give DIR")
         return (*self.arguments, *self.options)
 
     @property
     def path(self) -> str:
-        """The only directory, for a command that writes to one; UsageError if there are none or several."""
+        """The directory of a command that writes to one directory. Raises UsageError if there are none or several."""
         first_path, *further_paths = self.paths
         if further_paths:
             raise click.UsageError(
@@ -289,7 +289,7 @@ def count_option(results: str) -> Callable[[CommandFunction], CommandFunction]:
 
 
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
-    """Return an option that accepts the values of an enum; click alone accepts the names."""
+    """Return an option that accepts the values of an enum; ``click.Choice`` of an enum would accept the names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
 
@@ -326,10 +326,16 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
 def select_topics(
     names: Sequence[TierLogName], topics: Collection[str], uri: str, further_names: Sequence[TierLogName] = ()
 ) -> list[TierLogName]:
-    """Return those of the names that belong to ``topics``; () means all topics.
+    """Return the ``names`` whose topic is in ``topics``; () means all topics.
+
+    Args:
+        names: logs to select from.
+        topics: names of topics.
+        uri: URI of the tier, for the error text.
+        further_names: other logs of the tier. A topic that has only such logs is not an error.
 
     Raises:
-        UnknownTopicError: a topic is neither in ``names`` nor in ``further_names``, other logs of the tier at ``uri``.
+        UnknownTopicError: no log in ``names`` and ``further_names`` has the topic.
     """
     known_topics = {name.log.topic for name in (*names, *further_names)}
     for topic in sorted(set(topics) - known_topics):

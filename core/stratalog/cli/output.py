@@ -1,4 +1,4 @@
-"""Output of commands: tables and progress bars for people, one JSON object a line for machines."""
+"""Output of commands: tables and progress bars for people, and one JSON object per line for programs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ T = TypeVar("T")
 Columns: TypeAlias = Mapping[str, Callable[[T], object]]
 """Names of the columns of a table, each with a function that returns the value of an item in this column."""
 
-_LIVE_LINES = 5  # lines of a table besides its rows
+_LIVE_LINES = 5  # lines of a table in addition to its rows
 _KIB = 1024
 _BAR_WIDTH = 16  # characters: the whole line fits into 80
-_BAR_FITS = 70  # characters of a terminal: a narrower terminal gets the numbers without a bar
+_BAR_FITS = 70  # characters: a narrower terminal shows the numbers without a bar
 _AGAIN = "run the command again for the rest"
-_PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
-_BETWEEN = 3  # characters between two columns of a table; both edges together have one character less
+_PIPED_WIDTH = 240  # characters of a line if stdout is not a terminal
+_BETWEEN = 3  # characters between two columns of a table; the left and the right edge have one character each
 _FOLDED = 24  # characters: a narrower column of folded text is hard to read
 
 
@@ -62,11 +62,11 @@ BYTE_COLUMNS = (
     _RateColumn(table_column=Column(no_wrap=True)),
     TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
 )
-"""Columns of a bar that counts bytes: those done and all, the rate, and the time left."""
+"""Columns of a progress bar in bytes: finished and total bytes, rate, and remaining time."""
 
 
 class _Console(Console):
-    """Console of rich that raises BrokenPipeError if the reader of its output has exited; rich exits with code 1."""
+    """Console that raises BrokenPipeError if the reader of its output has exited. rich would exit with code 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -102,14 +102,14 @@ class Output:
             self.note("nothing to show")
 
     def table_of(self, title: str, columns: Columns[T], items: Iterable[T]) -> None:
-        """Print a table with a row for each item. Each function returns the value of an item in the named column."""
+        """Print a table with a row for each item. The functions in ``columns`` return the cells of an item."""
         self.table(title, tuple(columns), [[value(item) for value in columns.values()] for item in items])
 
     def _print_fitting(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table that fits into the lines of the terminal.
 
         If the table is too wide, its headings are wrapped between words. If it is still too wide, its widest column is
-        folded, or each row becomes a block with a line for each value, as with ``x auto`` of psql.
+        folded, or each row becomes a block with a line for each value, as in psql with ``x auto``.
         """
         room = self._out.width - _BETWEEN * len(columns) + 1
         if sum(_widths(columns, rows)) <= room:
@@ -148,10 +148,10 @@ class Output:
 
     @contextmanager
     def live(self) -> Iterator[Callable[[str, Sequence[TitledTable]], None]]:
-        """Return a context manager that yields a function, which shows a heading and tables.
+        """Return a context manager that yields a function. The function shows a heading and tables.
 
-        On a terminal, each call replaces the output of the call before, and rows that do not fit on the screen are left
-        out. In a pipe or a file, each call appends all rows.
+        On a terminal, each call replaces the output of the previous call, and omits rows that do not fit on the screen.
+        In a pipe or a file, each call appends all rows.
         """
         if not self._out.is_terminal:
             yield self._print_tables
@@ -311,9 +311,9 @@ def printable(text: str) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a timestamp as text in ISO 8601, UTC, which the options for times accept.
+    """Return a timestamp as ISO 8601 text in UTC. The options for times accept this text.
 
-    Return ``-`` for -1, and the number itself for other negative numbers and after the year 9999.
+    Return ``-`` for -1. Return the number as text if it is another negative number, or a time after the year 9999.
     """
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)

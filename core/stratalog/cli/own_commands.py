@@ -1,4 +1,4 @@
-"""The commands of this package. Listing them imports none of their modules."""
+"""Table of the commands of this package. A command's module is imported only when the command is loaded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class OwnCommand:
     Attributes:
         place: module below ``stratalog.cli``, a colon, and the name of the click command there.
         help: text for the list of commands.
-        section: heading below which the list shows the command.
-        example: arguments of one usual call, for the end of the command's help.
+        section: heading of the command in the list.
+        example: arguments of a typical call, shown at the end of the command's help.
     """
 
     place: str
@@ -59,7 +59,7 @@ _PART_EXAMPLES: Final = {
     "topics describe": "orders --dir data",
     "topics list": "--dir data",
 }
-"""Arguments of one usual call of each part of a command."""
+"""Arguments of a typical call of each subcommand."""
 
 
 _RECORDS: Final = "Records and topics"
@@ -117,7 +117,7 @@ OWN_COMMANDS: Final = {
     ),
     "doctor": OwnCommand(
         "doctor.doctor_command:doctor",
-        "Try a store or a log directory, and advise what to change.",
+        "Test a store or a log directory, and suggest changes.",
         _TRIAL,
         "doctor s3://bucket/prefix",
     ),
@@ -126,7 +126,7 @@ OWN_COMMANDS: Final = {
     ),
     "erase": OwnCommand(
         "maintenance.erase_command:erase",
-        "Remove all records of a key, at unchanged offsets.",
+        "Remove all records of a key. Other records keep their offsets.",
         _DIRECTORIES,
         "erase orders --key customer-7 --dir data --dry-run",
     ),
@@ -197,11 +197,11 @@ OWN_COMMANDS: Final = {
         "run --dir data --tier s3://bucket/prefix",
     ),
     "sql": OwnCommand(
-        "data.sql_command:sql", "Query topics with SQL, by DuckDB.", _RECORDS, 'sql "select count(*) from orders" data'
+        "data.sql_command:sql", "Query topics with SQL in DuckDB.", _RECORDS, 'sql "select count(*) from orders" data'
     ),
     "tier": OwnCommand(
         "tier.tier_command:tier",
-        "List, compare, clean and price the contents of a tier.",
+        "List and compare the contents of a tier, delete garbage, estimate costs.",
         _TIERS,
         "tier ls s3://bucket/prefix orders 0",
     ),
@@ -225,7 +225,7 @@ OWN_COMMANDS: Final = {
     ),
     "why-kept": OwnCommand(
         "maintenance.why_kept_command:why_kept",
-        "Explain what retention and compaction do next.",
+        "Explain why segments are kept, and what retention and compaction do next.",
         _DIRECTORIES,
         "why-kept orders 0 --dir data",
     ),

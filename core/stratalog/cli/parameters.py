@@ -1,4 +1,4 @@
-"""Types of arguments and options: each kind of value is written in one way in all commands."""
+"""Parsers of arguments and options. All commands accept the same syntax for a kind of value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY: Final = click.IntRange(1, LONG_MAX)
 
 
 class NumberRange(click.FloatRange):
-    """Range of finite numbers: ``click.FloatRange`` accepts NaN, and infinity if the range has no upper limit."""
+    """Range of finite numbers. ``click.FloatRange`` would accept NaN, and infinity if there is no upper limit."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the value as ``click.FloatRange`` does; raise BadParameter if it is not finite."""
@@ -32,7 +32,7 @@ class NumberRange(click.FloatRange):
 
 
 class NamedPath(click.Path):
-    """Path or URI, not empty: ``"$DIR"`` with an unset variable would otherwise mean the working directory."""
+    """Path or URI that is not empty. An empty path, as ``"$DIR"`` if DIR is not set, would be the working directory."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the value as ``click.Path`` does; raise BadParameter if it is empty or like ``s3:/a`` (one slash)."""
@@ -107,5 +107,5 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 def typed_bytes(text: str) -> bytes:
-    """Return the bytes of an argument as typed, because a key need not be UTF-8."""
+    """Return the bytes of an argument as the user typed them. They need not be UTF-8."""
     return os.fsencode(text)

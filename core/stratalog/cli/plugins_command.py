@@ -1,4 +1,4 @@
-"""``stratalog plugins``: installed plugins and their components."""
+"""``stratalog plugins``: list the installed plugins and their components."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ _COLUMNS: Final = (
 @config_option
 @json_option
 def plugins(output: Output, config: str | None) -> int:
-    """List installed plugins: distribution, kinds, names, versions, capabilities, and what failed to load.
+    """List installed plugins: distribution, kinds, names, versions, capabilities, and load errors.
 
-    The columns show if compiled code is used and, if not, why. The first row is the core.
+    The columns compiled and not_compiled show if compiled code is used, and the reason if it is not used. The first row
+    is the core.
 
-    The command opens codecs, record formats and index formats. A component that cannot be opened is quarantined; the
-    others work.
+    The command opens codecs, record formats and index formats. A component that cannot be opened is quarantined. Other
+    components work.
 
-    The exit code is 1 if a plugin failed, or if something is quarantined.
+    The exit code is 1 if a plugin failed, or if a component is quarantined.
     """
     with open_host(read_settings(config, os.environ)) as host:
         infos, quarantined = host.registry.plugins(), host.opener.find_quarantined()
@@ -85,9 +86,10 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
 
 
 def _compiled_state(offer: OfferInfo) -> tuple[bool | None, str]:
-    """Return the state of a component's compiled code, and the modules that are not compiled, with the reasons.
+    """Return the state of a component's compiled code, and a text with the missing compiled modules and the reasons.
 
-    The state is True if all compiled modules are used, False if some are missing, and None if the component has none.
+    The state is True if all compiled modules are used, False if some are missing, and None if the component has no
+    compiled modules.
     """
     if not offer.extensions:
         return None, ""

@@ -1,4 +1,4 @@
-"""Handlers of Ctrl-C and SIGTERM that commands use for a limited time."""
+"""Temporary handlers of Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import FrameType
 
 @contextmanager
 def signal_handler(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Return a context manager in which ``handler`` handles a signal; the handler from before is restored at its end.
+    """Return a context manager in which ``handler`` handles a signal. At the end, the old handler is restored.
 
     In a thread other than the main thread, the context manager does nothing.
     """
     if current_thread() is not main_thread():
         yield
         return
-    # None: a handler that Python did not set, and cannot restore
+    # signal returns None for a handler that Python did not set, and cannot restore
     before = signal.signal(number, handler) or signal.SIG_DFL
     try:
         yield
@@ -29,8 +29,8 @@ def signal_handler(number: int, handler: Callable[[int, FrameType | None], objec
 def interrupt_on_sigterm() -> AbstractContextManager[None]:
     """Return a context manager in which the first SIGTERM has the effect of Ctrl-C, and a second one ends the process.
 
-    It is for commands that remove their files and objects at the end. In a thread other than the main thread, it does
-    nothing.
+    Commands that remove their temporary files and objects at the end use it. In a thread other than the main thread,
+    the context manager does nothing.
     """
     before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 

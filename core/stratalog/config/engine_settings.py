@@ -19,8 +19,8 @@ class Limits(Section):
         "limits.open.files",
         4096,
         at_least=8,
-        doc="Maximum number of file descriptors and maps kept open, at most half of the system's limit. The least "
-        "recently used ones are closed first.",
+        doc="Maximum number of open file descriptors and memory maps. A value above half of the system's limit counts "
+        "as half of that limit. The least recently used descriptors are closed first.",
     )
     read_bytes: int = key(
         "limits.read.bytes",
@@ -59,7 +59,7 @@ class Limits(Section):
         at_least=1 << 20,
         at_most=INT_MAX,
         doc="Maximum size of an index, a producer snapshot or a file of extra indexes that is read into memory or "
-        "offloaded. At least segment.index.bytes.",
+        "offloaded. It must be at least segment.index.bytes.",
     )
     topic_partitions: int = key(
         "limits.topic.partitions",
@@ -82,14 +82,14 @@ class Limits(Section):
         "limits.prefetch.bytes",
         32 << 20,
         at_least=0,
-        doc="Memory for chunks that were read ahead from the tier and are not used yet, over all readers; 0 turns "
+        doc="Memory of all readers together for chunks that were read ahead from the tier and are not used yet. 0 turns "
         "reading ahead off.",
     )
     upload_bytes: int = key(
         "limits.upload.bytes",
         192 << 20,
         at_least=5 << 20,
-        doc="Memory for parts of uploads, over all uploads of a store. One part is always allowed.",
+        doc="Memory of all uploads to a store together for the parts of multipart uploads. One part is always allowed.",
     )
     fetch_chunk_bytes: int = key(
         "limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="Size of one ranged read from the tier."
@@ -133,21 +133,23 @@ class EngineConfig(Section):
         "tier.outage.open",
         "serve",
         choices=("serve", "refuse"),
-        doc="If the store is unavailable when the engine opens: serve the records on local disk and use the tier when "
-        "it is back, or refuse to open.",
+        doc="Behaviour if the store is unavailable when the engine opens. `serve`: the engine opens with the records on "
+        "local disk, and uses the tier when the store is available again. `refuse`: the engine does not open.",
     )
     tier_verify: str = key(
         "tier.verify",
         "auto",
         choices=("auto", "first", "always", "never"),
-        doc="Read an offloaded segment back through its layout before it is committed: the `first` one of each layout "
-        "in an engine, `always` or `never`. `auto` means `always` if layout or store come from another distribution, "
-        "`never` if the built-in store checks checksums or is a local folder, and `first` otherwise.",
+        doc="Offloaded segments that are read back through their layout before they are committed. `first`: the first "
+        "segment of each layout in an engine. `always`: every segment. `never`: no segment. `auto` means `always` if the "
+        "layout or the store is of a distribution other than stratalog, `never` if the built-in store checks checksums or "
+        "is a local folder, and `first` in all other cases.",
     )
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow",
         (),
-        doc="Import only these entry points; the list must include built-in ones. An empty list imports all.",
+        doc="Import only these entry points. Built-in entry points that are not in the list are not imported. An empty "
+        "list imports all.",
     )
     plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are not imported.")
     plugins_modules: tuple[str, ...] = key(
@@ -157,20 +159,20 @@ class EngineConfig(Section):
         "plugins.prefer",
         (),
         check=_check_pairs,
-        doc="scheme=name: the object store to use if several plugins serve a URI scheme.",
+        doc="List of scheme=name. `name` is the object store for a URI scheme that several plugins serve.",
     )
     durability: str = key(
         "durability",
         "written",
         choices=("written", "durable"),
-        doc="Durability of an append whose call does not choose one.",
+        doc="Durability of appends that do not pass `durability`.",
     )
     watermark: str = key(
         "watermark",
         "written",
         choices=("written", "durable", "external"),
-        doc="Condition that moves the high watermark: records are written, records are synced, or set_high_watermark "
-        "is called.",
+        doc="Event that moves the high watermark. `written`: records are written. `durable`: records are synced. "
+        "`external`: set_high_watermark is called.",
     )
     sync_interval_ms: int = key(
         "sync.interval.ms",
@@ -231,14 +233,14 @@ class EngineConfig(Section):
         "tier.history.ms",
         3_600_000,
         at_least=0,
-        doc="Time for which an earlier state of a log's tier can be read (as_of) after a newer one replaced it. A value "
-        "below an hour counts as an hour.",
+        doc="Time for which an old state of a log in the tier can be read (as_of) after a newer state replaced it. A "
+        "value below an hour counts as an hour.",
     )
     tier_cache_dir: str | None = key(
         "tier.cache.dir",
         None,
-        doc="Folder for cached chunks and indexes of the tier, which survive restarts. It must not be inside a log "
-        "directory. Without it, they are cached in memory.",
+        doc="Folder in which chunks and indexes of the tier are cached across restarts. It must not be inside a log "
+        "directory. Without this setting, chunks and indexes are cached in memory.",
     )
     tier_cache_bytes: int = key("tier.cache.bytes", 4 << 30, at_least=0, doc="Disk space for chunks in tier.cache.dir.")
     index_cache_file_bytes: int = key(
@@ -257,8 +259,8 @@ class EngineConfig(Section):
         "num.recovery.threads.per.data.dir",
         2,
         at_least=1,
-        doc="Maximum number of logs of one directory that are loaded, and recovered after an unclean shutdown, at the "
-        "same time.",
+        doc="Maximum number of logs of one directory that are loaded at the same time. After an unclean shutdown, "
+        "loading a log includes its recovery.",
     )
     producer_expiration_ms: int = key(
         "producer.id.expiration.ms",
@@ -270,13 +272,14 @@ class EngineConfig(Section):
         "producer.id.expiration.check.interval.ms",
         600_000,
         at_least=1,
-        doc="Interval at which the background duties remove expired producers. Opening a log removes them, too.",
+        doc="Interval at which the background duties remove expired producers. The expired producers of a log are also "
+        "removed when the log is opened.",
     )
     transactional_id_expiration_ms: int = key(
         "transactional.id.expiration.ms",
         604_800_000,
         at_least=1,
-        doc="A transactional id without an open transaction is forgotten at this time after its last use.",
+        doc="A transactional id without an open transaction expires at this time after its last use.",
     )
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",
@@ -304,8 +307,8 @@ class EngineConfig(Section):
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         at_least=1024,
-        doc="Memory for keys during compaction, 24 bytes for each key. The threads of log.cleaner.threads get equal "
-        "parts, and a round ends when its part is full.",
+        doc="Memory for keys during compaction, 24 bytes for each key. Each of the log.cleaner.threads threads gets an "
+        "equal share. A compaction round ends when the share of its thread is full.",
     )
     cleaner_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",
@@ -318,13 +321,13 @@ class EngineConfig(Section):
         "log.cleaner.io.buffer.size",
         524_288,
         at_least=1024,
-        doc="Size of the read buffers of compaction over all threads, unless a batch is larger.",
+        doc="Total size of the read buffers of all compaction threads, unless a batch is larger.",
     )
     cleaner_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second",
         1e15,
         at_least=1,
-        doc="Maximum rate at which compaction reads and writes, over all threads.",
+        doc="Maximum rate of reads and writes of all compaction threads together.",
     )
     cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
@@ -348,18 +351,18 @@ class EngineConfig(Section):
         30_000,
         at_least=0,
         doc="Time limit of each of three steps when the engine closes: all services stop, calls in progress into "
-        "other plugins end, and listeners process their last events. A call that takes longer is abandoned, and the "
-        "log names its thread.",
+        "other plugins end, and listeners process their last events. A call that takes longer is abandoned, and a "
+        "logged warning names its thread.",
     )
 
     plugin_deadline_ms: int = key(
         "plugin.deadline.ms",
         300_000,
         at_least=1,
-        doc="Deadline of one call into a plugin of another package: into a cleanup policy or a tier layout, to open a "
-        "component, to start a service, and every call while an engine or a reader opens (import and hooks included). A "
-        "layout has this time for each 64 MiB of a segment, including uploads. A call that takes longer fails, and its "
-        "thread is abandoned.",
+        doc="Deadline of one call into a plugin of a distribution other than stratalog. It applies to calls of cleanup "
+        "policies and tier layouts, to calls that open components or start services, and to all calls while an engine or "
+        "a reader opens, including imports and hooks. A call of a layout has this time for each 64 MiB of a segment, "
+        "including uploads. A call that takes longer fails, and its thread is abandoned.",
     )
 
     @property

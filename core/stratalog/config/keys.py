@@ -91,10 +91,7 @@ class Section:
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy of the settings with other ``values``; without values, return this object.
-
-        The arguments and errors are those of ``from_mapping``.
-        """
+        """Return a copy of these settings, changed to ``values``. See ``from_mapping`` for arguments and errors."""
         changed = self.merged(values, source)
         contradiction = changed.contradiction()
         if contradiction:
@@ -102,12 +99,10 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy of the settings with other ``values``; without values, return this object.
+        """Return a copy of these settings, changed to ``values``. Contradictions between settings are not checked.
 
-        Contradictions between settings are not checked.
-
-        This method is for stored values: a changed default may contradict a stored value without an error. Arguments
-        and all other errors are those of ``from_mapping``.
+        Use this method for stored values: if a later version changes a default, the default can contradict a stored
+        value, and this is not an error. See ``from_mapping`` for arguments and other errors.
         """
         definitions, tables = _definitions(type(self))
         changes: dict[str, Any] = {}
@@ -120,11 +115,11 @@ class Section:
         return dataclasses.replace(self, **changes) if changes else self
 
     def contradiction(self) -> str:
-        """Return an error text if two settings contradict each other; otherwise ""."""
+        """Return an error text if two settings contradict each other, or ""."""
         return ""
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Return values by setting name, in the form that ``from_mapping`` reads; ``only_changed`` omits defaults.
+        """Return a mapping of setting names to values for ``from_mapping``. ``only_changed`` omits default values.
 
         The value of a setting with several words is one text with commas, as in Kafka. If a word contains a comma, or
         begins or ends with a space, the value is a list instead.
@@ -182,7 +177,7 @@ def _definitions(section: type[Section]) -> tuple[Mapping[str, tuple[str, Key, A
 
 @functools.cache  # slow without the cache, and called for each topic that an engine opens
 def _look_up_definitions(section: Any) -> tuple[Mapping[str, tuple[str, Key, Any]], frozenset[str]]:
-    """Return field, definition and type of each setting, by its name, and the names of settings that are tables."""
+    """Return a mapping of setting names to (field, definition, type), and the names of settings that are tables."""
     hints = typing.get_type_hints(section)
     settings = ((field, field.metadata[_KEY]) for field in dataclasses.fields(section) if _KEY in field.metadata)
     definitions = {setting.name: (field.name, setting, hints[field.name]) for field, setting in settings}

@@ -46,9 +46,10 @@ def read_settings(
 ) -> Settings:
     """Return the settings of a TOML file or a mapping, overridden by the ``STRATALOG_*`` variables of ``environment``.
 
-    Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
-    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. An empty variable also overrides a setting.
-    ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` is ``allow_http`` of ``[plugins.s3]``.
+    Nested tables are joined with dots: ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` both set ``log.dirs``. In the
+    name of a variable, dots become underscores: ``STRATALOG_LOG_DIRS`` sets ``log.dirs``, and
+    ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` sets ``allow_http`` of ``[plugins.s3]``. An empty variable overrides a setting,
+    too.
 
     Args:
         config: path of a file, or a mapping with the contents of such a file. None means the file that
@@ -58,7 +59,7 @@ def read_settings(
     Raises:
         ConfigError: the file cannot be read or is not valid TOML, a value is wrong, a setting occurs twice, or two
             settings contradict each other.
-        UnknownSettingError: no setting has the name. Names of plugin settings are not checked here.
+        UnknownSettingError: a name is not the name of a setting. Names of plugin settings are not checked here.
     """
     if config is None:
         config = environment.get(CONFIG_VARIABLE) or None

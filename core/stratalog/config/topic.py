@@ -1,4 +1,4 @@
-"""Topic settings: those of Kafka's LogConfig with Kafka's names, defaults and bounds, and those that stratalog adds.
+"""Topic settings: Kafka's settings (LogConfig) with their names, defaults and bounds, and settings of stratalog.
 
 Source: apache/kafka LogConfig, TopicConfig; KIP-405 for the remote settings.
 """
@@ -22,8 +22,9 @@ NO_EFFECT: Final = "no effect"  # description of settings that only a broker use
 NO_CODEC: Final = ("producer", "uncompressed")  # words of compression.type that name no codec
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
-# Broker settings that set the default of a topic setting with another name. Other broker settings are a topic setting's
-# name after one of these prefixes. Source: apache/kafka ServerTopicConfigSynonyms.
+# A broker setting sets the default of a topic setting. Usually its name is a prefix of _BROKER_PREFIXES, followed by the
+# name of the topic setting. _BROKER_NAMES maps all other broker settings to their topic settings. Source: apache/kafka
+# ServerTopicConfigSynonyms.
 _BROKER_PREFIXES: Final = ("log.cleaner.", "log.")
 _BROKER_NAMES: Final = {
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -45,7 +46,7 @@ _BROKER_NAMES: Final = {
 
 
 def _check_throttled(value: tuple[str, ...]) -> str:
-    """Return an error text if a list of throttled replicas is invalid; otherwise "".
+    """Return an error text if a list of throttled replicas is invalid, or "".
 
     Source: apache/kafka ThrottledReplicaListValidator.
     """
@@ -54,12 +55,12 @@ def _check_throttled(value: tuple[str, ...]) -> str:
 
 
 def _compression(value: str) -> str:
-    """Return an error text if ``value`` cannot name a codec; otherwise "". The codec need not be installed."""
+    """Return an error text if ``value`` cannot be the name of a codec, or "". The codec need not be installed."""
     return "" if _WORD.match(value) else "must be producer, uncompressed, or the name of a codec"
 
 
 def _record_version(value: int | str) -> str:
-    """Return an error text if ``value`` cannot name a format; otherwise "". The format need not be installed."""
+    """Return an error text if ``value`` cannot name a record format, or "". The format need not be installed."""
     return "" if isinstance(value, int) or _WORD.match(value) else "must be 0, 1, 2, or the name of a record format"
 
 
@@ -69,12 +70,11 @@ def _gzip_level(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(Section):
-    """The settings of one topic. Settings of Kafka have the same names and meanings as in Kafka.
+    """The settings of one topic. Kafka's settings have their names and meanings in Kafka.
 
     ``sections`` holds the topic settings of plugins, by provider name. If a provider has no section, its settings are
     unknown names. ``refusal`` is normally "". If a plugin refuses a stored setting of the topic, ``refusal`` is the
-    error text, and ``sections`` holds defaults instead of the stored values. Then no cleanup policy may run on the
-    topic.
+    error text, ``sections`` holds defaults instead of the stored values, and no cleanup policy may run on the topic.
     """
 
     title: ClassVar[str] = "Topic settings"
@@ -86,9 +86,9 @@ class TopicConfig(Section):
         "compression.type",
         "producer",
         check=_compression,
-        doc="Codec of stored batches: `producer` keeps the client's codec, `uncompressed` stores no compressed batch, and "
-        "another word is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or that of a plugin. The level "
-        "of a plugin's codec is its own topic setting `NAME.level`.",
+        doc="Codec of stored batches. `producer` keeps the producer's codec, and `uncompressed` decompresses every batch. "
+        "Any other value is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or a plugin's codec. The "
+        "topic setting `NAME.level` is the level of the plugin's codec NAME.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level", -1, check=_gzip_level, doc="Level for gzip, 1 to 9; -1 is zlib's default."
@@ -104,7 +104,7 @@ class TopicConfig(Section):
         "14 bytes to 1 MiB.",
     )
     segment_ms: int = key(
-        "segment.ms", 604_800_000, at_least=1, doc="Maximum time span of a segment's records; then the log rolls."
+        "segment.ms", 604_800_000, at_least=1, doc="Time span of a segment's records at which the log rolls."
     )
     segment_jitter_ms: int = key(
         "segment.jitter.ms", 0, at_least=0, doc="Maximum random reduction of segment.ms, which spreads rolls over time."
@@ -133,37 +133,37 @@ class TopicConfig(Section):
         "message.timestamp.before.max.ms",
         LONG_MAX,
         at_least=0,
-        doc="Maximum difference by which a CreateTime may be in the past.",
+        doc="Maximum time by which a CreateTime timestamp may be before the time of the append.",
     )
     message_timestamp_after_max_ms: int = key(
         "message.timestamp.after.max.ms",
         LONG_MAX,
         at_least=0,
-        doc="Maximum difference by which a CreateTime may be in the future. Kafka 4.0 changed its default from this "
-        "value to an hour (3600000).",
+        doc="Maximum time by which a CreateTime timestamp may be after the time of the append. Kafka 4.0 changed its "
+        "default from this value to an hour (3600000).",
     )
     retention_ms: int = key(
         "retention.ms",
         604_800_000,
         at_least=UNLIMITED,
-        doc="Delete segments whose newest record is older than this; -1 means no limit.",
+        doc="Delete a segment when its newest record is older than this time. -1 means no limit.",
     )
     retention_bytes: int = key(
         "retention.bytes",
         UNLIMITED,
-        doc="Delete the oldest segments of a partition that is above this size; -1 means no limit.",
+        doc="Delete the oldest segments of a partition while it is larger than this size. -1 means no limit.",
     )
     local_retention_ms: int = key(
         "local.retention.ms",
         USE_TOTAL,
         at_least=USE_TOTAL,
-        doc="retention.ms for local disk; -2 means the value of retention.ms.",
+        doc="Like retention.ms, but only for local disk. -2 means the value of retention.ms.",
     )
     local_retention_bytes: int = key(
         "local.retention.bytes",
         USE_TOTAL,
         at_least=USE_TOTAL,
-        doc="retention.bytes for local disk; -2 means the value of retention.bytes.",
+        doc="Like retention.bytes, but only for local disk. -2 means the value of retention.bytes.",
     )
     remote_storage_enable: bool = key(
         "remote.storage.enable", False, doc="Offload closed segments to the engine's tier."
@@ -174,7 +174,7 @@ class TopicConfig(Section):
     remote_log_delete_on_disable: bool = key(
         "remote.log.delete.on.disable",
         False,
-        doc="Required to turn remote.storage.enable off; all segments of the topic in the tier are deleted then.",
+        doc="Must be true to turn remote.storage.enable off. All segments of the topic in the tier are then deleted.",
     )
     delete_retention_ms: int = key(
         "delete.retention.ms", 86_400_000, at_least=0, doc="Time for which compaction keeps tombstones."
@@ -193,8 +193,8 @@ class TopicConfig(Section):
         "max.compaction.lag.ms",
         LONG_MAX,
         at_least=1,
-        doc="Compact a log with a dirty record of this age, whatever its dirty ratio is. A compacted topic also rolls "
-        "after this time.",
+        doc="Compact a log that has a dirty record of this age, even if its dirty ratio is low. A log of a compacted "
+        "topic rolls after this time, too.",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
@@ -206,7 +206,7 @@ class TopicConfig(Section):
         "flush.messages",
         LONG_MAX,
         at_least=1,
-        doc="An append syncs the log as soon as this number of records (offsets) is not synced.",
+        doc="An append syncs the log if the number of unsynced records (offsets) has reached this value.",
     )
     flush_ms: int = key(
         "flush.ms",
@@ -220,7 +220,7 @@ class TopicConfig(Section):
         at_least=0,
         at_most=2,
         check=_record_version,
-        doc="Record format of appended batches: the number of Kafka's format, or the name of an installed format.",
+        doc="Record format of appended batches: the version of Kafka's record format, or the name of an installed format.",
     )
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="Names of the index formats of new segments."
@@ -241,21 +241,21 @@ class TopicConfig(Section):
         "local.hard.limit.bytes",
         UNLIMITED,
         at_least=UNLIMITED,
-        doc="With a tier: maximum size of a partition on local disk. Above three quarters of this size, segments that "
-        "the tier has are evicted. Above this size, appends follow tier.outage.policy. -1 means no limit.",
+        doc="With a tier: maximum size of a partition on local disk. Above three quarters of this size, segments whose "
+        "copy is in the tier are evicted. Above this size, tier.outage.policy applies to appends. -1 means no limit.",
     )
     tier_outage_policy: str = key(
         "tier.outage.policy",
         "grow",
         choices=("block", "reject", "grow"),
-        doc="Appends above local.hard.limit.bytes: block until there is room (at most tier.outage.block.ms), refuse "
-        "them, or let the log grow.",
+        doc="Behaviour of appends above local.hard.limit.bytes. `block`: wait for room, at most tier.outage.block.ms. "
+        "`reject`: refuse the append. `grow`: append, so the log grows above the limit.",
     )
     tier_outage_block_ms: int = key(
         "tier.outage.block.ms",
         60_000,
         at_least=0,
-        doc="Maximum time that an append waits for room with tier.outage.policy=block; then it is refused.",
+        doc="Maximum time that an append waits for room with tier.outage.policy=block. Then the append is refused.",
     )
     tier_layout: str = key(
         "tier.layout", "single", doc="Name of the tier layout, which defines the objects of a segment."
@@ -266,8 +266,8 @@ class TopicConfig(Section):
     unclean_leader_election_enable: bool = key(
         "unclean.leader.election.enable",
         False,
-        doc="If a leader lacks records that earlier leaders offloaded: true truncates them in the tier, false stops "
-        "offloading.",
+        doc="Behaviour if a leader lacks records that earlier leaders offloaded. True: these records are truncated in "
+        "the tier. False: offloading stops.",
     )
     message_downconversion_enable: bool = key(
         "message.downconversion.enable",
@@ -290,7 +290,7 @@ class TopicConfig(Section):
     refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with other ``values``, also of settings of plugins; see ``Section.merged``."""
+        """Return a copy changed to ``values``, which can contain settings of plugins; see ``Section.merged``."""
         flat = flat_names(values, source)
         if not flat:
             return self
@@ -312,7 +312,7 @@ class TopicConfig(Section):
         return dataclasses.replace(Section.merged(self, flat, source), sections=sections)
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Return the names and values of all settings, including those of plugins; see ``Section.to_mapping``."""
+        """Return the names and values of all settings, including settings of plugins; see ``Section.to_mapping``."""
         result = Section.to_mapping(self, only_changed=only_changed)
         for section in self.sections.values():
             result |= section.to_mapping(only_changed=only_changed)
@@ -323,19 +323,20 @@ class TopicConfig(Section):
         return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return ``values`` without settings for which ``is_of_plugin`` is True and that are not in ``sections``."""
+        """Return ``values`` without settings of other plugins: ``is_of_plugin`` is True, and ``sections`` lacks them."""
         plugin_names = self.names_of_plugins()
         return {name: value for name, value in values.items() if name in plugin_names or not is_of_plugin(name)}
 
     def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return ``values`` without settings that neither stratalog nor a plugin in ``sections`` has."""
+        """Return the items of ``values`` that are settings of stratalog or of a plugin in ``sections``."""
         names = {*type(self).keys(), *self.names_of_plugins()}
         return {name: value for name, value in values.items() if name in names}
 
     def contradiction(self) -> str:
-        """Return an error text if two settings contradict each other; otherwise "".
+        """Return an error text if two settings contradict each other, or "".
 
-        ``local.retention.*`` is checked only if ``remote.storage.enable`` is set, because otherwise it has no effect.
+        ``local.retention.*`` is checked only if ``remote.storage.enable`` is true, because without it these settings
+        have no effect.
 
         Source: apache/kafka LogConfig.validateTopicLogConfigValues.
         """
@@ -363,16 +364,16 @@ class TopicConfig(Section):
 
     @property
     def local_limit_ms(self) -> int:
-        """Value of ``local.retention.ms``; that of ``retention.ms`` if the former is -2. -1 means no limit."""
+        """Value of ``local.retention.ms``, or of ``retention.ms`` if the first is -2. -1 means no limit."""
         return self.retention_ms if self.local_retention_ms == USE_TOTAL else self.local_retention_ms
 
     @property
     def local_limit_bytes(self) -> int:
-        """Value of ``local.retention.bytes``; that of ``retention.bytes`` if the former is -2. -1 means no limit."""
+        """Value of ``local.retention.bytes``, or of ``retention.bytes`` if the first is -2. -1 means no limit."""
         return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
 
     def compression_level(self, codec: str) -> int | None:
-        """Return the level for ``codec``; None if it has no level setting, or for gzip with the level -1."""
+        """Return the level for ``codec``; None if the codec has no level setting, or is gzip with the level -1."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         levels = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}

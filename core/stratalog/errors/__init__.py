@@ -4,7 +4,7 @@
 
     StorageError
     ├── ConfigError                 a setting, a name or an argument is wrong: fix the call
-    │   ├── WrongTypeError          a TypeError, too
+    │   ├── WrongTypeError          subclass of TypeError, too
     │   ├── UnknownSettingError
     │   ├── InvalidTopicError
     │   ├── TopicExistsError
@@ -66,7 +66,7 @@
     │   ├── TierUnavailableError    retriable; the store was unavailable when the engine was opened
     │   └── StoreUntrustedError
     ├── LocalLimitError             retriable; appends wait for the tier
-    ├── FencedEpochError            another writer owns this log's tier now: stop
+    ├── FencedEpochError            another writer owns this log's tier now: stop this writer
     │   ├── EngineAheadError        an engine holds records that the tier does not have
     │   └── LogInUseError           an engine may be writing to the log: stop it, then take over
     ├── ReplicaError                the log is not in the role or epoch that the call requires

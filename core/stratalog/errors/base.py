@@ -24,8 +24,8 @@ __all__ = [
 class StorageError(Exception):
     """Base class of all errors that stratalog raises.
 
-    ``reason`` is the error's text without the place and the advice. ``advice`` is the end of the text; "" if there is
-    no advice.
+    The text of an error is its reason, its location (such as a file or an offset), and its advice. ``reason`` and
+    ``advice`` are these parts. ``advice`` is "" if there is no advice.
     """
 
     retriable: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class WrongTypeError(ConfigError, TypeError):
 
 
 class UnknownSettingError(ConfigError):
-    """No setting has the name ``name``, which ``source`` gives. ``nearest`` is the most similar name, or ""."""
+    """No setting has the name ``name``. ``source`` is the origin of the name. ``nearest`` is a similar setting, or ""."""
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)
@@ -96,7 +96,7 @@ class AttachError(ConfigError):
 
 
 class UnknownTopicError(ConfigError):
-    """The topic or partition does not exist here, or was deleted and created again, or is not one of the consumer's.
+    """The topic or partition does not exist, was deleted and created again, or is not assigned to the consumer.
 
     ``topics()`` of an engine or a reader returns all topics that exist.
     """
@@ -128,9 +128,9 @@ class PluginImportError(PluginError):
 
 
 class PluginClashError(PluginError):
-    """Plugins offer components of the same name, URI scheme, number (such as a codec id) or prefix of topic settings.
+    """Several plugins offer components with one name, URI scheme, id (such as a codec id) or prefix of topic settings.
 
-    Block all but one of these plugins. For a URI scheme, ``plugins.prefer`` can choose one instead.
+    Block all but one of these plugins. For a URI scheme, you can choose one with ``plugins.prefer`` instead.
     """
 
 

@@ -69,7 +69,8 @@ class LogDirOfflineError(LogDirError):
 class NotAFileError(LogDirError):
     """The path of a file is a folder, FIFO, socket, device or symbolic link, or its name is too long.
 
-    The error is also raised if a folder has the name of a folder to create or rename. Other logs are not affected.
+    This error is also raised if a folder cannot be created or renamed because its new name exists. Other logs are not
+    affected.
     """
 
     advice = "move it to another folder, and restore the file from a copy if it contained records"
@@ -112,7 +113,7 @@ class SegmentGoneError(LogDirError):
 
 
 class ReadOnlyError(LogDirError):
-    """A method that writes was called on a log directory, store or tier that was opened only for reading."""
+    """A method that writes was called on a log directory, store or tier that is open only for reading."""
 
     advice = "open the log directory or the store with an engine, which can write"
 
@@ -147,7 +148,7 @@ class BucketNotFoundError(StoreError):
 
 
 class StoreTimeoutError(StoreError):
-    """The store did not respond before the deadline, or does not report if it carried out a change."""
+    """The store did not respond before the deadline, or it is unknown if the store carried out a change."""
 
     retriable = True
     advice = "check the network and the endpoint; the same call may succeed later"
@@ -167,7 +168,7 @@ class StoreThrottledError(StoreError):
 class TierUnavailableError(StoreError):
     """The tier's store was unavailable when an engine or a log was opened, and the log has not reopened the tier yet.
 
-    An engine that is open reads the records on local disk. Records that only the tier has are not lost: retry later.
+    An open engine still reads the records on local disk. Records that only the tier has are not lost: retry later.
     """
 
     retriable = True
@@ -175,7 +176,7 @@ class TierUnavailableError(StoreError):
 
 
 class StoreUntrustedError(StoreError):
-    """The tier's store is available again, but lacks the atomic creation of objects that its plugin declares.
+    """The tier's store is available again, but does not create objects atomically, although its plugin declares it.
 
     The engine does not use the store until the engine is opened again.
     """

@@ -36,9 +36,10 @@ class RecordError(StorageError):
 
 
 class InvalidRecordError(RecordError):
-    """Records break a rule. ``record_errors`` has (index, message) of each wrong record, () if these are unknown.
+    """Records break a rule. ``record_errors`` has (index, message) of each wrong record; () if these are unknown.
 
-    Index 0 is the first appended record. If the text names the position of a batch, index 0 is its first record.
+    Index 0 is the first appended record. If the text names the position of a batch, index 0 is the first record of
+    this batch.
     """
 
     def __init__(self, reason: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
@@ -81,7 +82,7 @@ class RecordBatchTooLargeError(RecordError):
 
 
 class OutOfOrderSequenceError(RecordError):
-    """A sequence number does not follow the producer's last number, or is not 0 in a new epoch. Start a new epoch."""
+    """A sequence number does not follow the producer's last one, or is not 0 in a new epoch. Start a new epoch."""
 
     kafka_code = 45
 
@@ -118,7 +119,7 @@ class ConcurrentTransactionsError(InvalidTxnStateError):
 
 
 class TransactionCoordinatorFencedError(RecordError):
-    """A transaction coordinator with a newer epoch has written an end marker of this producer. Stop the older one."""
+    """A coordinator with a newer epoch has written an end marker of this producer. Stop the older coordinator."""
 
     kafka_code = 52
 
@@ -142,7 +143,7 @@ class UnsupportedCompressionError(RecordError):
 
 
 class OffsetsOutOfOrderError(RecordError):
-    """Offsets do not ascend in a follower's append, or given offsets of a bulk write leave a gap or overlap."""
+    """The offsets of a follower's append do not ascend, or the offsets of a bulk write overlap or leave a gap."""
 
     kafka_code = -1
 

@@ -1,4 +1,4 @@
-"""Errors of logs in another role or epoch than a call requires, and of closed objects."""
+"""Errors of logs that are not in the role or leader epoch that a call requires, and of closed objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class FencedEpochError(StorageError):
-    """Another writer has taken over the log's tier, or the tier's records differ from this directory's. Never retry."""
+    """Another writer has taken over the log's tier, or the records in tier and directory differ. Never retry."""
 
     kafka_code = 74
     advice = (
@@ -30,7 +30,8 @@ class FencedEpochError(StorageError):
 class LogInUseError(FencedEpochError):
     """A job cannot write to a log of a tier: an engine may write to this log, or its leader epoch has changed.
 
-    Stop the engine, then take over. If the leader epoch changed during the job, begin the job again.
+    Stop the engine, then repeat the job with its take-over option. If the leader epoch changed during the job, start
+    the job again.
     """
 
     advice = "stop the engine that writes to the log, then repeat the call with the take-over option"
@@ -47,20 +48,20 @@ class ReplicaError(StorageError):
 
 
 class NotLeaderOrFollowerError(ReplicaError):
-    """The call needs a leader and the log is a follower, or the opposite. Call the leader, or change the role first."""
+    """The call needs a leader, but the log is a follower, or vice versa. Call the leader, or change the role first."""
 
     retriable = True
     kafka_code = 6
 
 
 class StaleLeaderEpochError(ReplicaError):
-    """The leader epoch is older than the log's, or another leader has this epoch. Find the current leader."""
+    """The leader epoch of the call is older than the log's, or belongs to another leader. Find the current leader."""
 
     kafka_code = 74
 
 
 class UnknownLeaderEpochError(ReplicaError):
-    """The leader epoch is newer than the log's. Retry after the log has the new leader epoch."""
+    """The leader epoch of the call is newer than the log's. Retry after the log has the new leader epoch."""
 
     retriable = True
     kafka_code = 75

@@ -47,7 +47,7 @@ class IrregularFileError(OSError):
 
 
 def log_dir_error(error: OSError, path: str) -> LogDirError:
-    """Return the LogDirError for ``error`` at ``path``; a LogDirOfflineError if no other class fits its errno."""
+    """Return the LogDirError for ``error`` at ``path``; a LogDirOfflineError if ``_TABLE`` does not have its errno."""
     reason = error.strerror or type(error).__name__
     if isinstance(error, IrregularFileError):
         return NotAFileError(reason, path)
