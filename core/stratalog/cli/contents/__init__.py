@@ -1,1 +1,1 @@
-"""Contents of records as text, JSON and bytes, for every command that shows records."""
+"""Formatters of record contents (text, JSON, bytes) for all commands that show records."""

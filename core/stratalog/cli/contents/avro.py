@@ -1,4 +1,4 @@
-"""Avro values as JSON."""
+"""Conversion of Avro values to JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stratalog.errors import ConfigError, PluginImportError
 
 
 def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
-    """Return a function that converts an Avro record to JSON text; the function returns None for other bytes.
+    """Return a function that converts an Avro record to JSON text, and returns None if the bytes do not fit the schema.
 
     Args:
-        file: the schema of the records.
+        file: path of the file with the Avro schema.
         component: name of the command that needs the function, for the error text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Decoders of record contents: records of Kafka's internal topics, and plain bytes."""
+"""Decoders of records: of Kafka's internal topics, and of all other topics, whose keys and values are plain bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INDENT: Final = "|     "
 
 
 class Decoder(StrEnum):
-    """Ways to show the keys and values of records, as in the option ``--decoder``."""
+    """Values of the option ``--decoder``: ways to show the keys and values of records."""
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
@@ -43,7 +43,7 @@ class DecodedContents(Protocol):
 
     @property
     def error(self) -> str:
-        """Reason why the record cannot be decoded; "" if it can."""
+        """Reason why the record cannot be decoded; "" if it is decoded."""
 
     def item(self) -> dict[str, object]:
         """Return the contents as a JSON object."""
@@ -61,9 +61,9 @@ def decoder_of(
     """Return the decoder of a topic's records.
 
     Args:
-        topic: the topic; Kafka's internal topics have decoders of their own. "" if unknown.
-        decoder: decoder that is used for every topic; None selects one by ``topic``.
-        key_decoder: style of keys, if it differs from the style of values; ignored for internal topics.
+        topic: name of the topic; "" if unknown. Kafka's internal topics have decoders of their own.
+        decoder: decoder for any topic; None selects the decoder of ``topic``.
+        key_decoder: style of keys; None means the style of values. Ignored if an internal topic is decoded.
         default_style: style of keys and values if ``decoder`` is None and ``topic`` is not internal.
     """
     by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
@@ -77,9 +77,9 @@ def decoder_of(
 
 
 def internal_topic(path: Path) -> str:
-    """Return the internal topic whose log folder contains the file, or "".
+    """Return the internal topic of the log folder that contains the file ``path``; "" if the topic is not internal.
 
-    Only the start of the folder's name is compared, so folders with a suffix, such as ``-delete``, are recognized.
+    Only the start of the folder's name is compared. Therefore folders with a suffix such as ``-delete`` are recognized.
     """
     folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - the folder of a link counts, not the folder of its target
     return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
@@ -87,7 +87,7 @@ def internal_topic(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Contents shown as bytes; ``error`` is the reason why the bytes are not decoded, or ""."""
+    """Contents of a record that are shown as bytes. ``error`` is the reason why they cannot be decoded, or ""."""
 
     record: Record
     style: Style = Style.AUTO
@@ -150,13 +150,13 @@ class _Meaning:
     error: str = ""
 
     def item(self) -> dict[str, object]:
-        """Return a JSON object with the field ``decoded``: an object of type, key, value and version of the value."""
+        """Return a JSON object with the field ``decoded``, an object with type, key, value and version of the value."""
         value = None if self.value is None else _value(self.value, brief=False)
         decoded = {"type": self.kind, "key": to_json_object(self.key), "value": value, "value_version": self.version}
         return {"decoded": decoded}
 
     def lines(self) -> Iterator[str]:
-        """Yield one line with type, key and value, then one line for each element of the value's lists of objects."""
+        """Yield a line with type, key and value, then a line for each object in the lists of the value."""
         head = f"{self.kind.lower()} {pairs(to_json_object(self.key))}: "
         if self.value is None:
             yield f"{head}tombstone"
@@ -167,7 +167,7 @@ class _Meaning:
 
 
 def _decode_record(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
-    """Return the decoded contents of a record, or its bytes if ``read`` does not know the type or raises an error."""
+    """Return the contents that ``read`` decodes. If ``read`` returns None or raises an error, return the record's bytes."""
     try:
         return read(record) or _Plain(record)
     except InvalidRecordError as error:
@@ -198,7 +198,7 @@ def _value(value: object, *, brief: bool) -> dict[str, object]:
 
 
 def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
-    """Return a member as a JSON object, with its subscription and assignment parsed if possible."""
+    """Return a member as a JSON object. Its subscription and assignment are parsed if they have Kafka's schema."""
     item = to_json_object(member, brief=brief)
     schemas: tuple[tuple[str, bytes, Schema[Any]], ...] = (  # Any: a schema for each name
         ("subscription", member.subscription, SUBSCRIPTION),

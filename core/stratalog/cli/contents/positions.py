@@ -1,4 +1,4 @@
-"""Conversion of a position that the user gives (an offset, a time, a distance from the end) to an offset."""
+"""Conversion of a position (an offset, a time, or a distance from the end) to an offset."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from stratalog.model.offsets import Isolation
 
 
 def start_offset(log: LogReader, position: Start, end: int, isolation: Isolation) -> int:
-    """Return the offset of a position in the records below ``end``.
+    """Return the offset of ``position`` in a log that ends at ``end``.
 
-    An offset that the user gives is returned unchanged, even if it is outside of the log; 0 means the log start. If no
-    record has the time of the position or a later one, the result is ``end``.
+    If the position is an offset, it is returned unchanged, even if it is outside of the log; 0 means the log start. If
+    the position is a time, and no record has this time or a later one, the result is ``end``.
     """
     log_start = log.offsets().log_start
     if position.back is not None:
@@ -23,7 +23,7 @@ def start_offset(log: LogReader, position: Start, end: int, isolation: Isolation
 
 
 def nearest_offset(log: LogReader, position: Start, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
-    """Return the offset of a position, limited to the range from the log start to the end that ``isolation`` sees."""
+    """Return the offset of a position; the nearest one from the log start to the end of the isolation level."""
     offsets = log.offsets()
     end = offsets.bound(isolation)
     return min(max(start_offset(log, position, end, isolation), offsets.log_start), end)

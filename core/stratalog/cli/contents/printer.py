@@ -1,4 +1,4 @@
-"""Output of records: as lines, as JSON, or by a template."""
+"""Output of records as lines, as JSON, or in the form of a template."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stratalog.spi.commands import option_group
 
 
 class RecordPrinter:
-    """Printer of records in the form that the options choose.
+    """Printer of records, in the form that the command's options select.
 
     Args:
         template: the template of ``--format``; None for lines or JSON.
-        decoder: decoder of values, and of keys unless ``key_decoder`` is given.
+        decoder: decoder of values, and of keys if ``key_decoder`` is None.
         key_decoder: decoder of keys.
         null: text for a null in a template.
     """
@@ -36,7 +36,7 @@ class RecordPrinter:
         self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
 
     def bind(self, output: Output, topic: str) -> Callable[[Record], None]:
-        """Return a function that prints one record of ``topic``; raise UsageError for --format together with --json."""
+        """Return a function that prints a record of ``topic``. Raise UsageError if --format and --json are given."""
         if self._template is not None:
             if output.as_json:
                 raise click.UsageError("--format and --json exclude each other: give one")
@@ -53,14 +53,14 @@ class RecordPrinter:
 
 
 def record_lines(record: Record, decode: RecordDecoder) -> Iterator[str]:
-    """Yield a record as text: partition:offset, time and contents, on one line or more."""
+    """Yield a record as one or more lines of text: partition:offset, time and contents."""
     lines = decode(record).lines()
     yield f"{record.partition}:{record.offset}  {moment(record.timestamp_ms)}  {next(lines)}"
     yield from lines
 
 
 def _write(text: Callable[[Record], bytes]) -> Callable[[Record], None]:
-    """Return a function that writes records to stdout as bytes."""
+    """Return a function that writes the bytes ``text(record)`` to stdout."""
     sys.stdout.flush()
     stream = sys.stdout.buffer
 
@@ -86,14 +86,14 @@ _STYLES = click.Choice([decoder.value for decoder in Decoder if decoder not in {
 print_options = option_group(
     "printer",
     RecordPrinter,
-    click.option("--null", metavar="TEXT", help="Text for a null key or value in --format. Default: nothing, as kcat."),
-    click.option("--key-decoder", type=_STYLES, help="Show keys in this way. Default: as --decoder."),
+    click.option("--null", metavar="TEXT", help="Text for a null key or value in --format. Default: no text."),
+    click.option("--key-decoder", type=_STYLES, help="Show keys in this way. Default: the value of --decoder."),
     click.option(
         "--decoder",
         type=click.Choice([decoder.value for decoder in Decoder]),
-        help="Show keys and values in this way. Default: text (UTF-8, other bytes as hex digits); the records of Kafka's "
-        "internal topics are decoded.",
+        help="Show keys and values in this way. Default: text (UTF-8, other bytes as hex digits), and for Kafka's "
+        "internal topics their decoders offsets and transactions.",
     ),
-    click.option("--format", "-f", "template", metavar="FORMAT", help=f"Print each record by a template: {TOKENS}."),
+    click.option("--format", "-f", "template", metavar="FORMAT", help=f"Template for each record. Tokens: {TOKENS}."),
 )
 """``--format``, ``--decoder``, ``--key-decoder`` and ``--null``: passed to the command as ``printer``."""

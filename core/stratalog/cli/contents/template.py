@@ -18,7 +18,7 @@ Part: TypeAlias = Callable[[Record], bytes]
 
 TOKENS: Final = (
     "%t topic, %p partition, %o offset, %T timestamp (ms), %k key, %s value, %h headers (name=value, with commas), %K "
-    "and %S size of key and value (-1: null), %R as %S in 4 bytes, %% percent sign, \\n \\r \\t \\xHH"
+    "and %S size of key and value (-1: null), %R size of the value in 4 bytes, %% percent sign, \\n \\r \\t \\xHH"
 )
 _TOKEN: Final = re.compile(rb"%(.?)|((?:[^%\\]|\\x[0-9a-fA-F]{1,2}|\\[0-7]{1,3}|\\.|\\$)+)", re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
@@ -29,10 +29,10 @@ class Template:
     """A parsed template.
 
     Args:
-        text: the template, in the bytes of the command line.
+        text: the template, as bytes.
         topic: name of the topic, for ``%t``.
-        null: bytes for a null key or value. kcat prints nothing for these without ``-Z``. A null header value is
-            ``NULL``.
+        null: bytes for a null key or value. By default nothing is printed, as in kcat without ``-Z``. A null value of a
+            header is printed as ``NULL``.
 
     Raises:
         ConfigError: a token is unknown.

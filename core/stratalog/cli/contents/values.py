@@ -1,4 +1,4 @@
-"""Bytes and structures as unambiguous text."""
+"""Conversion of bytes and structures to unambiguous text and JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Final
 from stratalog.cli.output import moment, printable
 from stratalog.errors import InvalidRecordError
 
-SHOWN_CHARACTERS: Final = 1000  # of one value in a terminal; a pipe or file gets all of them
+SHOWN_CHARACTERS: Final = 1000  # limit for one value on a terminal; a pipe or a file has no limit
 _WHITE: Final = str.maketrans("", "", "\t\n\r")
 _PLAIN_STOPS: Final = frozenset(' "={}[],')
 
 
 class Style(StrEnum):
-    """Style of bytes.
+    """Style in which bytes are shown.
 
     AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text. Both show other bytes as hex digits, or as
     base64 in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text.
@@ -34,7 +34,7 @@ class Style(StrEnum):
 
 
 def as_text(data: bytes, style: Style) -> str | None:
-    """Return the bytes as text; None if the style does not show them as text, or if they are not text."""
+    """Return the bytes as text; None if the style does not show these bytes as text."""
     if style in {Style.HEX, Style.BASE64}:
         return None
     try:
@@ -47,7 +47,7 @@ def as_text(data: bytes, style: Style) -> str | None:
 def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: Style = Style.AUTO) -> None:
     """Add bytes to a JSON object: text and null as ``name``, other bytes as ``name_base64`` or ``name_hex``.
 
-    ``name_hex`` is used with ``Style.HEX``. With ``Style.JSON``, the parsed JSON is added as ``name``.
+    Only ``Style.HEX`` uses ``name_hex``. With ``Style.JSON``, the parsed JSON is added as ``name``.
 
     Raises:
         InvalidRecordError: the style is ``Style.JSON``, and the bytes are not JSON.
@@ -64,7 +64,7 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
 
 
 def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
-    """Return the bytes that ``put_bytes`` added to a JSON object; None for null, or if there is no such name.
+    """Return the bytes that ``put_bytes`` added to a JSON object as ``name``; None for null, and if there are none.
 
     A value that is not a string is encoded as JSON.
 
@@ -99,8 +99,8 @@ def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: 
     """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
 
     A long value is cut after ``limit_characters`` characters. If ``limit_characters`` is None, the limit is
-    ``SHOWN_CHARACTERS`` on a terminal, and a pipe or a file gets the whole value. With ``Style.BASE64``, the value is
-    never cut, and only its base64 digits are shown.
+    ``SHOWN_CHARACTERS`` on a terminal, and a pipe or a file gets the whole value. With ``Style.BASE64``, the result is
+    the base64 digits of the whole value.
     """
     if data is None:
         return "null"
@@ -121,7 +121,7 @@ def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: 
 
 
 def _is_json(text: str) -> bool:
-    """Return True for a JSON object or array, which cannot be confused with ``null``, quoted text or hex digits."""
+    """Return True if ``text`` is a JSON object or array. These cannot be confused with null, quoted text or hex digits."""
     if not (text.startswith("{") and text.endswith("}")) and not (text.startswith("[") and text.endswith("]")):
         return False
     try:
@@ -134,8 +134,8 @@ def _is_json(text: str) -> bool:
 def to_json_value(value: object, *, brief: bool = False) -> object:
     """Return a value in a form that JSON can represent.
 
-    A structure becomes an object; ``put_bytes`` adds its fields of bytes. A UUID becomes base64 as in Kafka, and the
-    zero UUID becomes null. ``brief`` leaves out fields that have their default value.
+    A dataclass becomes a JSON object, to which ``put_bytes`` adds fields whose value is bytes. A UUID becomes base64 as
+    in Kafka, and the zero UUID becomes null. ``brief`` omits fields that have their default value.
     """
     if is_dataclass(value) and not isinstance(value, type):
         json_object: dict[str, object] = {}
@@ -154,22 +154,22 @@ def to_json_value(value: object, *, brief: bool = False) -> object:
 
 
 def to_json_object(structure: object, *, brief: bool = False) -> dict[str, object]:
-    """Return a structure as a JSON object, converted as by ``to_json_value``."""
+    """Return a dataclass as a JSON object, converted by ``to_json_value``."""
     json_value = to_json_value(structure, brief=brief)
     assert isinstance(json_value, dict)
     return json_value
 
 
 def pairs(value: Mapping[str, object]) -> str:
-    """Return an object as one line of ``name=value`` pairs; text is in quotes unless it is a simple word."""
+    """Return a JSON object as one line of ``name=value`` pairs. Text is in quotes unless it is a simple word."""
     return " ".join(f"{name.removesuffix('_ms')}={_word(name, item)}" for name, item in value.items())
 
 
 def lines(value: Mapping[str, object], indent: str) -> Iterator[str]:
-    """Yield an object as lines of text.
+    """Yield a JSON object as lines of text.
 
-    The first line shows the object without its lists of objects. Each element of these lists follows on a line of its
-    own, which begins with ``indent`` and the name of the list.
+    The first line shows the object without its lists of objects. Then each element of these lists has a line that
+    begins with ``indent`` and the name of the list.
     """
     lists = {name: item for name, item in value.items() if _is_list_of_objects(item)}
     yield pairs({name: item for name, item in value.items() if name not in lists})

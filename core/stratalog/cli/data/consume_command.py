@@ -41,7 +41,7 @@ POLL_MS: Final = 200
     "start_ms",
     type=time_ms,
     metavar="TIME",
-    help="Time of the first record: ISO 8601, or ms since 1970.",
+    help="Begin at the first record with this time or a later one: ISO 8601, or ms since 1970.",
 )
 @click.option("--to", "end", type=click.IntRange(0), help="Exclusive end offset.")
 @click.option(
@@ -49,7 +49,7 @@ POLL_MS: Final = 200
     "end_ms",
     type=time_ms,
     metavar="TIME",
-    help="Stop before the first record with this time or a later one.",
+    help="End before the first record with this time or a later one: ISO 8601, or ms since 1970.",
 )
 @click.option("--tail", type=MANY, metavar="N", help="Only the last N records of each partition.")
 @click.option("--follow", is_flag=True, help="Keep running, and print new records. Ctrl-C stops the command.")
@@ -89,8 +89,8 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, partition by partition, from local disk and from the tier.
 
-    A line has partition:offset, time (UTC), key = value, and headers. Text has quotation marks, null has none. On a
-    terminal, long values are cut; a pipe or a file gets them in full.
+    A line has partition:offset, time (UTC), key = value, and headers. Text is in quotation marks; null is not. On a
+    terminal, long values are cut. In a pipe or a file, all values are complete.
     """
     if (start is not None and (start_ms is not None or tail is not None)) or (
         start_ms is not None and tail is not None
@@ -132,12 +132,12 @@ def _partitions(reader: Reader, topic: str, partition: int | None) -> tuple[int,
 
 
 class _Span:
-    """Range of records that the options choose.
+    """Range of records that the command's options select.
 
     Args:
         start: position of the first record; not used if ``tail`` is given.
-        tail: number of records of each partition, counted from the end; None if ``start`` is used.
-        end: exclusive end offset; None means the end that the isolation level sees.
+        tail: number of records at the end of each partition; None if ``start`` is used.
+        end: exclusive end offset; None means the end of the isolation level.
         end_ms: records end before the first record with this time or a later one; None for no such limit.
         key: key of the records; None for all records.
         isolation: name of the isolation level.
@@ -148,10 +148,10 @@ class _Span:
     ) -> None:
         self._start, self._tail, self._end, self._end_ms = start, tail, end, end_ms
         self._key, self._isolation = key, Isolation.of(isolation)
-        self._next: dict[int, int] = {}  # first offset that was not read, by partition
+        self._next: dict[int, int] = {}  # first unread offset, by partition
 
     def records(self, reader: Reader, topic: str, numbers: Sequence[int]) -> Iterator[Record]:
-        """Yield the records of the partitions: first all of the first partition, then those of the second, and so on.
+        """Yield the records of the partitions, one partition after the other, in the order of ``numbers``.
 
         Raises:
             OffsetOutOfRangeError: no partition has the first offset.
@@ -168,7 +168,7 @@ class _Span:
                 yield from self._read(log, first_offset, end)
 
     def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
-        """Yield the records that ``records`` has not read yet; wait for more, without an end."""
+        """Yield the records after those of ``records``, wait for new records, and never end."""
         output.flush()
         new = reader.topic(topic).follow(
             start=self._next, isolation=self._isolation, partitions=tuple(self._next), poll_ms=POLL_MS
@@ -196,10 +196,10 @@ class _Span:
         return start_offset(log, self._start, end, self._isolation)
 
     def _start_of_tail(self, log: LogReader, count: int, end: int) -> int:
-        """Return the offset of the first of the last ``count`` records before ``end``.
+        """Return the offset at which the last ``count`` records before ``end`` begin.
 
         Records are counted, not offsets, because compaction and transactions leave gaps between offsets. If there are
-        fewer records, return the log start.
+        fewer than ``count`` records, return the log start.
         """
         log_start, range_end, span = log.offsets().log_start, end, count
         while range_end > log_start:
@@ -226,7 +226,7 @@ def _consume_group(
 ) -> None:
     """Print the records from a group's committed offsets on, then commit the offsets after the printed records.
 
-    After an error or an interruption, the offsets of the records that were printed before are committed too.
+    An error or an interruption does not prevent the commit for the records that were already printed.
     """
     next_offsets = dict[TopicPartition, int]()
     with (

@@ -1,4 +1,4 @@
-"""``stratalog explain``: every step from an offset to its record."""
+"""``stratalog explain``: show every step of the search for the record at an offset."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from stratalog.segment.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the search: its name, its result as text, and the numbers of the result.
+    """One step of the search: ``step`` is its name, ``text`` its result, and ``facts`` are the values of the result.
 
-    ``found`` is False if the search ends with this step, without a record.
+    ``found`` is False if the search ends with this step and finds no record.
     """
 
     step: str
@@ -45,7 +45,7 @@ class Step:
 @place_options
 @json_option
 def explain(place: LogPlace, output: Output, topic: str, partition: int, offset: int) -> int:
-    """Show every step of finding the record at OFFSET: bounds, segment, tier, index entry, position, batch, record.
+    """Show every step of the search for the record at OFFSET: bounds, segment, tier, index entry, batch, record.
 
     The exit code is 1 if a reader finds no record at OFFSET.
     """
@@ -62,7 +62,7 @@ def explain(place: LogPlace, output: Output, topic: str, partition: int, offset:
 
 
 def steps(log: LogReader, offset: int) -> Iterator[Step]:
-    """Yield the steps to one offset; the last step describes the record, or the reason why there is none."""
+    """Yield the steps of the search for one offset. The last step describes the record, or why there is no record."""
     view, components = log.view(), log.components
     bounds = view.offsets
     names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
@@ -98,7 +98,7 @@ def _segment(view: LogView, segment: ReadableSegment) -> Step:
 
 
 def _index(segment: ReadableSegment, offset: int, components: Components) -> Step:
-    """Return the step of the offset index: its entry, and True in ``believed`` if the log confirms the entry."""
+    """Return the step that reads the offset index. ``believed`` is True if the log confirms the index entry."""
     start = start_position(segment, offset, components)
     try:
         reader = offset_index(segment, components)

@@ -17,7 +17,7 @@ from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.reader import Reader
 
-_NAMED: Final = 10  # groups that the text of an error names
+_NAMED: Final = 10  # maximum number of groups in an error text
 
 
 @click.group()
@@ -32,9 +32,9 @@ def groups() -> None:
 @place_options
 @json_option
 def list_groups(place: LogPlace, output: Output) -> None:
-    """List the groups, with the topics for which they have committed offsets.
+    """List the groups, and the topics of their committed offsets.
 
-    The command locks and changes nothing. It can run while a broker or an engine is running.
+    The command does not lock or change the logs. It can run while a broker or an engine is running.
     """
     rows = []
     with place.reader() as reader:
@@ -51,9 +51,10 @@ def list_groups(place: LogPlace, output: Output) -> None:
 @place_options
 @json_option
 def describe_group(place: LogPlace, output: Output, group: str) -> None:
-    """Show the committed offsets of GROUP, and its lag behind the high watermark.
+    """Show the committed offsets of GROUP, and its lag.
 
-    The command locks and changes nothing. It can run while a broker or an engine is running.
+    The lag is the number of offsets from the committed offset to the high watermark. The command does not lock or
+    change the logs. It can run while a broker or an engine is running.
     """
     with place.reader() as reader:
         groups = CommittedOffsets(reader)
@@ -80,8 +81,8 @@ def _describe(reader: Reader, name: TopicPartition, committed: CommittedOffset) 
     required=True,
     type=start_of,
     metavar="POSITION",
-    help="New position: an offset, beginning, end, -N for N offsets before the end, or s@TIME. An offset outside of a "
-    "partition becomes the nearest one in it.",
+    help="New position: an offset, beginning, end, -N for N offsets before the end, or s@TIME. If a partition does not "
+    "have this offset, its nearest offset is used.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the new offsets without committing them.")
 @place_options
@@ -92,7 +93,7 @@ def reset_group(
     """Commit new offsets for GROUP in all partitions of TOPICS.
 
     Without TOPICS, the command changes the offsets of all partitions in which the group has committed offsets.
-    Stop the consumers of the group first: a running consumer commits its own position again.
+    Stop the consumers of the group first. A running consumer would commit its own position later.
     """
     with place.engine() as engine:
         names = _partitions(engine, topics) if topics else list(_read_committed(engine, group))
@@ -112,7 +113,7 @@ def reset_group(
 def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> None:
     """Delete the committed offsets and the stored state of GROUP.
 
-    Its consumers then start at the position that auto.offset.reset selects.
+    The consumers of the group then start at the position that auto.offset.reset selects.
     """
     with place.engine() as engine:
         committed = _read_committed(engine, group)
@@ -123,7 +124,7 @@ def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> N
 
 
 def _read_committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of a group, sorted by partition; raise ConfigError if the group has none."""
+    """Return the committed offsets of a group, sorted by partition; raise ConfigError if there are none."""
     return _require_committed(group, engine.group_offsets(group), engine.groups())
 
 
@@ -140,7 +141,8 @@ def _require_committed(
 def _partitions(engine: Engine, topics: tuple[str, ...]) -> list[TopicPartition]:
     """Return all partitions of the topics.
 
-    For a topic that does not exist, return its partition 0: the caller's ``Engine.log`` then raises UnknownTopicError.
+    For a topic that does not exist, return partition 0. The caller then calls ``Engine.log``, which raises
+    UnknownTopicError.
     """
     infos = engine.topics()
     numbers = {topic: infos[topic].partitions if topic in infos else (0,) for topic in topics}

@@ -34,11 +34,11 @@ READ_BYTES = 1 << 20
 _HEADER_FIELDS: Final = frozenset({"key", "value", "value_hex", "value_base64"})
 _RECORD_FIELDS: Final = _HEADER_FIELDS | {
     "key_hex", "key_base64", "headers", "partition", "timestamp_ms",
-    "topic", "offset", "timestamp_type", "leader_epoch", "error",  # of `consume --json`, ignored
+    "topic", "offset", "timestamp_type", "leader_epoch", "error",  # fields of `consume --json` that are ignored
 }  # fmt: skip
 
 PartitionedRecord: TypeAlias = tuple[int | None, Record]
-"""Partition that the input names for a record, None if it names none; and the record."""
+"""A record, and the partition that the input gives for the record; None if the input gives no partition."""
 
 
 @dataclass(slots=True)
@@ -71,9 +71,9 @@ class RecordInput:
     Attributes:
         key: key of all records; None means a null key.
         separator: separator of key and value in a line; None if the whole line is the value. A line without the
-            separator is a value with a null key.
+            separator is a value whose key is null.
         headers: headers of all records.
-        null: text that stands for a null key or value; None if no text does.
+        null: text that means a null key or value; None if there is no such text.
     """
 
     key: bytes | None
@@ -82,10 +82,10 @@ class RecordInput:
     null: bytes | None
 
     def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[PartitionedRecord]]:
-        """Yield the records as they arrive, in lists; each record has its partition if the input names one.
+        """Yield lists of records as soon as the records arrive. Each record has the partition that the input gives.
 
         Raises:
-            InvalidRecordError: a line is not a JSON object of a record.
+            InvalidRecordError: a line is not a valid JSON object of a record.
         """
         for file in files:
             if form is InputForm.FILES:
@@ -143,14 +143,14 @@ class RecordInput:
 
 
 def _check_fields(item: Mapping[str, object], allowed: frozenset[str], advice: str) -> None:
-    """Raise InvalidRecordError for an unknown field. Otherwise, a misspelt name would make the value null."""
+    """Raise InvalidRecordError for an unknown field. Without this check, a misspelt ``value`` would be a null value."""
     if not item.keys() <= allowed:
         unknown = next(name for name in item if name not in allowed)
         raise InvalidRecordError(f"unknown field {unknown!r}: use {advice}")
 
 
 def _parse_headers(headers: object) -> Headers:
-    """Return the headers of a JSON object, which have the form of ``consume --json``, or raise InvalidRecordError."""
+    """Parse headers in the form of ``consume --json``; raise InvalidRecordError if they are invalid."""
     if not isinstance(headers, list) or not all(isinstance(header, dict) for header in headers):
         raise InvalidRecordError('headers is a list of objects, such as [{"key": "name", "value": "text"}]')
     for header in headers:
@@ -183,13 +183,13 @@ def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[
     default=InputForm.LINES.value,
     show_default=True,
     help="lines: each line is a record. json: each line is an object with key, value, headers, partition and "
-    "timestamp_ms, as `consume --json` prints them. files: each FILE is the value of one record.",
+    "timestamp_ms, in the form of `consume --json`. files: each FILE is the value of one record.",
 )
 @click.option(
     "--partition",
     "-p",
     type=click.IntRange(0),
-    help="Partition of all records. Default: chosen by the key, as Kafka's producer does.",
+    help="Partition of all records. Default: the hash of the key selects the partition, as in Kafka's producer.",
 )
 @click.option("--key", "-k", metavar="TEXT", help="Key of all records.")
 @click.option(
@@ -228,8 +228,8 @@ def produce(
 ) -> None:
     """Append records to TOPIC, from each FILE or from standard input (`-`, or no FILE).
 
-    Lines are appended as they arrive. If the command fails or is interrupted, records that it has appended stay, and it
-    prints their number.
+    Lines are appended as soon as they arrive. If the command fails or is interrupted, the records that it has appended
+    stay in the topic, and the command prints their number.
     """
     if separator is not None and (key is not None or form != InputForm.LINES):
         raise click.UsageError("--key-separator splits lines: leave out --key, and use --input lines")
@@ -262,9 +262,9 @@ def produce(
 
 @contextmanager
 def _progress(output: Output, files: Sequence[BinaryIO]) -> Iterator[Callable[[], object]]:
-    """Show how many bytes of the files were read; yield the function that updates the display.
+    """Return a context manager that shows the number of read bytes, and yields a function that updates this display.
 
-    Nothing is shown if an input is a pipe, because its size is unknown.
+    Nothing is shown if a file is a pipe, because the size of a pipe is unknown.
     """
     states = [os.fstat(file.fileno()) for file in files]
     if not states or not all(stat.S_ISREG(state.st_mode) for state in states):
@@ -276,7 +276,7 @@ def _progress(output: Output, files: Sequence[BinaryIO]) -> Iterator[Callable[[]
 
 
 def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[AppendResult]:
-    """Append the records; if they do not fit into one segment, append each half on its own."""
+    """Append the records. If they do not fit into one segment, append the first half, then the second half."""
     try:
         yield log.append(records, durability)
     except RecordBatchTooLargeError:
@@ -290,7 +290,7 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
 def _group_by_partition(
     records: Iterable[PartitionedRecord], numbers: Sequence[int], only_partition: int | None
 ) -> dict[int, list[Record]]:
-    """Return the records by partition. Records with neither a partition nor a key go to the first partition."""
+    """Return the records by partition. Records without a partition and without a key go to the first partition."""
     records_by_partition: dict[int, list[Record]] = {}
     for partition, record in records:
         if only_partition is not None:
@@ -306,7 +306,7 @@ def _group_by_partition(
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
     """Yield the lines of a file, without line feeds, in lists of at most ``LINES_AT_ONCE`` lines.
 
-    If the file is a pipe, the available lines are yielded before the next lines arrive.
+    If the file is a pipe, available lines are yielded at once, before the next lines arrive.
     """
     incomplete_line: list[bytes] = []
     while data := _read(file):
@@ -323,7 +323,7 @@ def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _read(file: BinaryIO) -> bytes:
-    """Read up to ``READ_BYTES``: wait for the first bytes, then read what is available; return b"" at the file end."""
+    """Wait for the first bytes, then read available bytes up to ``READ_BYTES``. Return b"" at the end of the file."""
     parts = [_read_once(file, READ_BYTES)]
     size = len(parts[0])
     while parts[-1] and size < READ_BYTES and _is_ready(file):
@@ -337,7 +337,7 @@ def _read_once(file: BinaryIO, size_bytes: int) -> bytes:
 
 
 def _is_ready(file: BinaryIO) -> bool:
-    """Return True if a read would not block, and False if the system cannot report it."""
+    """Return True if a read would not block; False if it would block, or if the system cannot report it."""
     try:
         return bool(select.select([file], [], [], 0)[0])
     except (OSError, ValueError):  # no descriptor, or Windows

@@ -42,7 +42,8 @@ _RAW: Final = "records of "
     "values",
     metavar="TOPIC=json|TOPIC=FILE.avsc",
     multiple=True,
-    help="Add the fields of the values of a topic as columns: of JSON objects, or of Avro records with the schema in FILE.",
+    help="Add a column for each field of the values of TOPIC. The values are JSON objects, or Avro records with the schema "
+    "in FILE.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(
@@ -50,7 +51,7 @@ _RAW: Final = "records of "
     "-o",
     "file",
     type=NamedPath(dir_okay=False),
-    help="Write the result to a file; its suffix is .parquet, .csv, .json or .jsonl.",
+    help="Write the result to a file. The suffix .parquet, .csv, .json or .jsonl selects the format.",
 )
 @json_option
 def sql(
@@ -67,9 +68,8 @@ def sql(
     """Run the SQL query QUERY over the topics of a log directory or a tier.
 
     Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and
-    leader_epoch. Put "offset" and unusual names of topics in double quotes. DuckDB does not distinguish names that differ
-    only in case: such topics have no view. With conditions on partition, "offset" and timestamp, the query skips data
-    that cannot match.
+    leader_epoch. Put "offset" and unusual names of topics in double quotes. DuckDB ignores case: topics whose names
+    differ only in case have no view. Conditions on partition, "offset" and timestamp skip data that cannot match.
 
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """
@@ -124,9 +124,10 @@ def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any,
 
 
 def _add_values(connection: Any, option: str, topics: Mapping[str, object]) -> None:
-    """Replace the view of a topic by a view that has a column for each field of its values.
+    """Replace the view of a topic by a view that also has a column for each field of the topic's values.
 
-    The fields are those of a sample of values; nothing changes if no value in the sample is a JSON object.
+    The names and types of the fields come from a sample of the values. If no value of the sample is a JSON object, the
+    view does not change.
     """
     topic, is_pair, kind = option.rpartition("=")
     if not is_pair:
@@ -155,7 +156,7 @@ def _add_values(connection: Any, option: str, topics: Mapping[str, object]) -> N
 
 
 def _column_name(field: str) -> str:
-    """Return the column name of a field, with the prefix ``value_`` if records already have a column of its name."""
+    """Return the column name of a field: its name, with the prefix ``value_`` if the name is a column of records."""
     return f"value_{field}" if field.lower() in ARROW_COLUMNS else field
 
 
@@ -192,7 +193,7 @@ def _text(literal: str) -> str:
 
 
 def _cells(column: Any) -> list[Any]:
-    """Return the cells of a column. Timestamps become text, because Python has no years after 9999."""
+    """Return the cells of a column. Timestamps become text, because datetime has no years after 9999."""
     pa = import_module("pyarrow")
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.string())

@@ -1,4 +1,4 @@
-"""``stratalog topics``: list, create, alter, delete, describe."""
+"""``stratalog topics``: list, create, alter, delete and describe topics."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def topics() -> None:
 @place_options
 @json_option
 def list_topics(place: LogPlace, output: Output) -> int:
-    """List the topics of a directory or a tier, with the offsets that can be read.
+    """List the topics of a directory or a tier.
 
-    The exit code is 1 if a partition cannot be read.
+    The column offsets has the number of offsets from the log start to the high watermark. The exit code is 1 if a
+    partition cannot be read.
     """
     rows, has_failed = [], False
     with place.reader() as reader:
@@ -75,7 +76,7 @@ def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, s
 @click.argument("topic")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @click.option("--unset", "unset", multiple=True, metavar="KEY", help="Reset a setting to its default; can be repeated.")
-@click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it can only grow.")
+@click.option("--partitions", type=click.IntRange(1), help="New number of partitions. Partitions cannot be removed.")
 @place_options
 @json_option
 def alter_topic(
@@ -118,7 +119,7 @@ def _warn(output: Output, warning: str) -> None:
 @place_options
 @json_option
 def delete_topic(place: LogPlace, output: Output, topic: str, *, yes: bool) -> None:
-    """Delete TOPIC with all its records, those in the tier included."""
+    """Delete TOPIC and all its records, on local disk and in the tier."""
     with place.engine() as engine:
         if not yes and topic in engine.topics():
             confirm(f"Delete topic {topic} with all its records?")
@@ -131,10 +132,10 @@ def delete_topic(place: LogPlace, output: Output, topic: str, *, yes: bool) -> N
 @place_options
 @json_option
 def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
-    """Show the bounds, segments, leader epochs and producers of every partition of TOPIC, and its settings.
+    """Show the partitions and the settings of TOPIC.
 
-    The exit code is 1 if a partition cannot be read; the others are shown. While the store of the tier is unavailable,
-    only local data is described.
+    Shows the offsets, segments, leader epochs and producers of each partition. The exit code is 1 if a partition cannot
+    be read; the other partitions are shown. If the store of the tier is unavailable, only local data is shown.
     """
     sheet = PartitionSheet()
     with place.reader(allow_offline=True) as reader:
@@ -149,7 +150,7 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
         sheet.print(output, topic)
         try:
             changed_settings = info.config.to_mapping(only_changed=True)
-        except StorageError:  # the partition that has the settings shows the error
+        except StorageError:  # printed before, as the error of the partition that has the settings
             changed_settings, sheet.has_failed = {}, True
         if not output.as_json and changed_settings:
             output.table("settings", ("setting", "value"), changed_settings.items())
@@ -158,9 +159,9 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
 
 @dataclass(slots=True)
 class PartitionSheet:
-    """Output of ``describe``, collected partition by partition.
+    """Rows of the tables of ``topics describe``.
 
-    ``has_failed`` is True if a partition, or its part in the tier, cannot be read.
+    ``has_failed`` is True if a partition cannot be read, or if its segments in the tier cannot be read.
     """
 
     bounds: list[tuple[object, ...]] = field(default_factory=list)
@@ -200,7 +201,7 @@ class PartitionSheet:
         self.bounds.append((partition, None, None, None, None, None, None, str(error)))
 
     def print(self, output: Output, topic: str) -> None:
-        """Print the tables of offsets and segments, and those of leader epochs and producers if there are any."""
+        """Print tables of offsets and segments, and tables of leader epochs and producers if these are not empty."""
         columns = ("log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end")
         output.table(f"{topic}: offsets", ("partition", *columns, "error"), self.bounds)
         names = ("partition", "base_offset", "end_offset", "bytes", "where")

@@ -1,1 +1,1 @@
-"""``stratalog doctor``: try a store or a log directory, and advise what to change."""
+"""``stratalog doctor``: test a store or a log directory, and suggest changes."""

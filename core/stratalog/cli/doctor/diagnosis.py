@@ -1,4 +1,4 @@
-"""Checks of ``stratalog doctor``: their results, and the order in which they run."""
+"""Results of the checks of ``stratalog doctor``, and the function that runs the checks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Outcome(StrEnum):
     """Outcome of a check of ``stratalog doctor``."""
 
     OK = "ok"
-    NOTE = "note"  # the check passed, but a change is advised
+    NOTE = "note"  # the check passed, but a change is suggested
     WRONG = "wrong"
     SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Result of one check: ``text`` describes it, and ``change`` is the advised change; "" if there is none."""
+    """Result of one check: ``text`` describes the result; ``change`` is the suggested change, or ""."""
 
     outcome: Outcome
     text: str
@@ -28,10 +28,10 @@ class Diagnosis:
 
 
 def run_checks(checks: Mapping[str, Callable[[], Diagnosis]]) -> Iterator[tuple[str, Diagnosis]]:
-    """Run the checks in their order, and yield the name and the result of each as soon as it is known.
+    """Run the checks in their order. Yield the name and the result of each check as soon as the check ends.
 
-    A StorageError becomes a result with ``Outcome.WRONG``. If this is the outcome of the first check, no other check
-    runs.
+    If a check raises a StorageError, its outcome is ``Outcome.WRONG``. If the outcome of the first check is
+    ``Outcome.WRONG``, no other check runs.
     """
     for number, (name, check) in enumerate(checks.items()):
         try:

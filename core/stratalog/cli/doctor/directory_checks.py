@@ -1,4 +1,4 @@
-"""Checks of a log directory: its owner, its lock, the last stop, the disk, and the limits of the process."""
+"""Checks of a log directory: owner, lock, last stop, disk, and limits of the process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DirectoryChecks:
     """Checks of one directory.
 
     Args:
-        store: the directory, opened for reading only.
+        store: the directory, open for reading only.
         path: path of the directory.
         env: clock and files.
     """
@@ -46,7 +46,7 @@ class DirectoryChecks:
         self._is_held = store.is_acquired_elsewhere()
 
     def run(self) -> Iterator[tuple[str, Diagnosis]]:
-        """Return the name and the result of each check.
+        """Yield the name and the result of each check.
 
         If the directory contains files of another program, or cannot be read, only the first check runs.
         """
@@ -114,7 +114,7 @@ class DirectoryChecks:
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()
         try:
-            path.unlink(missing_ok=True)  # left by a killed process
+            path.unlink(missing_ok=True)  # a killed process may have left the file
             descriptor = files.open(os.fspath(path), write=True, create=True)
             try:
                 for number in range(_TIMES):

@@ -1,4 +1,4 @@
-"""``stratalog doctor``: try a store or a log directory, and advise what to change."""
+"""``stratalog doctor``: test a store or a log directory, and suggest changes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from stratalog.spi.commands import config_option, tier_option
 @tier_option
 @json_option
 def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapping[str, object]) -> int:
-    """Try the object store at URI, or examine the log directory at PATH, and print what to change.
+    """Test the object store at URI or the log directory at PATH, and suggest changes.
 
-    A store: list, create, conditional create, ranged read, delete, clock, latency, with objects below
-    `stratalog-probe/` that are deleted again. A directory: owner, lock, last stop, free space, file descriptors, and
-    the time of an fsync of a small file, which is removed.
+    Checks of a store: list, create, conditional create, ranged read, delete, clock, latency. The command writes objects
+    below `stratalog-probe/`, and deletes them at the end. Checks of a directory: owner, lock, last stop, free space,
+    file descriptors, duration of an fsync. The command writes a small file, and deletes it at the end.
 
-    Exit code: 0, 1 if something is wrong, 2 if nothing could be tried.
+    The exit code is 0 if no check failed, 1 if a check failed, and 2 if the checks could not run.
     """
     settings = TierPlace(place, config, tier_options).settings()
     with open_host(settings) as host:

@@ -1,4 +1,4 @@
-"""Checks of an object store: each kind of request that a tier sends, and the store's guarantees, clock and latency."""
+"""Checks of an object store: all kinds of requests of a tier, and the guarantees, clock and latency of the store."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _OBJECT_BYTES: Final = 1 << 16
 _RANGE: Final = (1000, 3000)
 _TIMES: Final = 5
 _SLOW_MS: Final = 500
-_LEEWAY_MS: Final = 5_000  # allowed difference of the clocks: stores round times to seconds
-_REFUSED_MS: Final = 900_000  # S3 refuses requests whose time differs by more than 15 minutes
+_LEEWAY_MS: Final = 5_000  # allowed difference of the clocks, because stores round times to seconds
+_REFUSED_MS: Final = 900_000  # S3 refuses requests if the clocks differ by more than 15 minutes
 
 
 class StoreChecks:
-    """Checks of one store. ``close`` deletes the objects that the checks wrote, and leaves the store open.
+    """Checks of one store. ``close`` deletes the objects that the checks wrote, but does not close the store.
 
     Args:
-        store: the store, opened for writing.
+        store: the store, open for writing.
         env: clock and random numbers.
     """
 
@@ -38,7 +38,7 @@ class StoreChecks:
         self._skew_ms: int | None = None
 
     def run(self) -> Iterator[tuple[str, Diagnosis]]:
-        """Return the name and the result of each check. If the store's objects cannot be listed, no other check runs."""
+        """Yield the name and the result of each check. If the objects cannot be listed, no other check runs."""
         return run_checks(
             {
                 "list": self._list,

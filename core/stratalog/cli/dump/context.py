@@ -1,4 +1,4 @@
-"""State that all parts of a dump share: options, output, and whether a file is corrupt."""
+"""State of one run of ``stratalog dump``: options, output, and a flag for corrupt files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Context:
         output: output of the command.
         deep: True if records are shown.
         values: True if keys, values and headers of records are shown.
-        decoder: decoder given by ``--decoder``; if None, the folder of each file selects one.
-        limit: maximum number of batches of a log, and of entries of an index; None shows all.
+        decoder: value of ``--decoder``; if None, the folder name of each file selects the decoder.
+        limit: maximum number of batches of a log, and of entries of an index; None means no limit.
         has_corruption: True if a file is corrupt.
     """
 
@@ -57,12 +57,12 @@ class Context:
             item(self.output, label, kind, values)
 
     def properties(self, source: Source, kind: str, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-        """Print one JSON object, or one line for each value; values in ``moments`` are then shown as date and time."""
+        """Print one JSON object, or as text one line for each value. Text shows values in ``moments`` as date and time."""
         self.item(source.label, kind, values)
         properties(self.output, values, moments)
 
     def sheet(self, source: Source, kind: str, columns: Sequence[str]) -> Sheet:
-        """Return the sheet for the rows of one kind of a file; ``columns`` are also the keys in JSON."""
+        """Return a sheet for rows of one kind. ``columns`` are the columns of the table, and the keys in JSON."""
         return Sheet(self.output, source.label, kind, columns)
 
     def content(self, source: Source, description: str) -> bytes:
@@ -71,7 +71,7 @@ class Context:
         return read_all(source, self.components.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, fields: Mapping[str, object] | None = None) -> None:
-        """Report a corrupt file, which sets the exit code to 1. ``fields`` are further fields of the JSON output."""
+        """Report a corrupt file; the exit code will be 1. ``fields`` are additional fields of the JSON output."""
         self.has_corruption = True
         self.output.note(f"corrupt: {error}")
         self.item(label, "corrupt", {"corrupt": str(error), "position": error.position, **(fields or {})})

@@ -1,4 +1,4 @@
-"""Control records: transaction markers, and control records of a KRaft quorum."""
+"""Conversion of control records (transaction markers, records of a KRaft quorum) to JSON and text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from stratalog.model.messages.control import ControlRecord, EndMarker, parse_con
 
 
 def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
-    """Return a control record as a JSON object: ``type`` and its fields, or ``error`` if it cannot be read.
+    """Return a control record as a JSON object: ``type`` and the record's fields, or ``error`` if it cannot be read.
 
-    ``type`` is the name of the type, or the number of an unknown type; None if the record cannot be read.
+    ``type`` is the name of the record type; the number if the type is unknown; None if the record cannot be read.
     """
     try:
         record = parse_control(key, value)
@@ -29,7 +29,7 @@ def control_object(record: ControlRecord) -> dict[str, object]:
 
 
 def control_text(item: dict[str, object]) -> str:
-    """Return a control record as text, from its JSON object."""
+    """Return the text of a control record. ``item`` is the record as a JSON object."""
     fields = pairs({name: value for name, value in item.items() if name != "type"})
     type_name = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
     return f"{type_name} {fields}".rstrip()

@@ -55,24 +55,24 @@ _SMALL: Final = {
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=NamedPath(path_type=Path))
-@click.option("--deep", is_flag=True, help="Also show the records in each batch; for a tier object, all of its parts.")
+@click.option("--deep", is_flag=True, help="Also show the records in each batch, and all parts of a tier object.")
 @click.option("--values", is_flag=True, help="Also show keys, values and headers of the records; implies --deep.")
 @click.option(
     "--decoder",
     type=click.Choice([decoder.value for decoder in Decoder]),
-    help="Decode keys and values in this way; implies --values. Default: the records of Kafka's internal topics are "
-    "recognized by their folder; other bytes are shown as text if they are printable UTF-8.",
+    help="Decode keys and values in this way; implies --values. Default: records in the folders of Kafka's internal topics "
+    "are decoded, and other bytes are shown as text if they are printable UTF-8.",
 )
 @click.option(
     "--kind",
     type=click.Choice([kind.value for kind in Kind]),
     metavar="KIND",
-    help=f"Treat FILES as files of this kind, whatever their names are: {', '.join(kind.value for kind in Kind)}.",
+    help=f"Kind of FILES, used instead of their names: {', '.join(kind.value for kind in Kind)}.",
 )
 @click.option(
     "--base-offset", type=click.IntRange(0), help="Base offset of the segment, if the file's name does not contain it."
 )
-@count_option("batches of a log, or N entries of an index; what follows is not checked")
+@count_option("batches of a log, or N entries of an index; the rest of the file is not checked")
 @json_option
 def dump(
     output: Output,
@@ -99,11 +99,11 @@ def dump(
                   files of the cache on local disk
 
     Each batch is one line: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
-    (UTC), CRC, and attributes that are set. Damage is shown after the good batches before it; then the next file
-    follows.
+    (UTC), CRC, and attributes that are set. If a file is damaged, the command shows the batches before the damage, then
+    the damage, and continues with the next file.
 
-    Exit code: 0, 1 if something is corrupt, 2 if a file could not be read.
-    """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    The exit code is 0, 1 if a file is corrupt, or 2 if a file could not be read.
+    """  # noqa: D301 - \b prevents click from wrapping the lines
     value_decoder = None if decoder is None else Decoder(decoder)
     shows_values = values or value_decoder is not None
     given_kind = None if kind is None else Kind(kind)
@@ -128,7 +128,7 @@ def dump(
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
-    """Yield the files to show: a folder is replaced by its files, in order. Print a note about the files left out."""
+    """Yield the files to show, and instead of a folder the files in it. Print a note about omitted files and folders."""
     for path in files:
         if not path.is_dir():
             yield path

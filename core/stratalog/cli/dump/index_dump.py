@@ -19,7 +19,7 @@ _ANY_SIZE: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Row type and columns of the entries of an index role."""
+    """Type of rows and columns of an index: ``row`` is the kind of its rows in JSON."""
 
     row: str
     columns: tuple[str, ...]
@@ -40,7 +40,7 @@ _ENTRIES: Final = {
 
 
 def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
-    """Show the entries of an index, and the size of preallocated space at its end, which is not reported as damage.
+    """Show the entries of an index, and the size of the preallocated space at its end, which is no damage.
 
     Raises:
         CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.
@@ -67,7 +67,7 @@ def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int
     size = index.entry_bytes
     piece_bytes = PIECE_BYTES // size * size
     for start in range(0, end, piece_bytes):
-        overlap = size if start else 0  # the previous entry, for the comparison
+        overlap = size if start else 0  # read the previous entry again, to compare it with the first new entry
         data = bytes(source.read(start - overlap, min(piece_bytes, end - start) + overlap))
         reader = index.reader(data, base_offset)
         damage: CorruptIndexError | None = None

@@ -1,4 +1,4 @@
-"""Kinds of files by their names, and the order in which the files of a folder are shown."""
+"""Detection of a file's kind by its name, and the order of the files of a folder."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from stratalog.tier.read.disk_cache import is_cached_name
 
 
 class Kind(StrEnum):
-    """Kinds of files, by the values of ``--kind``, in the order in which a folder is shown."""
+    """Kinds of files: the values of ``--kind``. The files of a folder are shown in the order of their kinds."""
 
     META_PROPERTIES = "meta-properties"
     TOPICS = "topics"
@@ -101,24 +101,24 @@ _NAMES: Final = {
 }
 _SUFFIXES: Final = {
     LOG_SUFFIX: Kind.LOG,
-    ".checkpoint": Kind.LOG,  # snapshot of a KRaft quorum: batches like those of a log
+    ".checkpoint": Kind.LOG,  # snapshot of a KRaft quorum: a file of batches, like a log
     OFFSET_INDEX_SUFFIX: Kind.INDEX,
     TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
     TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
     SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
     EXTRA_SUFFIX: Kind.EXTRA,
     DIGEST_SUFFIX: Kind.DIGEST,
-    ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # name in Kafka's tier on a local disk
+    ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # suffix in Kafka's LocalTieredStorage
 }
 _DAMAGED: Final = ".damaged"  # suffix of a damaged object that a repair has kept
 _NOTE_SUFFIX: Final = ".json"  # suffix of the note on an object that a repair could not restore
 _LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # start of names in Kafka's remote caches
 _LAST_OFFSET: Final = (1 << 63) - 1
-_SILENT: Final = frozenset({LOCK_FILE})  # always empty
+_SILENT: Final = frozenset({LOCK_FILE})  # omitted without a note, because the file is always empty
 
 
 def identify(name: str) -> Identified | None:
-    """Return the kind and the base offset of a file by its name, or None if the name shows no kind."""
+    """Return the kind and the base offset of the file ``name``; None if the name does not show a kind."""
     segment = parse_segment_file(name.removesuffix(SPOOL_SUFFIX))
     if segment is not None and segment.suffix in _SUFFIXES:
         return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
@@ -140,7 +140,7 @@ def identify(name: str) -> Identified | None:
 
 
 def _tier_kind(name: str) -> Kind | None:
-    """Return the kind of an object by the last part of its key, or None."""
+    """Return the kind of a tier object from the last part of its key; None if it is not a tier object."""
     if parse_manifest_key("", manifest_prefix("") + name) is not None:
         return Kind.MANIFEST
     if name.endswith(PAGE_SUFFIX) and parse_page_key("", pages_prefix("") + name) is not None:
@@ -149,16 +149,16 @@ def _tier_kind(name: str) -> Kind | None:
 
 
 def leading_offset(name: str) -> int | None:
-    """Return the offset at the start of a file name; None without digits, or for a number above 2^63 - 1."""
+    """Return the offset at the start of a file name; None if there are no digits, or the number is above 2^63 - 1."""
     digits = _LEADING_DIGITS.match(name)
     return int(digits[0]) if digits and int(digits[0]) <= _LAST_OFFSET else None
 
 
 def sort_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return a folder's files of known kinds in the order of a dump, and the names of the other files.
+    """Return the names of a known kind, in the order of a dump, and the names of an unknown kind.
 
-    Files of the folder as a whole come first, then the files of each segment. A snapshot comes before the segment that
-    begins at its offset.
+    Files without a base offset come first, then the files of each segment. A snapshot comes before the segment that
+    begins at the snapshot's offset.
     """
     sortable: list[tuple[tuple[int, int, int, str], str]] = []
     unknown = []

@@ -58,7 +58,7 @@ class _LogDump:
             self._table.flush()
 
     def _rows(self) -> Iterator[tuple[Chunk, BatchTable, int]]:
-        """Yield each batch: its chunk, its table, and its row in the table."""
+        """Yield the chunk, the table and the row of each batch."""
         for chunk in walk(self._segment, 0, self._context.components):
             for table in chunk.tables:
                 for row in range(len(table)):
@@ -85,7 +85,7 @@ class _LogDump:
         self._deep(batch, head, chain(() if first is None else (first,), batch_arenas))
 
     def _deep(self, batch: RecordBatch, head: dict[str, object], batch_arenas: Iterable[Arena]) -> None:
-        """Show a batch and its records, until the bytes of a record cannot be decoded; report bad records."""
+        """Show a batch and its records. Report bad records. Stop if the bytes of the records cannot be decoded."""
         view = RecordView(batch, self._decoder)
         error: CorruptionError | None = None
         try:
@@ -161,7 +161,7 @@ class _LogDump:
             return f"unknown ({codec_id})"
 
     def _damage(self, error: CorruptBatchError) -> None:
-        """Show the header of a damaged batch if it can be read, and report how many bytes are not shown."""
+        """Show the header of a damaged batch if it can be read, and report the number of bytes that are not shown."""
         details: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
         if zeros_from(self._segment) <= error.position:
             error.add_note(
@@ -206,7 +206,7 @@ def _span(first: object, last: object) -> str:
 
 
 def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
-    """Return the properties of a batch that most batches do not have, as text."""
+    """Return a text with the unusual properties of a batch, such as its producer."""
     notes = []
     if not head["valid"]:
         notes.append("DAMAGED, do not trust the values")

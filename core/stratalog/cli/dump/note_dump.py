@@ -1,4 +1,7 @@
-"""Dump of small JSON files: notes on a tier, marks of bulk writers, and notes of unfinished operations."""
+"""Dump of small JSON files: notes about tiers, marks of bulk writers, and notes about unfinished operations.
+
+A mark is the name of a bulk writer and the number of its last finished write round.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offse
 
 
 def dump_tier_note(context: Context, source: Source) -> None:
-    """Show ``stratalog-tier.json``: in a log's folder, the state of the log's tier; in a log directory, the tier's URI.
+    """Show ``stratalog-tier.json``. In a log's folder it has the state of the log in the tier, else the tier's URI.
 
     Raises:
-        CorruptCheckpointError: the file is malformed, has a wrong checksum, or is of a later release.
+        CorruptCheckpointError: the file is malformed, has a wrong checksum, or was written by a later release.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "note about a tier")
@@ -42,9 +45,9 @@ def dump_tier_note(context: Context, source: Source) -> None:
 
 
 def dump_note(context: Context, source: Source) -> None:
-    """Show a note of an unfinished attach, restore or move, or a note on an object of a tier.
+    """Show a note about an unfinished attach, restore or move, or about an object of a tier.
 
-    The content is shown unchanged. An empty file is valid: its existence is the information.
+    The content is shown unchanged. An empty file is valid, because some notes have no content.
 
     Raises:
         CorruptCheckpointError: the content is not a JSON object.
@@ -60,7 +63,7 @@ def dump_marks(context: Context, source: Source) -> None:
     """Show ``stratalog-marks.json``: the last finished write round of each bulk writer, then the round in progress.
 
     Raises:
-        CorruptCheckpointError: the file is malformed, or is of a later release.
+        CorruptCheckpointError: the file is malformed, or was written by a later release.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     marks = parse_marks(context.content(source, "marks of writers"), source.label)

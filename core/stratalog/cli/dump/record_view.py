@@ -1,4 +1,4 @@
-"""Dump of the records of one batch."""
+"""Formatter of the records of one batch for a dump."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from stratalog.segment.framing import Chunk, scan
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
 
-_PAGE_RECORDS: Final = 1000  # number of Record objects made at once, for an arena of any size
+_PAGE_RECORDS: Final = 1000  # maximum number of Record objects in memory, for an arena of any size
 _LAST_SEQUENCE: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message inside a V0 or V1 wrapper message: its position (bytes) in the decompressed data, and its own CRC."""
+    """One message inside a V0 or V1 wrapper message. ``position`` is its position (bytes) in the decompressed data."""
 
     position: int
     size_bytes: int
@@ -34,9 +34,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Decoded records of a batch, or of a part of it.
+    """All decoded records of a batch, or some of them.
 
-    ``messages`` contains the messages inside a V0 or V1 wrapper message; it is empty for other batches.
+    ``messages`` contains the messages inside a V0 or V1 wrapper message. For other batches, ``messages`` is empty.
     """
 
     columns: RecordColumns
@@ -44,7 +44,7 @@ class Arena:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the arena in bytes: of the batch, or of its records after decompression."""
+        """Size of the arena in bytes: the size of the batch, or of its records after decompression."""
         return len(self.columns.arena)
 
 
@@ -62,7 +62,7 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
         DecompressedSizeError: the records are larger than ``limits.decompressed.bytes``.
     """
     batch = row[0]
-    data = chunk.data[batch.position : batch.position + batch.size_bytes]  # the arena then has one batch only
+    data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena must have only this batch
     record_format = components.formats.of(row.magic, segment.label, chunk.position + batch.position)
     alone = Chunk(data, chunk.position + batch.position, (record_format.scan(data, 0, len(data), check_crc=False),))
     is_wrapper = row.magic < 2 and batch.codec_id
@@ -79,7 +79,7 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
 def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
     """Return the messages inside a wrapper message, each with the result of its CRC check.
 
-    A scan with CRC checks stops at a bad message, and is then restarted at the next message.
+    A scan that checks CRCs stops at a bad message. The next scan then starts at the next message.
     """
     unchecked_scan = scan(components.formats, arena, 0, len(arena), check_crc=False)
     entries = [entry for table in unchecked_scan.tables for entry in table]
@@ -107,8 +107,9 @@ class RecordView:
         decoder: decoder of keys and values; None shows only their sizes.
 
     Attributes:
-        first_error: first error of a record that cannot be read or has a bad CRC of its own; "" if there is none.
-        error_count: number of these errors.
+        first_error: text of the first error; "" if there is none. An error is a record that cannot be read, or an inner
+            message with a bad CRC.
+        error_count: number of errors.
     """
 
     def __init__(self, batch: RecordBatch, decoder: RecordDecoder | None) -> None:
@@ -117,12 +118,12 @@ class RecordView:
         self.first_error, self.error_count = "", 0
 
     def items(self, arena: Arena) -> Iterator[dict[str, object]]:
-        """Yield each record as a JSON object, also one with an error. Add the errors to ``error_count``."""
+        """Yield each record as a JSON object, including records with an error. Add errors to ``error_count``."""
         for record, message in _pages(arena):
             yield self._item(record, message)
 
     def lines(self, arena: Arena) -> Iterator[str]:
-        """Yield each record as lines of text, also one with an error. Add the errors to ``error_count``."""
+        """Yield each record as lines of text, including records with an error. Add errors to ``error_count``."""
         for record, message in _pages(arena):
             yield from self._lines(record, message)
 

@@ -1,4 +1,4 @@
-"""Dump of ``.extra`` and ``.digest`` files: identity of the segment, and sections, which only their plugins can read."""
+"""Dump of ``.extra`` and ``.digest`` files: their segment, and a list of sections. Only plugins can read a section."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _dump_sections(
     column: str,
     sections: Iterable[tuple[FileSection, bool]],
 ) -> None:
-    """Show sections, each with True if its CRC is correct; then raise the error of the first damaged one."""
+    """Show ``sections``: pairs of a section and True if its CRC is correct. Then raise the error of the first bad one."""
     first_error = None
     with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
         for section, is_valid in sections:

@@ -1,6 +1,6 @@
 """Output of a dump: rows in columns for people, or one JSON object for each row.
 
-Columns are printed 500 rows at a time, so that memory stays bounded.
+Rows are printed in pages of 500, to limit the memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stratalog.cli.output import Output, moment, printable
 PAGE_ROWS: Final = 500
 _GAP: Final = "  "
 _NARROWEST_NOTE: Final = 24
-_ENDLESS: Final = 1 << 20  # a pipe has no width at which to wrap
+_ENDLESS: Final = 1 << 20  # width of a pipe, whose lines are not wrapped
 
 
 def width() -> int:
-    """Return the number of characters that fit into a line of the terminal; a very large number for a pipe or file."""
+    """Return the width of the terminal in characters; a very large number if stdout is a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
 
 
 def cell(value: object) -> str:
-    """Return a value as text, and None as ``-``. Numbers have no separators, because people copy them."""
+    """Return a value as text, and None as ``-``. Numbers have no thousands separators, because people copy them."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -40,9 +40,9 @@ def cell(value: object) -> str:
 class Table:
     """Rows in aligned columns, with notes after the last column.
 
-    A column is as wide as its widest cell so far. A page of rows is printed when it is full, to limit the memory. If
-    the terminal is too narrow, the columns in ``optional`` are left out in their order. If it is still too narrow, rows
-    are printed as ``name=value`` pairs.
+    A column is as wide as its widest cell so far. Rows are printed in pages, to limit the memory. If the terminal is too
+    narrow, the columns in ``optional`` are omitted, one after the other. If the terminal is still too narrow, rows are
+    printed as ``name=value`` pairs.
     """
 
     def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -65,7 +65,7 @@ class Table:
             self.flush()
 
     def flush(self) -> None:
-        """Print the collected rows, after the names of the columns if these were not printed yet or have changed."""
+        """Print the collected rows. Print the column names first if they are new or have changed."""
         page, self._page = self._page, []
         if not page:
             return
@@ -105,7 +105,7 @@ class Table:
             self._output.line(line)
 
     def _fitting_columns(self, line_width: int) -> list[int]:
-        """Return the indexes of the columns that fit into ``line_width``; [] if the required ones do not fit."""
+        """Return the indexes of the columns that fit into ``line_width``; [] if the required columns do not fit."""
         indexes = list(range(len(self._columns)))
         for name in self._optional:
             if self._total(indexes) > line_width:
@@ -137,7 +137,7 @@ class Sheet:
         self._table = Table(output, [column.removesuffix("_ms") for column in columns])
 
     def row(self, values: Sequence[object]) -> None:
-        """Add one row; in a table, values of columns that end in ``timestamp_ms`` are shown as date and time."""
+        """Add one row. A table shows values of columns named ``*timestamp_ms`` as date and time."""
         if self._output.as_json:
             item(self._output, self._label, self._kind, dict(zip(self._columns, values, strict=True)))
             return
@@ -168,7 +168,7 @@ def item(output: Output, label: str, kind: str, values: Mapping[str, object]) ->
 
 
 def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-    """Print one line for each name and value; the values of the names in ``moments`` are shown as date and time."""
+    """Print one line for each name and value. The values of names in ``moments`` are shown as date and time."""
     if not values:
         output.line("(empty)")
     longest = max(map(len, values), default=0)
@@ -178,9 +178,9 @@ def properties(output: Output, values: Mapping[str, object], moments: Sequence[s
 
 
 class JsonList:
-    """JSON object whose last value is a list, written to stdout element by element on one line.
+    """JSON object whose last value is a list. It is written to stdout on one line, element by element.
 
-    The constructor writes the start of the object, and the end of the ``with`` block writes its end.
+    The constructor writes the start of the object. The exit of the ``with`` block writes the end of the object.
     """
 
     def __init__(self, head: Mapping[str, object], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Byte sources of a dump: files, and parts of objects."""
+"""Sources of the bytes of a dump: files, and parts of objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANY_END: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """File, or part of an object that is read like a file.
+    """A file, or a part of an object that can be read like a file.
 
     Attributes:
         label: path, for output and error texts.
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class LogSource(Source):
-    """``.log`` file alone, as a segment without indexes."""
+    """A ``.log`` file without its other files, read as a segment without indexes."""
 
     base_offset: int
     end_offset: int = _ANY_END
@@ -50,7 +50,7 @@ class LogSource(Source):
         return False
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return no entries: a ``.log`` file alone has no indexes."""
+        """Return b"", because the source has no indexes."""
         del role
         return b""
 
@@ -80,7 +80,7 @@ def open_source(files: Vfs, path: Path) -> Iterator[Source]:
 
 @contextmanager
 def _naming_file(label: str) -> Iterator[None]:
-    """Convert an OSError of the block to a LogDirError that names the file. Use it only around calls of the file."""
+    """Convert an OSError of the ``with`` block to a LogDirError that names the file."""
     try:
         yield
     except OSError as error:
@@ -97,7 +97,7 @@ def read_all(source: Source, limit_bytes: int) -> bytes:
 
 
 def zeros_from(source: Source) -> int:
-    """Return the first position after the last byte that is not zero; all bytes from this position on are zero."""
+    """Return the position from which on all bytes of the source are zero."""
     end = source.size_bytes
     while end:
         start = max(0, end - PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""Dump of the small state files of directories and logs: checkpoints, properties, producer snapshots, the topics file."""
+"""Dump of small state files of log directories and logs: checkpoints, properties, producer snapshots, topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dump_offsets(context: Context, source: Source) -> None:
     """Show a checkpoint of a log directory: an offset for each log.
 
     Raises:
-        CorruptCheckpointError: the file is malformed; the good lines before the error have been shown.
+        CorruptCheckpointError: the file is malformed. The good lines before the error have been shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "offsets of logs")
@@ -38,7 +38,7 @@ def dump_offsets(context: Context, source: Source) -> None:
 
 
 def dump_epochs(context: Context, source: Source) -> None:
-    """Show ``leader-epoch-checkpoint``; errors as ``dump_offsets``."""
+    """Show ``leader-epoch-checkpoint``. Raises the errors of ``dump_offsets``."""
     data = context.content(source, "leader epochs")
     columns = ("epoch", "start_offset")
     _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
@@ -59,7 +59,7 @@ def _lines(
 
 
 def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
-    """Yield the entries before the first malformed entry; the last two words of a good entry are numbers."""
+    """Yield the lines before the first malformed line, split into words. The last two words of a line are numbers."""
     for line in data.split(b"\n")[2:]:
         entry: list[object] = list(line.decode("utf-8", "replace").split())
         try:
@@ -78,7 +78,7 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
     """Show ``partition.metadata``: version and topic id.
 
     Raises:
-        CorruptCheckpointError: the file is malformed; its lines have been shown.
+        CorruptCheckpointError: the file is malformed. Its lines have been shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     text = context.content(source, "partition metadata").decode("utf-8", "replace")
@@ -98,7 +98,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown; earlier lines have been shown.
+        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown. Earlier lines have been shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
@@ -127,12 +127,12 @@ def _unescape_code(code: str) -> str:
 
 
 def dump_clean_shutdown(context: Context, source: Source) -> None:
-    """Show ``.kafka_cleanshutdown``, which marks a clean shutdown; since Kafka 3.7 it contains the broker epoch."""
+    """Show ``.kafka_cleanshutdown``, the file of a clean shutdown. Since Kafka 3.7, it contains the broker epoch."""
     data = context.content(source, "the broker stopped cleanly")
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        epoch = None  # Kafka reads any other content in the same way
+        epoch = None  # Kafka, too, accepts any other content
     with context.sheet(source, "clean_shutdown", ("broker_epoch",)) as sheet:
         sheet.row((epoch if isinstance(epoch, int) else None,))
 
@@ -159,10 +159,10 @@ def _settings(config: dict[str, object]) -> str:
 
 
 def dump_snapshot(context: Context, source: Source) -> None:
-    """Show the producers of a snapshot. A value of -1 means that the producer has none.
+    """Show the producers of a producer snapshot. A value of -1 means that the producer has no such value.
 
     Raises:
-        CorruptSnapshotError: the CRC or the size is wrong, and no entry can be trusted.
+        CorruptSnapshotError: the CRC or the size is wrong. Then no entry is shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "producers")

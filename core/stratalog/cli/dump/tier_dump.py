@@ -1,4 +1,4 @@
-"""Dump of objects of a tier, given as files: segment objects, manifest roots and pages, and files of the disk cache."""
+"""Dump of files that contain tier objects (segments, manifest roots, manifest pages), and of disk cache files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the ne
 
 
 def dump_object(context: Context, source: Source) -> None:
-    """Show a segment object: its footer, its slices with hash checks, and with ``deep`` the contents of the slices.
+    """Show a segment object: its footer and its slices, whose hashes are checked. ``deep`` shows the slices' contents.
 
     A damaged slice is reported to ``context``, and the other slices are shown.
 
@@ -84,7 +84,7 @@ def _discover(context: Context, source: Source) -> tuple[TierLayout, StoredSegme
 
 
 def _key_of(path: Path) -> str:
-    """Return the object's key if the file is at its place in a tier's folders; "" for a file elsewhere."""
+    """Return the object's key if the file is in the folders of a ``file://`` tier; "" for any other file."""
     parts = path.absolute().parts
     key = "/".join(parts[-_KEY_PARTS:])
     parent = parts[-_KEY_PARTS - 1] if len(parts) > _KEY_PARTS else ""
@@ -101,7 +101,7 @@ class _ObjectDump:
     def __init__(self, context: Context, source: Source, layout: TierLayout, segment: StoredSegment) -> None:
         self._context, self._source, self._layout, self._segment = context, source, layout, segment
         self._fetch = _fetch(source)
-        # True if the segment's files are objects of their own, which this object only lists
+        # True if this object does not contain the segment's files, but lists the objects that contain them
         self._elsewhere = FURTHER_OBJECTS in segment.extra
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class _ObjectDump:
                         self._context.corrupt(error.file, error)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
-        """Return the error if the hash of a slice is wrong, otherwise None. A log is read in pieces."""
+        """Return the error if the hash of a slice is wrong, or None. A log is read in pieces."""
         try:
             if kind is FileKind.LOG:
                 for _ in self._layout.read(self._segment, 0, self._segment.info.size_bytes, self._fetch):
@@ -155,10 +155,10 @@ class _ObjectDump:
             dump_epochs(self._context, data)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of the log, also if the log is damaged.
+        """Return bytes [start, end) of the log, even if the log is damaged.
 
-        The bytes are read in two ranges, because a layout checks the hash of the log when the whole log is read in one
-        range. A wrong hash has been reported before. The CRC of each batch then shows which batches are good.
+        A layout checks the hash of the log if the whole log is read in one range. Therefore the bytes are read in two
+        ranges. A wrong hash has already been reported, and the CRC of each batch shows which batches are good.
         """
         middle = (start + end) // 2
         ranges = ((start, middle), (middle, end))
@@ -174,8 +174,8 @@ def dump_manifest(context: Context, source: Source) -> None:
     """Show a manifest root: its fields, its references to pages, and its own entries.
 
     Raises:
-        CorruptManifestError: the root is malformed, or belongs to another log or version than its path.
-        UnknownComponentError: the root is of a later format.
+        CorruptManifestError: the root is malformed, or its log or version differ from its path.
+        UnknownComponentError: the root has a later format.
         ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
     data = read_all(source, context.components.limits.manifest_bytes)
@@ -192,7 +192,7 @@ def dump_page(context: Context, source: Source) -> None:
 
     Raises:
         CorruptManifestError: the page is malformed.
-        UnknownComponentError: the page is of another format.
+        UnknownComponentError: the page has an unknown format.
         ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
     data = read_all(source, context.components.limits.manifest_bytes)
@@ -212,7 +212,7 @@ def dump_page(context: Context, source: Source) -> None:
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
-    """Return log, topic id and version of a manifest root: from its path if it has them, otherwise from its content.
+    """Return log, topic id and version of a manifest root, from its path or, if the path lacks them, from its content.
 
     Raise CorruptManifestError if the content is not a manifest root.
     """
@@ -257,7 +257,7 @@ def _root_item(root: Root) -> dict[str, object]:
 def _dump_references(
     context: Context, source: Source, pages: Iterable[PageRef], prefix: str, entries: Iterable[StoredSegment]
 ) -> None:
-    """Show the pages, with keys below ``prefix``, and the segments to which a root or a page refers."""
+    """Show the pages and segments to which a root or a page refers. ``prefix`` is the key prefix of the pages."""
     with context.sheet(source, "page", _PAGE_COLUMNS) as sheet:
         for page in pages:
             sheet.row((*(getattr(page, name) for name in _PAGE_COLUMNS[:-1]), page.key(prefix)))
@@ -273,7 +273,7 @@ def _dump_references(
 
 
 def dump_cached(context: Context, source: Source) -> None:
-    """Show the tier, the object's key, the part of the object, and the position of the part in the file.
+    """Show a file of the disk cache: tier, object key, part of the object, and position of this part in the file.
 
     Raises:
         CorruptObjectError: the file is not a file of the disk cache, or is damaged.
