@@ -19,7 +19,7 @@ _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offse
 
 
 def dump_tier_note(context: Context, source: Source) -> None:
-    """Show ``stratalog-tier.json``. In a log's folder it has the state of the log in the tier, else the tier's URI.
+    """Show ``stratalog-tier.json``: the state of a log in the tier, or in a log directory the URI of its tier.
 
     Raises:
         CorruptCheckpointError: the file is malformed, has a wrong checksum, or was written by a later release.

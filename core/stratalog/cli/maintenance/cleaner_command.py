@@ -39,15 +39,15 @@ _PLANNED: Final = (
 
 @click.command()
 @click.option(
-    "--dry-run", is_flag=True, help="Show which logs would be compacted, which would not, and why; change nothing."
+    "--dry-run", is_flag=True, help="Show for each log if it would be compacted, and why. Change nothing."
 )
 @place_options
 @json_option
 def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """Compact the logs of topics with cleanup.policy=compact, the log with the largest dirty ratio first.
 
-    Prints one row for each round. The exit code is 1 if a log could not be compacted; no record of it is lost, and the
-    other logs were compacted.
+    Prints one row for each compaction round. The exit code is 1 if a log could not be compacted. This log loses no
+    record, and the other logs are compacted.
     """
     with output.bytes_progress("compacting") as progress, place.engine() as engine:
         if dry_run:
@@ -69,7 +69,7 @@ def _preview(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
             reason = preview.reason
             freed_bytes = sum(segment.bytes_before - segment.bytes_after for segment in preview.segments)
             uploaded_bytes = 0 if plan.tier is None else sum(segment.bytes_after for segment in preview.segments)
-    except StorageError as failure:  # the round of this log would fail with it; other logs continue
+    except StorageError as failure:  # the round of this log would fail with this error; other logs continue
         error = str(failure)
     bounds: tuple[object, ...] = (None,) * 5
     if rewrite is not None:

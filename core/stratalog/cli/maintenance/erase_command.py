@@ -1,4 +1,4 @@
-"""``stratalog erase``: erase all records of a key, with a proof."""
+"""``stratalog erase``: erase all records of a key, and print a proof."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 
 @click.command()
 @click.argument("topic")
-@click.option("--key", "-k", required=True, help="The whole key, as text (UTF-8), unless --hex is given.")
-@click.option("--hex", "is_hex", is_flag=True, help="Read the key as hexadecimal digits.")
-@click.option("--dry-run", is_flag=True, help="Show which segments hold the key; change nothing.")
+@click.option("--key", "-k", required=True, help="The whole key, as text (UTF-8), or with --hex as hexadecimal digits.")
+@click.option("--hex", "is_hex", is_flag=True, help="The value of --key is hexadecimal digits.")
+@click.option("--dry-run", is_flag=True, help="Show the segments that contain the key. Change nothing.")
 @click.option(
     "--check",
     "proof",
     type=click.File(encoding="utf-8"),
-    help="Erase nothing. Check that each remnant of the key in this proof (the output of --json) is gone.",
+    help="Erase nothing. FILENAME is a proof (the output of --json). Check that each remnant that it lists is gone.",
 )
 @place_options
 @json_option
 def erase(
     place: LogPlace, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool, proof: TextIO | None
 ) -> int:
-    """Erase all records of a key from TOPIC, on local disk and in the tier; offsets do not change.
+    """Erase all records of a key from TOPIC, on local disk and in the tier. Other records keep their offsets.
 
-    The command rewrites every segment that holds such a record. It prints a proof: the rewritten segments with their
-    digests before and after, and the remnants that may hold the key for a limited time. Keep the output of --json for
-    --check. The exit code is 1 if readers can still find the key, for example in a damaged segment; then run the
-    command again. With --check, the exit code is 1 if a remnant still exists or a segment holds the key.
+    The command rewrites every segment that contains such a record. It prints a proof: the rewritten segments with their
+    digests before and after, and the remnants, which are files and objects that can contain the key for a limited time.
+    Keep the output of --json for --check. The exit code is 1 if readers can still find the key, for example in a damaged
+    segment. In this case, run the command again. With --check, the exit code is 1 if a remnant still exists, or if a
+    segment contains the key.
     """
     key_bytes = _bytes_of(key, is_hex=is_hex)
     if proof is not None:

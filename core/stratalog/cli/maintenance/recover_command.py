@@ -23,17 +23,17 @@ _COLUMNS: Final[Columns[RecoveredLog]] = {
 
 
 @click.command()
-@directory_options("[DIR]...", "A log directory, as DIR; can be repeated.")
+@directory_options("[DIR]...", "A log directory, like the argument DIR; can be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show the actions of recovery; write nothing.")
 @json_option
 def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> int:
-    """Recover the logs of each DIR, a log directory, after a crash, and leave it as a clean stop does.
+    """Recover the logs in each log directory DIR after a crash.
 
-    Checks every batch from the recovery point to the end, truncates a log at its first bad batch, and rebuilds its
-    indexes and producer snapshots. A directory that was closed cleanly is only opened and closed; to check one, use
-    `stratalog verify`.
+    The directory is then in the same state as after a clean stop. The command checks every batch of a log from the
+    recovery point to the end, truncates the log at the first bad batch, and rebuilds its indexes and producer snapshots.
+    A directory that was closed cleanly is only opened and closed. To check its files, use `stratalog verify`.
 
-    The exit code is 1 if a log could not be recovered; the other logs are recovered.
+    The exit code is 1 if a log could not be recovered. The other logs are recovered.
     """
     paths = [Path(path) for path in directories.paths]
     for path in paths:

@@ -1,4 +1,4 @@
-"""``stratalog retention``: delete and evict segments as the retention settings allow."""
+"""``stratalog retention``: delete and evict the segments that have expired by the retention settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _COUNTS: Final = ("deleted_segments", "deleted_bytes", "evicted_segments", "evic
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Show which segments would be deleted, and why; delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the segments that would be deleted, and why. Change nothing.")
 @place_options
 @json_option
 def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
-    """Apply retention to local disk and the tier: by time, by size, by log start offset.
+    """Apply retention by time, size and log start offset, to local disk and to the tier.
 
-    The column ``rolled`` is true if the active segment was too old for local disk, and was closed to be offloaded.
+    The column ``rolled`` is true if the active segment was too old for local disk. The log has then closed the segment,
+    so it can be offloaded.
 
-    The exit code is 1 if a partition could not be opened; retention was applied to the others.
+    The exit code is 1 if a partition could not be opened. Retention was applied to all other partitions.
     """
     with output.bytes_progress("applying retention") as progress, place.engine() as engine:
         open_errors = _open_logs(engine)

@@ -1,4 +1,4 @@
-"""``stratalog run``: an engine with its background duties and services, until a signal stops it."""
+"""``stratalog run``: run an engine with its background duties and services until a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _STATUS = ("duty", "runs", "failures", "error")
 
 @click.command("run")
 @place_options
-@click.option("--metrics/--no-metrics", default=True, show_default=True, help="Run service metrics.")
+@click.option("--metrics/--no-metrics", default=True, show_default=True, help="Run the service metrics.")
 @json_option
 def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
-    """Run the background duties of log directories (sync, roll, retention, compaction, offload) and services.
+    """Run an engine: services, and background duties (sync, roll, retention, compaction, offload).
 
-    The service `metrics` answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the
-    address.
+    The service `metrics` serves http://127.0.0.1:9308/metrics for Prometheus, and /healthy for health checks.
+    [plugins.metrics] sets the address.
 
-    The command runs until Ctrl-C or SIGTERM, then shuts down cleanly, and prints one row for each duty. The exit code
+    The command runs until Ctrl-C or SIGTERM. Then it shuts down cleanly, and prints one row for each duty. The exit code
     is 1 if the last run of a duty failed.
     """
     if metrics and find_spec("prometheus_client") is None:

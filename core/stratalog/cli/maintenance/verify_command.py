@@ -1,4 +1,4 @@
-"""``stratalog verify``: check everything in a log directory, or in one log's folder."""
+"""``stratalog verify``: check all files of a log directory or of one log's folder, or a tier."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ CHECKPOINTS: Final = {
 @click.option(
     "--repair",
     is_flag=True,
-    help="Repair without losing a good record: truncate torn tails, rebuild indexes, snapshots and epochs. The next "
-    "engine then recovers the directory as after a crash. For a tier: upload damaged objects again from --dir, "
-    "write a note for each one that cannot be repaired, and collect orphans.",
+    help="Repair damage. No good record is lost. In a directory: truncate torn ends of logs, rebuild indexes, snapshots "
+    "and epochs; the next engine recovers the logs, as after a crash. In a tier: upload damaged objects again from --dir, "
+    "write a note about each object that cannot be repaired, and delete orphans.",
 )
-@click.option("--deep", is_flag=True, help="Also decode every record; for a tier, read every segment.")
-@directories_option("For a tier: a log directory with local copies of segments, for --repair; can be repeated.")
-@click.option("--budget", help="For a tier: limit of one run: requests=NUMBER, bytes=NUMBER, or both with a comma.")
+@click.option("--deep", is_flag=True, help="In a directory: decode every record, too. In a tier: read every segment.")
+@directories_option("For a tier with --repair: a log directory with local copies of segments; can be repeated.")
+@click.option("--budget", help="For a tier: limit of one run, as requests=NUMBER, bytes=NUMBER, or both with a comma.")
 @click.option(
-    "--state", type=click.Path(dir_okay=False), help="For a tier: file that keeps the position for the next run."
+    "--state", type=click.Path(dir_okay=False), help="For a tier: file in which a run stores its position for the next run."
 )
 @config_option
 @tier_option
@@ -78,10 +78,10 @@ def verify(
 ) -> int:
     """Check a log directory or the folder of one log at PATH, or the tier at URI.
 
-    On local disk: every batch and its CRC, offsets, indexes, snapshots, epochs, checkpoints. In a tier: roots, pages,
-    objects, hashes, and every batch with --deep.
+    Checks on local disk: every batch and its CRC, offsets, indexes, snapshots, epochs, checkpoints. Checks in a tier:
+    roots, pages, objects, hashes, and with --deep every batch.
 
-    Exit code: 0, 1 if something is wrong and was not repaired, 2 if PATH or the tier could not be checked.
+    The exit code is 0, 1 if a problem was found and not repaired, or 2 if PATH or the tier could not be checked.
     """
     if split_scheme(place)[0]:
         tier = TierPlace(place, config, tier_options)
@@ -113,9 +113,9 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
-    """Return the log if ``path`` is the folder of a log; None if ``path`` is a log directory.
+    """Return the name of the log if ``path`` is the folder of a log; None if ``path`` is a log directory.
 
-    The name alone is not sufficient: a log directory can be named like a log, such as ``disk-1``.
+    The name of the folder is not sufficient, because a log directory can have the name of a log, such as ``disk-1``.
     """
     name = parse_partition_folder(path.name)
     if name is None:
@@ -151,7 +151,7 @@ class _Verification:
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
     def run(self) -> int:
-        """Check all logs, and return the exit code. Raise the first error of a log afterwards."""
+        """Check all logs, and return the exit code. If logs cannot be read, raise the first error after all checks."""
         read_errors, total_bytes = list[LogDirError](), 0
         for folder in self._folders.values():
             with contextlib.suppress(LogDirError):  # the check of the log reports the error
@@ -198,7 +198,7 @@ class _Verification:
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, is_repaired=True)
                 self._repair_count += 1
-            # A lost end of the log is reported once more: the repair does not bring its records back.
+            # A lost end of the log remains a finding, because the repair does not restore its records.
             report = check_log(
                 files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
             )

@@ -1,4 +1,4 @@
-"""``stratalog verify URI``: check a tier in runs of limited cost, and restore damaged segments from local copies."""
+"""``stratalog verify URI``: check a tier in runs with a cost limit, and restore damaged segments from local copies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str | None) -> Budget:
-        """Parse ``requests=1000,bytes=1000000000``, or one of the two; None or "" is no limit.
+        """Parse ``requests=1000,bytes=1000000000``, or only one of these limits. None and "" mean no limit.
 
         Raise UsageError for any other text.
         """
@@ -56,7 +56,7 @@ class Budget:
 
 @dataclass(slots=True)
 class _State:
-    """Position of the next run: at ``offset`` of ``log``, or at the start. ``problem_count`` counts the problems so far."""
+    """State for the next run: it begins at ``offset`` of ``log``. ``problem_count`` counts the problems so far."""
 
     path: Path | None
     uri: str
@@ -66,7 +66,7 @@ class _State:
     problem_count: int = 0
 
     def load(self) -> None:
-        """Read the position if the file exists; raise ConfigError if the file is of another verification."""
+        """Read the state if the file exists. Raise ConfigError if the file belongs to another URI or option --deep."""
         if self.path is None or not self.path.exists():
             return
         try:
@@ -84,7 +84,7 @@ class _State:
             )
 
     def store(self) -> None:
-        """Write the position to the file, which is replaced atomically. Do nothing without a file."""
+        """Replace the file atomically by a file with this state. Do nothing if ``path`` is None."""
         if self.path is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.problem_count}
@@ -93,7 +93,7 @@ class _State:
             temporary.replace(self.path)
 
     def forget(self) -> None:
-        """Remove the file after a run reached the end; the next run then begins at the start."""
+        """Remove the file, so the next run begins at the start. Called after a run has checked the whole tier."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -105,11 +105,11 @@ class TierCheck:
     Attributes:
         place: the tier.
         deep: True if every ``.log`` file is read.
-        repair: True if segments are restored from ``directories``, notes are written on segments that cannot be
-            restored, and orphans are deleted.
-        directories: log directories that may still have the segments.
+        repair: True to restore segments from ``directories``, write notes about segments that cannot be restored, and
+            delete orphans.
+        directories: log directories that may contain local copies of the segments.
         budget: cost limit of one run.
-        state: file for the position of a run that its budget stopped.
+        state: path of the file that stores the position of a run that its budget stopped; None for no file.
     """
 
     place: TierPlace
@@ -198,7 +198,7 @@ class _Run:
         log = self._tier.log(*name)
         repair = TierRepair(log, self._copies(log)) if self._request.repair else None
         if repair is not None and not start:
-            for result in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
+            for result in repair.manifest():  # the check below finds unrepaired problems, and writes notes about them
                 if result.done:
                     self._repair_count += 1
                     self._report(result.finding, result.done)
@@ -227,7 +227,7 @@ class _Run:
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
-        """Report findings. With ``repair``, restore segments from local copies, or write notes on the findings."""
+        """Report findings. With ``repair``, first restore segments from local copies, or write notes about findings."""
         self._state.problem_count += len(findings)
         if repair is None:
             for finding in findings:
@@ -242,7 +242,7 @@ class _Run:
             self._report(result.finding, result.done or f"noted in {repair.note(result.finding)}")
 
     def _report_orphans(self, log: TierLog, orphans: Sequence[Finding]) -> None:
-        """Report orphans. With ``--repair``, delete the orphans that the collector's rules allow."""
+        """Report orphans. With ``--repair``, run the collector, which deletes the orphans that are old enough."""
         for finding in orphans:
             self._report(finding, "")
         self._orphan_count += len(orphans)

@@ -1,4 +1,4 @@
-"""``stratalog why-kept``: when each part of a log is deleted or kept, and because of which setting."""
+"""``stratalog why-kept``: explain why parts of a log are kept, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RECORDS = ("offset", "fate", "newer_offset", "reason")
 def why_kept(
     place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None
 ) -> int:
-    """Show for each part of a log when and why retention or compaction removes it; change nothing.
+    """Explain for each part of a log why it is kept, and when retention or compaction removes it. Changes nothing.
 
-    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or of --key.
+    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or with --key.
     """
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")

@@ -28,7 +28,7 @@ from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
 
-_TRIES: Final = 5  # passes of a run without --follow, for logs whose files the broker changes meanwhile
+_TRIES: Final = 5  # maximum number of passes of a run without --follow, if the broker changes files during a pass
 _AGAIN_MS: Final = 500
 _COLUMNS: Final[Columns[ArchivedLog]] = {
     "topic": lambda result: result.log.topic,
@@ -55,7 +55,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option(
     "--follow",
     is_flag=True,
-    help="Keep running, and archive each segment that the broker closes. Ctrl-C stops the command.",
+    help="Keep running, and copy each segment after the broker has closed it. Ctrl-C stops the command.",
 )
 @click.option(
     "--topics",
@@ -69,7 +69,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
     type=NumberRange(0.1),
     default=5.0,
     show_default=True,
-    help="Seconds between two passes over the log directories, with --follow.",
+    help="With --follow: seconds between two passes over the log directories.",
 )
 @click.option(
     "--layout",
@@ -92,13 +92,14 @@ def archive(
     rate: int | None,
     skip_gaps: bool,
 ) -> int:
-    """Copy the closed segments of a Kafka broker's log directories, stopped or running, into the tier at URI.
+    """Copy the closed segments in log directories of a stopped or running Kafka broker into the tier at URI.
 
-    The command does not write to the directories. It copies closed segments below the high watermark that the tier does
-    not have yet, so a second run continues where the first one stopped. The tier keeps records that the broker deletes.
+    The command does not write to the directories. It copies each closed segment that is below the high watermark and
+    not in the tier. Therefore a second run continues where the first run stopped. The tier keeps records that the broker
+    deletes.
 
-    Exit code: 0, 1 if a closed segment could not be archived, 2 if the command could not start, or stopped because the
-    store failed.
+    The exit code is 0, 1 if a closed segment could not be archived, or 2 if the command could not start, or stopped
+    because the store failed.
     """
     settings = place.settings()
     with ExitStack() as stack:
@@ -119,7 +120,7 @@ def archive(
 
 
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
-    """Open a log directory for reading; raise ConfigError if the tier is inside of it."""
+    """Open a log directory for reading; raise ConfigError if the tier is inside the directory."""
     check_directory(Path(directory))
     scheme, place = split_scheme(uri)
     if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
@@ -145,7 +146,7 @@ def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -
 
 
 class _Run:
-    """One run of the command: its passes and their total results."""
+    """One run of the command: its passes, and the sum of their results."""
 
     def __init__(self, output: Output, archiver: Archiver, clock: Clock, settings: EngineConfig) -> None:
         self._output, self._archiver, self._clock = output, archiver, clock
@@ -155,7 +156,7 @@ class _Run:
         self._errors = dict[TopicPartition, str]()
 
     def once(self) -> int:
-        """Repeat passes until no file changes during a pass, at most ``_TRIES`` times; return the exit code."""
+        """Run passes, at most ``_TRIES``, until no file has changed during a pass. Return the exit code."""
         with self._summary():
             for number in range(_TRIES):
                 if number:
@@ -163,7 +164,7 @@ class _Run:
                 has_changed = False
                 for result in self._archiver.run():
                     if isinstance(result.error, StoreError):
-                        raise result.error  # the other logs would fail too
+                        raise result.error  # the store would fail for the other logs, too
                     has_changed |= isinstance(result.error, SegmentGoneError)
                     self._add(result)
                 if not has_changed:
@@ -172,7 +173,7 @@ class _Run:
         return 1 if self._errors else 0
 
     def follow(self, interval_ms: int) -> int:
-        """Repeat passes until Ctrl-C; return the exit code of the last one."""
+        """Run passes until Ctrl-C. Return the exit code: 1 if the last pass of a log failed."""
         due_ns = self._clock.monotonic_ns() + self._collect_ns
         try:
             with self._summary():
@@ -188,7 +189,7 @@ class _Run:
     def _pass(self) -> None:
         for result in self._archiver.run():
             is_news = result.segments > 0 or str(result.error or "") != self._errors.get(result.log, "")
-            self._add(result)  # first, because Ctrl-C may interrupt the output
+            self._add(result)  # before the output, because Ctrl-C may interrupt the output
             if is_news:
                 self._print(result)
             if isinstance(result.error, StoreError):
@@ -197,7 +198,7 @@ class _Run:
                 return  # the store is unavailable: the next pass retries
 
     def _collect(self) -> None:
-        """Delete roots and objects that the archive no longer needs. An error is only printed as a warning."""
+        """Delete roots and objects that the archive no longer needs. Print an error as a warning, and do not raise it."""
         try:
             report = self._archiver.collect(self._collection)
         except StorageError as error:

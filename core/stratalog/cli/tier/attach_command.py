@@ -26,14 +26,14 @@ _COLUMNS: Final[Columns[AttachedLog]] = {
 @click.command()
 @uri_options
 @directories_option("An empty log directory; can be repeated.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic: its name, or NAME-ID with the topic id; can be repeated.")
 @json_option
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
     """Take over every topic in the tier at URI into empty log directories. Missing directories are created.
 
-    Each log continues at the end of its tier, in the next leader epoch, which fences the engine that wrote the log
-    before. Records that this engine had not offloaded are missing; `lost_offsets` counts those that are known. Run the
-    command again if it was interrupted.
+    Each log continues after its last record in the tier. A new leader epoch fences the engine that wrote the log.
+    Records that this engine had not offloaded are lost. `lost_offsets` is the number of lost offsets below the high
+    watermark in the tier. Run the command again if it was interrupted.
     """
     check_named(directories, place.settings())
     place.check_logs()

@@ -1,4 +1,4 @@
-"""``stratalog tier cost``: estimated cost of a new topic in a tier, and cost of the existing topics."""
+"""``stratalog tier cost``: estimate the cost of a new topic in a tier, or compute the cost of existing topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @click.option(
     "--write-rate",
     type=NumberRange(0),
-    help="For an estimate, without a URI: bytes a second that are written to the topic, after compression.",
+    help="For an estimate, without URI: number of bytes (after compression) that are written to the topic each second.",
 )
 @click.option(
     "--partitions",
@@ -60,11 +60,11 @@ def show_cost(
     config: str | None,
     tier_options: Mapping[str, object],
 ) -> int:
-    """Estimate a topic's cost for a month on S3 from its settings, or compute the cost of the tier at URI.
+    """Estimate a topic's cost for a month, or compute a tier's cost.
 
-    For an existing tier, `writes` counts the requests that uploaded its segments, computed from the sizes of their
-    objects. `request cost` is paid once; `storage cost` is for one month. The command reads the whole manifest of each
-    log.
+    Without URI, the command estimates the cost on S3 from the topic's settings. With URI, it reads the whole manifest of
+    each log. `writes` is then the number of requests that uploaded the segments, computed from the sizes of the objects.
+    `request cost` is paid once. `storage cost` is for one month.
 
     A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
     1 if segments are so small that requests cost much more than storage.
@@ -92,7 +92,7 @@ def show_cost(
 
 
 def _show_tier(output: Output, place: TierPlace, topic: str | None, prices: Prices) -> int:
-    """Print a row for each log; the last column has the error of a log that cannot be read."""
+    """Print a row for each log. If a log cannot be read, the last column of its row has the error."""
     part_bytes = upload_part_bytes(place.settings())
     with place.reader() as reader:
         rows = [

@@ -15,14 +15,14 @@ from stratalog.model.names import TopicPartition
 
 
 @click.command()
-@click.option("--roll", is_flag=True, help="Close every active segment first, to offload all records.")
+@click.option("--roll", is_flag=True, help="First close every active segment, so all records are offloaded.")
 @place_options
 @json_option
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     """Copy every closed segment to the tier. `stratalog retention` deletes the local files later.
 
-    Exit code: 0, 1 if a partition failed and the other partitions were offloaded, 2 if the command could not start, or
-    stopped because the store failed.
+    The exit code is 0, 1 if a partition failed and the other partitions were offloaded, or 2 if the command could not
+    start, or stopped because the store failed.
     """
     rows: list[tuple[object, ...]] = []
     has_failed = False
@@ -36,7 +36,7 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
                         raise part_progress
                     rows.extend(_offload(engine, name, part_progress))
                 except StoreError:
-                    raise  # the other partitions would fail too
+                    raise  # the store would fail for the other partitions, too
                 except StorageError as error:
                     has_failed = True
                     rows.append((*name, 0, 0, None, str(error)))
@@ -45,9 +45,9 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
 
 
 def _parts(engine: Engine, total_progress: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
-    """Return the progress of each log, whose total is the bytes to offload; for a log that fails, return the error.
+    """Return a ``Progress`` for the offload of each log, or the error if the bytes to offload cannot be computed.
 
-    With ``roll``, close the active segment of each log first.
+    With ``roll``, first close the active segment of each log.
     """
     part_by_log = dict[TopicPartition, Progress | StorageError]()
     for name in engine.partitions():

@@ -1,4 +1,4 @@
-"""Prices of an object store, as options of a command, and the cost of one log of a tier."""
+"""Options for the prices of an object store, and the cost of one log in a tier."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ price_options = option_group(
 def upload_part_bytes(settings: Settings) -> int:
     """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default.
 
-    The environment overrides the section. A value that is not a number means the default; the store reports it when it
-    is opened.
+    An environment variable overrides the section. If the value is not a number, the default is returned. (The store
+    raises an error for this value when the store is opened.)
     """
     section = flat_names(settings.plugins.get("s3", {}), "[plugins.s3]")
     part_bytes = settings.plugin_variables.get(_PART_BYTES_VARIABLE, section.get("part.bytes", PART_BYTES))
@@ -50,7 +50,7 @@ def upload_part_bytes(settings: Settings) -> int:
 
 
 def log_bill(log: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
-    """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
+    """Read the whole manifest of a log in a tier, and return its cost. See ``bill`` for ``part_bytes`` and ``prices``."""
     root, segments = log.root, log.view().segments
     entries = (segment.entry for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

@@ -26,18 +26,18 @@ _COLUMNS: Final[Columns[RebuildReport]] = {
 @click.command()
 @uri_options
 @topics_option
-@click.option("--dry-run", is_flag=True, help="Show which manifests would be rebuilt; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the manifests that would be rebuilt. Write nothing.")
 @json_option
 def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_run: bool) -> int:
     """Rebuild the manifests of logs that have objects but no manifest in the tier at URI.
 
     Run the command again if it was interrupted.
 
-    The command finds segments by their footers. It lists the objects that it ignores, such as objects that were
-    replaced, or uploaded and never committed. It deletes nothing. No engine may write to these logs meanwhile. To
-    repair a damaged root, use `stratalog verify URI --repair`.
+    The command finds segments by their footers. It ignores objects that were replaced, and objects that were uploaded
+    but never committed, and lists the ignored objects. It deletes nothing. No engine may write to these logs while the
+    command runs. To repair a damaged root, use `stratalog verify URI --repair`.
 
-    The exit code is 1 if objects were ignored.
+    The exit code is 1 if the command ignored an object.
     """
     reports = list[RebuildReport]()
     with place.open_tier(read_only=dry_run) as tier:

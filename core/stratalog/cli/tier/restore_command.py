@@ -54,7 +54,7 @@ _request_options = option_group(
     RestoreRequest,
     click.option(
         "--overwrite", multiple=True, metavar="TOPIC",
-        help="Replace the records of this topic in DIR; can be repeated.",
+        help="If DIR has records of this topic, replace them; can be repeated.",
     ),
     click.option(
         "--as", "rename", multiple=True, callback=_names, metavar="OLD=NEW",
@@ -62,7 +62,7 @@ _request_options = option_group(
     ),
     click.option(
         "--to-time", type=time_ms, callback=_time, metavar="TIME",
-        help="End each log before the first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
+        help="End each log before its first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
     ),
     click.option(
         "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
@@ -70,25 +70,25 @@ _request_options = option_group(
     ),
     click.option(
         "--topic", "topics", multiple=True, callback=_topics,
-        help="Only this topic, or TOPIC-ID of the tier; can be repeated.",
+        help="Only this topic: its name, or NAME-ID with the topic id; can be repeated.",
     ),
 )  # fmt: skip
 
 
 @click.command("restore")
 @uri_options
-@directory_options("[DIR]", "The log directory, instead of DIR.")
+@directory_options("[DIR]", "The log directory, instead of the argument DIR.")
 @_request_options
-@click.option("--dry-run", is_flag=True, help="Show which logs would be copied; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the logs that would be copied. Write nothing.")
 @json_option
 def restore_command(
     output: Output, place: TierPlace, directories: NamedDirectories, request: RestoreRequest, *, dry_run: bool
 ) -> int:
     """Copy the logs in the tier at URI into DIR, where an engine or a Kafka broker can open them.
 
-    The command does not change the tier. DIR can be the log directory of a stopped broker. In this case, create the
-    topics in the broker's cluster first: they then keep the ids that the cluster assigned. Run the command again if it
-    was interrupted: it copies only missing files.
+    The command does not change the tier. DIR can be the log directory of a stopped broker. In this case, first create
+    the topics in the broker's cluster. The restored logs then have the topic ids of the cluster. Run the command again
+    if it was interrupted. It then copies only missing files.
     """
     directory = directories.path
     place.check_logs()

@@ -1,4 +1,4 @@
-"""``stratalog tier``: contents and history of a tier."""
+"""``stratalog tier``: show the contents, history and cost of a tier, and maintain the tier."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ tier.add_command(show_cost)
 @click.option("--version", type=click.IntRange(1), help="Show this version of the partition's manifest.")
 @json_option
 def list_tier(output: Output, place: TierPlace, topic: str | None, partition: int | None, version: int | None) -> int:
-    """List the logs in the tier at URI, or the segments of one PARTITION of TOPIC.
+    """List the logs of a tier, or the segments of a partition.
 
-    The exit code is 1 if a log cannot be read.
+    Without PARTITION, the command lists the logs in the tier at URI, or only the logs of TOPIC. With PARTITION, it lists
+    the segments of this partition. The exit code is 1 if a log cannot be read.
     """
     if version is not None and partition is None:
         raise click.UsageError("--version needs TOPIC and PARTITION")
@@ -85,9 +86,10 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
 )
 @json_option
 def show_history(output: Output, place: TierPlace, topic: str, partition: int, limit: int) -> None:
-    """List the changes of a PARTITION in the tier at URI: writer, time and reason, newest first.
+    """List the commits of a partition in a tier, newest first.
 
-    The collector removes entries older than tier.history.ms.
+    Each commit creates a new version of the partition's manifest. The list has the version, time, leader epoch and
+    reason of each commit. The collector removes commits that are older than tier.history.ms.
     """
     with place.reader() as reader:
         for log in tier_logs(reader, topic, partition):
@@ -99,9 +101,10 @@ def show_history(output: Output, place: TierPlace, topic: str, partition: int, l
 @place_options
 @json_option
 def collect(place: LogPlace, output: Output) -> None:
-    """Delete old manifest roots of an engine's logs from the tier, and objects that only these roots name.
+    """Delete old objects from the tier of an engine's logs.
 
-    A running engine does this in the background.
+    The command opens an engine. It deletes old manifest roots of the engine's logs, and the objects that only these
+    roots name. A running engine does this in the background.
     """
     with place.engine() as engine:
         check_tier(engine)
@@ -114,11 +117,12 @@ def collect(place: LogPlace, output: Output) -> None:
 @topics_option
 @json_option
 def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
-    """Delete garbage from the tier at URI without an engine, for archives and for tiers that jobs write.
+    """Delete old objects from a tier without an engine.
 
-    Deletes manifest roots that were superseded more than tier.history.ms ago with the objects that only these roots
-    name, deleted topics, and unfinished uploads of older leader epochs. Engines, archivers and jobs may run meanwhile.
-    The writer of the newest epoch deletes its own leftovers.
+    Use it for archives, and for tiers to which jobs write. The command deletes manifest roots that were superseded more
+    than tier.history.ms ago, the objects that only these roots name, deleted topics, and unfinished uploads of older
+    leader epochs. The unfinished uploads of the newest epoch are deleted by their writer. Engines, archivers and jobs may
+    run at the same time.
     """
     with place.open_tier(read_only=False) as writable_tier:
         names = select_topics(writable_tier.logs(), topics, place.uri)
@@ -139,10 +143,10 @@ def _print_collected(output: Output, report: CollectReport) -> None:
 @topics_option
 @json_option
 def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
-    """Encrypt the data keys of segments in the tier at URI with the active key-encryption key.
+    """Encrypt a tier's data keys with the active key-encryption key.
 
-    The objects of the segments do not change. Run the command again if it was interrupted. Engines may run meanwhile.
-    Keep the old key: reads of earlier states of the tier (as_of) and `stratalog rebuild` need it.
+    The objects of the segments do not change. Run the command again if it was interrupted. Engines may run at the same
+    time. Keep the old key-encryption key: reads of old states of the tier (as_of) and `stratalog rebuild` need it.
     """
     with place.open_tier(read_only=False) as writable_tier:
         names = select_topics(writable_tier.logs(), topics, place.uri)
@@ -159,12 +163,12 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
 @uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@directories_option("Compare this log directory with the tier; can be repeated.", exists=True)
+@directories_option("Log directory to compare with the tier; can be repeated.", exists=True)
 @click.option(
-    "--from", "older", type=click.IntRange(1), help="Compare this version of the manifest with the version of --to."
+    "--from", "older", type=click.IntRange(1), help="Version of the manifest to compare with the version of --to."
 )
 @click.option(
-    "--to", "newer", type=click.IntRange(1), help="Version of the manifest to compare with. Default: the newest."
+    "--to", "newer", type=click.IntRange(1), help="Version of the manifest to which --dir or --from is compared. Default: the newest."
 )
 @click.option("--all", "with_common", is_flag=True, help="Also list segments that are the same on both sides.")
 @json_option
@@ -179,10 +183,11 @@ def show_differences(
     *,
     with_common: bool,
 ) -> int:
-    """Compare segments of a PARTITION: two versions of its manifest, or a log directory and the tier.
+    """Compare two manifest versions, or a directory with a tier.
 
-    `left` is the directory, or the version of --from; `right` is the tier. Local disk normally lacks evicted segments,
-    and the tier lacks segments that are not offloaded yet. The exit code is 1 if there are differences.
+    The command compares the segments of a PARTITION. `left` is the directory, or the version of --from. `right` is the
+    version of --to in the tier. Local disk normally lacks evicted segments, and the tier lacks segments that are not
+    offloaded yet. The exit code is 1 if there are differences.
     """
     if bool(directories) == (older is not None):
         raise click.UsageError("nothing to compare the tier with: add --dir DIRECTORY or --from VERSION")
@@ -215,7 +220,8 @@ def show_differences(
 def _log_of(reader: Reader, topic: str, partition: int, topic_id: TopicId | None) -> TierLog:
     """Return a log of the reader's tier; raise UnknownTopicError if there is none.
 
-    If several topics had the name, the topic with the id ``topic_id`` counts, otherwise the newest one.
+    If the tier has several topics of this name, return the log of the topic with the id ``topic_id``, or of the newest
+    topic if none has this id.
     """
     logs = {log.topic_id: log for log in tier_logs(reader, topic, partition)}
     if len(logs) == 1:
