@@ -1,1 +1,1 @@
-"""All records of one topic partition: append, fetch, bounds, loading and recovery."""
+"""Log of one topic partition: appends, reads, offset bounds, loading and recovery."""

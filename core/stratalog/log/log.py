@@ -127,8 +127,8 @@ class Log(LogReader):
                 nothing was written.
             OffsetsExhaustedError: the log has no offsets left; nothing was written.
             DiskFullError: no space; nothing was written, and the log can still be read.
-            LocalLimitError: local disk is at ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses the append,
-                with ``block`` after a wait; nothing was written.
+            LocalLimitError: the append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` is ``reject``, or
+                is ``block`` and no room became free in time; nothing was written.
             StorageError: the log is closed, damaged or out of service, or a write or sync failed. After a failed sync,
                 the log may contain the records.
         """
@@ -192,8 +192,8 @@ class Log(LogReader):
         """Append batches fetched from the leader without changing them; adopt the leader's bounds.
 
         Args:
-            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored, and so are all
-                batches from the first one with a later leader epoch on.
+            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored. If a batch has
+                a later leader epoch than the log follows, that batch and all batches after it are ignored.
             leader_high_watermark: this log's high watermark becomes the lower of this value and the log end.
             leader_log_start_offset: this log's start offset rises to this value, but not above the high watermark.
             durability: ``"written"`` or ``"durable"``; None means the engine's setting.
@@ -220,10 +220,10 @@ class Log(LogReader):
         coordinator_epoch: int,
         durability: str | None = None,
     ) -> AppendResult:
-        """Append the marker that commits or aborts a producer's transaction. A transaction coordinator calls it.
+        """Append the marker that commits or aborts a producer's transaction.
 
-        The marker is written even if the producer has no open transaction: the marker's producer epoch fences older
-        epochs.
+        A transaction coordinator calls this method. The marker is written even if the producer has no open transaction:
+        the marker's producer epoch fences older epochs.
 
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
@@ -248,7 +248,7 @@ class Log(LogReader):
             return self._state.writes.producers.entries()
 
     def lead(self, epoch: int) -> None:
-        """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never decrease.
+        """Become leader in ``epoch``. The epoch begins at the log end and is stored durably. Epochs never decrease.
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this epoch.
@@ -259,7 +259,7 @@ class Log(LogReader):
         lead(self._state, epoch)
 
     def follow(self, epoch: int) -> None:
-        """Follow the leader of ``epoch`` from now on. Only ``append_as_follower`` is then allowed; other appends fail.
+        """Become follower of the leader of ``epoch``. Only ``append_as_follower`` is then allowed; other appends fail.
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch.
@@ -271,7 +271,7 @@ class Log(LogReader):
     def truncate_to(self, offset: int) -> bool:
         """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
-        If the log end is at or below ``offset``, no record is dropped. Otherwise the log then ends at ``offset``. A
+        If the log end is at or below ``offset``, no record is dropped. If not, the log ends at ``offset`` afterwards. A
         high watermark or log start above the new log end is lowered to the log end. A batch that contains ``offset`` is
         dropped as a whole, so pass the first offset of a batch. If a follower has ``offset`` only in the tier, its log
         ends at a segment boundary of the tier at or below ``offset``.
@@ -302,15 +302,15 @@ class Log(LogReader):
     def set_high_watermark(self, offset: int) -> int:
         """Set the high watermark of a follower, or of a leader if ``watermark`` is ``external``.
 
-        A value below the log start or above the log end is limited to that bound. A leader's high watermark never
-        falls; a follower's may fall.
+        A value below the log start or above the log end is limited to that bound. A leader ignores a value that is
+        below its current high watermark. The high watermark of a follower may fall.
 
         Returns:
             The new high watermark.
 
         Raises:
-            ConfigError: the log leads, and ``watermark`` is not ``external``: the engine moves the high watermark
-                itself.
+            ConfigError: the log is a leader, and ``watermark`` is not ``external``: then only the engine moves the high
+                watermark.
         """
         return set_high_watermark(self._state, offset)
 

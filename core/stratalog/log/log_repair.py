@@ -77,7 +77,8 @@ def repair_log(
 def _remove_bad_snapshots(files: LogFiles, log_end: int) -> None:
     """Remove the damaged snapshots that loading has not replaced, and those above the log end.
 
-    If they were removed before, loading might find no snapshot, and would not read the log to find its producers.
+    If they were removed before the loading, the loading might find no snapshot, and would not read the log to find its
+    producers.
     """
     for offset in snapshot_offsets(file_names(files)):
         if offset > log_end or newest_snapshot(files, [offset], offset) is None:

@@ -31,7 +31,7 @@ from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
 
-_LOGGER: Final = logging.getLogger("stratalog.cleaning")  # of the messages about compaction, as documented
+_LOGGER: Final = logging.getLogger("stratalog.cleaning")  # documented name, for messages about compaction
 
 
 class LogMaintenance:
@@ -86,9 +86,9 @@ class LogMaintenance:
     def configure(self, config: TopicConfig, components: Components, remote: RemoteLog | None = None) -> None:
         """Apply new topic settings without reopening the log. The settings also apply to the active segment.
 
-        If the record format changes, a new segment begins, and all batches of the earlier format are made durable.
-        Otherwise recovery after a crash could take these batches for damage, if the plugin of their format is removed
-        in the meantime.
+        If the record format changes, a new segment begins, and all batches of the earlier format are made durable. If
+        they were not durable, recovery after a crash could treat these batches as damaged, if the plugin of their
+        format is removed in the meantime.
 
         Raises:
             StorageError: the new segment cannot be created, and the settings do not apply; or the last sync failed,
@@ -121,16 +121,16 @@ class LogMaintenance:
         self._state.health.refuse(error)
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service; if ``error`` is a LogDirOfflineError, also its directory. Reads continue."""
+        """Take the log out of service, and its directory too if ``error`` is a LogDirOfflineError. Reads continue."""
         self._state.health.fail(error)
 
     @contextlib.contextmanager
     def stop_if_fenced(self, leader_epoch: int | None = None) -> Iterator[None]:
         """Take the log out of service if the guarded block raises FencedEpochError. Reads continue.
 
-        The error means that another writer owns the log, so no append may be acknowledged any more. If the log leads or
-        follows in a later epoch than ``leader_epoch``, in which the block commits, the log stays in service. None is
-        the epoch when the block begins. The error is raised in any case.
+        The error means that another writer owns the log, so no append may be acknowledged any more. ``leader_epoch`` is
+        the epoch in which the block commits; None means the log's epoch when the block begins. If the log is in a later
+        epoch when the error is raised, the log stays in service. The error is raised in any case.
         """
         epoch = self._state.role.leader_epoch if leader_epoch is None else leader_epoch
         try:
@@ -144,7 +144,7 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Raise the log start to ``before``, also on a follower and with any ``cleanup.policy``; return the log start.
+        """Raise the log start to ``before``, even on a follower and with any ``cleanup.policy``; return the log start.
 
         If ``before`` is below the log start, nothing changes.
 
@@ -157,10 +157,10 @@ class LogMaintenance:
     def evict(self, end: int, *, above: int = 0) -> int:
         """Remove the segments that end at or below ``end`` from local disk, and return the number of evictions.
 
-        Listeners are notified of each eviction. Segments that end at or below ``above`` are removed, but are not
-        evictions: the log deletes them. If the active segment is removed, the log rolls first. Nothing is removed while
-        the tier is unavailable. A segment with records above the log start that the tier does not have stays. If
-        ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
+        Listeners are notified of each eviction. Removed segments that end at or below ``above`` do not count as
+        evictions, because the log deletes their records. If the active segment is removed, the log rolls first. Nothing
+        is removed while the tier is unavailable. A segment with records above the log start that the tier does not have
+        stays. If ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """
         removed_segments = drop_segments(self._state, end) if end else []
         evicted_segments = [segment for segment in removed_segments if segment.end_offset > above]
@@ -176,7 +176,7 @@ class LogMaintenance:
         return self._state.cleaning
 
     def resume_cleaning(self, dirty_start: int | None) -> None:
-        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale, and counts as none."""
+        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale and is ignored."""
         with self._state.lock:
             self.cleaning.resume(dirty_start, self._state.log_end)
 
@@ -186,7 +186,10 @@ class LogMaintenance:
             self.cleaning.note_cleaned(end, generation)
 
     def recompact(self) -> None:
-        """Record that no offset is compacted, because a cleanup policy was added. A round in progress ends early."""
+        """Record that no offset is compacted, because a cleanup policy was added.
+
+        A compaction in progress ends early.
+        """
         with self._state.lock:
             self.cleaning.void(0)
 
@@ -201,7 +204,7 @@ class LogMaintenance:
             self.notify(LogUncleanable(log=name, reason=reason))
 
     def publisher(self) -> LocalPublisher:
-        """Return a publisher of finished segments. It replaces nothing after a later truncation or ``recompact``."""
+        """Return a publisher of finished segments. After a later truncation or ``recompact``, it replaces nothing."""
         return LocalPublisher(self._state)
 
     def new_spooled(self, base_offset: int) -> SegmentBuilder:
@@ -220,7 +223,7 @@ class LogMaintenance:
             StorageError: the log is not writable, or the file cannot be stored.
         """
         with self._state.lock:
-            self._state.health.check_writable()  # if it raises, the next opening of the log decides a begun round
+            self._state.health.check_writable()  # if it raises, the next opening stores the result
             return end_round(self._state.files, self._state.log_end)
 
     def make_extra_indexes(self) -> ExtrasResult:
@@ -279,7 +282,7 @@ class LogMaintenance:
             rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
-        """Raise the log start to the local log start, and use no tier any more: the tier is about to be emptied.
+        """Raise the log start to the local log start, and stop using the tier, which is about to be emptied.
 
         From now on, nothing is evicted, and no duty changes the tier. ``configure`` ends this state.
 
@@ -294,7 +297,7 @@ class LogMaintenance:
             start = raise_log_start(state, state.view.offsets.local_log_start)
             local_config = replace(state.settings.config, remote_storage_enable=False)
             state.configure(LogSettings(local_config, state.settings.components))
-            if state.role.is_leader:  # without a tier, loading drops an epoch without records, but the tier knows it
+            if state.role.is_leader:  # without a tier, loading drops an epoch without records, but the tier has it
                 write_next_epoch(state.files, state.role.leader_epoch, state.log_end)
         state.tier.forget_note()
         return start

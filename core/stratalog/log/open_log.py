@@ -34,14 +34,14 @@ from stratalog.spi.segment_store import LogFiles
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A loaded log that is to be opened for writing.
+    """Request to open a loaded log for writing.
 
     Attributes:
         name: topic and partition.
         topic_id: the topic's id.
         files: the log's folder.
         loaded: result of the loading.
-        high_watermark: checkpoint of the high watermark; None means the log end.
+        high_watermark: the high watermark from the checkpoint; None means the log end.
         refusal: error that every change raises, because the log is out of service; None if the log accepts changes.
     """
 
@@ -80,10 +80,11 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
     If ``watermark`` is ``external``, a log with fewer records than the tier follows until ``lead`` is called.
 
     Raises:
-        FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
-            took the log over can have written them. Not raised if ``watermark`` is ``external``.
+        FencedEpochError: the tier has records that the directory lacks, or other records at the same offsets. Only
+            another engine that took the log over can have written such records. Not raised if ``watermark`` is
+            ``external``.
         LogDirError: an index file cannot be opened.
-        Others as ``tier_at_opening``.
+        The errors of ``tier_at_opening``.
     """
     name, files, loaded_log, refusal = request.name, request.files, request.loaded, request.refusal
     config, components, remote = settings.config, settings.components, settings.remote
@@ -152,7 +153,7 @@ def close_state(state: LogState) -> bool:
 
 
 def close_segments(segments: Iterable[Segment]) -> None:
-    """Close all segments. An error is raised after all segments were closed, as far as possible."""
+    """Close all segments. If a segment cannot be closed, the error is raised after the others are closed."""
     with ExitStack() as closing:
         for segment in segments:
             closing.callback(segment.close)

@@ -59,7 +59,7 @@ def rule_of(annotation: Any, namespace: Mapping[str, Any]) -> Rule | None:
 
 
 def integer(name: str, value: Any, at_least: int = LONG_MIN, at_most: int = LONG_MAX) -> int:
-    """Return ``value`` as an int in [least, most]. Any value with ``__index__`` is an integer, except a bool.
+    """Return ``value`` as an int in [at_least, at_most]. Any value with ``__index__`` is an integer, except a bool.
 
     Raises:
         WrongTypeError: the value is not an integer.

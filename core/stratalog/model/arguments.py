@@ -2,11 +2,11 @@
 
 A checked function refuses an argument of another type with ``WrongTypeError`` and a number out of range with
 ``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, counts
-as an integer. A bool does not, and neither does a float such as 15.0.
+as an integer. A bool does not count as an integer. A float, such as 15.0, does not count either.
 
 ``Annotated[int, Between(1, 10)]`` declares a range. Without a range, an integer must fit 64 bits. Items of mappings and
-lists are checked if they are numbers, text, bytes, tuples or enum members. ``object`` accepts any value, and so does a
-protocol without a ``__call__`` method.
+lists are checked if they are numbers, text, bytes, tuples or enum members. The annotation ``object`` accepts any value.
+A protocol without a ``__call__`` method accepts any value, too.
 """
 
 from __future__ import annotations

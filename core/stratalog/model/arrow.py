@@ -53,7 +53,7 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
         columns: names of the columns, in the order of the result; None means all columns.
 
     Raises:
-        ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
+        ConfigError: a name is not the name of a column, a column is named twice, or ``columns`` is one string.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     schema: pyarrow.Schema = _schema(_pyarrow(), check_columns(columns))
@@ -64,7 +64,7 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     """Check names of columns of ``arrow_schema()``, and return the names as a tuple; return all names for None.
 
     Raises:
-        ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
+        ConfigError: a name is not the name of a column, a column is named twice, or ``columns`` is one string.
     """
     if columns is None:
         return ARROW_COLUMNS
@@ -82,7 +82,7 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def arrow_fields(columns: Sequence[str] | None) -> Fields:
-    """Return the fields that a decoder must fill for these columns. Raise ConfigError as ``check_columns`` does."""
+    """Return the fields that a decoder must fill for these columns. Raise the errors of ``check_columns``."""
     fields = Fields(0)
     for name in check_columns(columns):
         fields |= _SOURCES[name]
@@ -98,7 +98,8 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
-        ConfigError: a chunk does not have a needed field; the text names the column. Also as ``arrow_schema``.
+        ConfigError: a chunk does not have a needed field; the text names the column. Or ``columns`` breaks a rule of
+            ``arrow_schema``.
         InvalidRecordError: ``partition`` does not fit 32 bits.
         IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
         OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
@@ -125,7 +126,7 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] |
     """Return one table of batches that have the schema ``arrow_schema(columns)``. Each batch is one chunk of the table.
 
     Raises:
-        ConfigError: as ``arrow_schema``.
+        ConfigError: ``columns`` breaks a rule of ``arrow_schema``.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
@@ -188,12 +189,12 @@ class ArrowBuffers(NamedTuple):
 
     @staticmethod
     def needed_fields(columns: Sequence[str] | None) -> Fields:
-        """Return the fields of records that these columns of a batch need. Raise ConfigError as ``arrow_schema``."""
+        """Return the fields of records that these columns of a batch need. Raise the errors of ``arrow_schema``."""
         return arrow_fields(columns)
 
     @staticmethod
     def schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
-        """Return the schema of a batch with these columns: the result of ``arrow_schema``, or its errors."""
+        """Return the schema of a batch with these columns. Raise the errors of ``arrow_schema``."""
         return arrow_schema(columns)
 
     @staticmethod
@@ -213,7 +214,7 @@ class ArrowBuffers(NamedTuple):
         """Return the batch in ``arrow_schema(columns)`` with these buffers, which are neither copied nor checked.
 
         Raises:
-            ConfigError: as ``arrow_schema``.
+            ConfigError: ``columns`` breaks a rule of ``arrow_schema``.
         """
         pa = _pyarrow()
         schema = _schema(pa, check_columns(columns))
@@ -361,7 +362,7 @@ def _copy_column(pa: Any, kind: Any, column: memoryview) -> Any:
 
 
 def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
-    """Return timestamps in microseconds, with null for no timestamp and if 64 bits cannot hold the number."""
+    """Return timestamps in microseconds, null if there is no timestamp, or if 64 bits cannot hold the number."""
     pc = import_module("pyarrow.compute")  # part of the extra ``arrow``
     ms = _copy_column(pa, pa.int64(), timestamp_ms)
     fits = pc.and_(pc.greater_equal(ms, -_MAX_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))

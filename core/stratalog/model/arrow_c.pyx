@@ -177,7 +177,7 @@ cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
 
 
 cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into) except? NULL:
-    """Return a new bitmap in which all rows are valid, or NULL if there are no nulls. Append as ``allocated`` does."""
+    """Return a new bitmap in which all rows are valid, or NULL without nulls. ``into`` gets it as in ``allocated``."""
     cdef uint8_t* bitmap
     if not nulls:
         into.append(None)
@@ -217,7 +217,7 @@ def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocat
         IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
         OverflowError: one record is above the limit.
         RuntimeError: columns or arena changed during the call.
-        ConfigError, TypeError, ValueError: as ``views_of``.
+        ConfigError, TypeError, ValueError: the columns break a rule of ``views_of``.
     """
     cdef Source source
     cdef Extent extent

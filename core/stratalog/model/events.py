@@ -10,7 +10,7 @@ from stratalog.model.names import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOpened:
-    """A log was opened and serves readers."""
+    """Event: a log was opened and serves readers."""
 
     log: TopicPartition
     log_start: int
@@ -19,7 +19,7 @@ class LogOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovered:
-    """A log that was not closed cleanly was recovered: ``truncated_bytes`` bytes were cut off at its end.
+    """Event: a log was recovered after an unclean stop, and ``truncated_bytes`` bytes were truncated at its end.
 
     ``segments`` is the number of segments that were checked.
     """
@@ -31,7 +31,7 @@ class LogRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRolled:
-    """The active segment was closed, and a new active segment starts at ``base_offset``."""
+    """Event: the active segment was closed, and a new active segment starts at ``base_offset``."""
 
     log: TopicPartition
     base_offset: int
@@ -39,7 +39,7 @@ class SegmentRolled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOffloaded:
-    """A closed segment was uploaded to the tier, and a committed manifest root names it."""
+    """Event: a closed segment was uploaded to the tier, and a committed manifest root names it."""
 
     log: TopicPartition
     base_offset: int
@@ -49,7 +49,7 @@ class SegmentOffloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvicted:
-    """A segment was removed from local disk; the tier still has the segment."""
+    """Event: a segment was removed from local disk; the tier still has the segment."""
 
     log: TopicPartition
     base_offset: int
@@ -58,7 +58,7 @@ class SegmentEvicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Compaction rewrote closed segments of a log. The offsets in [``dirty_start``, ``end``) were not compacted before.
+    """Event: compaction rewrote closed segments of a log. || The offsets in [``dirty_start``, ``end``) were not compacted before.
 
     ``map_load`` is the share (0 to 1) of the cleaner's memory that the keys used. ``part`` is "local" for segments on
     local disk, and "tier" for segments that are committed in the tier.
@@ -80,7 +80,7 @@ class LogCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUncleanable:
-    """Compaction of a log failed, on local disk or in the tier. It skips this part until the log is opened again."""
+    """Event: compaction of a log failed, on local disk or in the tier. || This part of the log is not compacted until the log is opened again."""
 
     log: TopicPartition
     reason: str
@@ -88,7 +88,7 @@ class LogUncleanable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsDeleted:
-    """Retention deleted all segments below ``log_start``, on local disk and in the tier."""
+    """Event: retention deleted all segments below ``log_start``, on local disk and in the tier."""
 
     log: TopicPartition
     log_start: int
@@ -98,7 +98,7 @@ class SegmentsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFenced:
-    """Another writer took over the log's tier. The log can only be read from now on.
+    """Event: another writer took over the log's tier. The log can only be read from now on.
 
     ``leader_epoch`` is the epoch of this log, not of the other writer.
     """
@@ -110,7 +110,7 @@ class EpochFenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirOffline:
-    """An I/O error took a log directory out of service, or the engine was opened without it because it is unusable."""
+    """Event: a log directory is out of service after an I/O error, or was unusable when the engine was opened."""
 
     path: str
     reason: str
@@ -118,7 +118,7 @@ class LogDirOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backpressure:
-    """An append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` decides what the append does."""
+    """Event: an append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` decides what the append does."""
 
     log: TopicPartition
     reason: str
@@ -126,7 +126,7 @@ class Backpressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySegments:
-    """A new or changed topic has segments that are too small for its tier; ``reason`` describes the cost."""
+    """Event: a new or changed topic has segments that are too small for its tier; ``reason`` describes the cost."""
 
     topic: str
     segment_bytes: int
@@ -135,10 +135,10 @@ class TinySegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierUnavailable:
-    """The engine continues without its tier, because the store is unavailable or not trusted.
+    """Event: the engine continues without its tier, because the store is unavailable or not trusted.
 
-    The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, and a
-    test shows the contrary.
+    The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, but a
+    test shows that it does not have it.
     """
 
     uri: str
@@ -147,7 +147,7 @@ class TierUnavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierAvailable:
-    """The store of the tier is available again. Each log uses the tier after it has read the log's manifest."""
+    """Event: the store of the tier is available again. Each log uses the tier after it has read the log's manifest."""
 
     uri: str
 

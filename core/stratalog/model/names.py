@@ -85,7 +85,7 @@ class TopicId:
     """A topic's UUID, in Kafka's 22 characters of URL-safe base64 without padding.
 
     Raises:
-        InvalidTopicError: the text is no such UUID, or all bits of the UUID are 0.
+        InvalidTopicError: the text is not such a UUID, or all bits of the UUID are 0.
     """
 
     text: str
@@ -167,8 +167,8 @@ def check_topic(topic: str) -> str:
     """Return ``topic`` if Kafka accepts it as a name.
 
     Raises:
-        InvalidTopicError: ``topic`` is empty, ``.`` or ``..``, is longer than 249 characters, or has other characters
-            than ``[a-zA-Z0-9._-]``.
+        InvalidTopicError: ``topic`` is empty, ``.`` or ``..``, is longer than 249 characters, or has a character that
+            is not in ``[a-zA-Z0-9._-]``.
     """
     if not _is_topic(topic, MAX_TOPIC_LENGTH):
         raise InvalidTopicError(
@@ -275,7 +275,7 @@ def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
     """Return the prefix of all keys of one log in a tier. The prefix ends with a slash.
 
     Raises:
-        InvalidTopicError: as ``check_topic``.
+        InvalidTopicError: ``check_topic`` refuses the topic.
     """
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
 
@@ -397,7 +397,7 @@ def after_log_prefix(prefix: str) -> str:
 
 
 def deleted_topic_key(topic: str, topic_id: TopicId) -> str:
-    """Return the key of the note of a topic that was deleted and collected. Its id was computed from its name."""
+    """Return the key of the note about a deleted and collected topic, whose id was computed from the topic's name."""
     return f"{_DELETED_TOPICS}{topic}-{topic_id}"
 
 

@@ -1,6 +1,7 @@
 """Components that are looked up by a number in stored bytes: codecs by id, record formats by magic.
 
-Only an open component has its number. Therefore all components of a kind are opened when the first one is needed.
+The number of a component is known only after the component is opened. Therefore all components of a kind are opened
+when the first one is needed.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Watermark(StrEnum):
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, and the position (bytes) of its batch, or of the group of batches with it, in the ``.log`` file."""
+    """An offset, and the position (bytes) in the ``.log`` file of its batch, or of a group of batches with this offset."""
 
     offset: int
     position: int

@@ -110,9 +110,9 @@ class Appender:
             self.prepare()
 
     def prepare(self) -> None:
-        """Open the index files, if they are not open; the first append does it otherwise.
+        """Open the index files, unless they are open. If this method is not called, the first append opens them.
 
-        Call it before ``finish`` of a truncated segment: the truncation removed the closing entries of its indexes.
+        After a truncation, call ``prepare`` before ``finish``: the truncation removed the closing index entries.
         """
         if self._builders:
             return
@@ -158,8 +158,8 @@ class Appender:
     def is_overdue(self) -> bool:
         """Return True if the segment has records and must be rolled because of its age by the clock.
 
-        The age counts from the largest timestamp of the first batch or, without one, from the creation of the appender.
-        The limit is ``roll_after_ms``, less the jitter.
+        The age counts from the largest timestamp of the first batch. If that batch has no timestamp, the age counts
+        from the creation of the appender. The limit is ``roll_after_ms`` minus the jitter.
         """
         now_ms = self._components.env.clock.now_ms()
         return bool(self.segment.size_bytes) and self._age_at(now_ms) > self._roll_ms()

@@ -259,7 +259,7 @@ class RollingBuilder:
         Raises:
             OffsetsOutOfOrderError: ``first`` is below ``next_offset``.
             StorageError: an earlier segment was not finished, so its records are missing; see ``discard``.
-            Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``on_finished``.
+            The errors of ``SegmentBuilder.append``, ``begin`` and ``on_finished``.
         """
         self._check_complete()
         if first < self.next_offset:
@@ -335,7 +335,7 @@ def _remove(files: LogFiles, names: Mapping[str, str]) -> None:
 class CopyCounts:
     """Number of bytes and of records that were read.
 
-    The records of a compressed message of magic 0 or 1 do not count if the message cannot be decompressed.
+    The records of a compressed message of magic 0 or 1 are not counted if the message cannot be decompressed.
     """
 
     bytes_read: int
@@ -359,9 +359,8 @@ def copy_batches(
         transform: changes the batches. It must keep the offsets of abort markers.
 
     Raises:
-        CorruptBatchError: an entry is damaged.
-        LogDirError: as ``SegmentBuilder.append``.
-        Others as ``ReadableSegment.read``.
+        CorruptBatchError: a batch is damaged.
+        The errors of ``SegmentBuilder.append`` and ``ReadableSegment.read``.
     """
     aborted = {entry.last_offset: entry for entry in transaction_index(segment, components)}
     bytes_read = records = 0

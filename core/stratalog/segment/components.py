@@ -58,7 +58,7 @@ class FormatTable:
 
         Raises:
             CorruptBatchError: no format has this magic. The error has ``file`` and ``position``.
-            Others as ``get``.
+            The errors of ``get``.
         """
         record_format = self.opened_by_magic.get(magic) or self.get(magic)
         if record_format is None:
@@ -151,7 +151,7 @@ class Components:
     """Components that a log needs to read and write; holds no state of any log.
 
     ``indexes`` has one format for each role. ``index_cache`` holds the index entries of closed segments of all logs.
-    ``extras`` are the extra indexes that a topic names; a reader without an engine has all that are installed.
+    ``extras`` are the extra indexes that a topic names; a reader without an engine has all installed extra indexes.
     """
 
     env: Env

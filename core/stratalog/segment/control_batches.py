@@ -58,7 +58,7 @@ def control_batch(
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = -1,
 ) -> bytearray:
-    """Encode a control batch with one record: uncompressed, without sequence, transactional if it ends a transaction.
+    """Encode a control batch with one record: uncompressed, no sequence number, transactional if it ends a transaction.
 
     Args:
         form: a format of magic 2.

@@ -1,7 +1,7 @@
 """Extra indexes of one segment: their creation and their bytes, which docs/formats/extra.md describes.
 
-The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. Logs work without extra
-indexes: bytes that fail a check count as missing.
+The same bytes are stored in a file beside a closed segment and uploaded to a tier with the segment. Logs work without
+extra indexes: bytes that fail a check count as missing.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
-    """Return the directory of packed extra indexes, which have ``size_bytes`` in all; None if it is damaged."""
+    """Return the directory of packed extra indexes, which have a total size of ``size_bytes``; None if damaged."""
     directory = _FORM.unpack(read, size_bytes)
     return (
         None
@@ -108,7 +108,7 @@ def read_stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, b
             data_by_label = (
                 {} if packed_extras is None else {label: packed_extras.index(label, file.read) for label in labels}
             )
-    except SegmentGoneError:  # no such file, or the segment was deleted; then reads of it fail too
+    except SegmentGoneError:  # no such file, or the segment was deleted: then its reads fail too
         return {}
     return {label: data for label, data in data_by_label.items() if data is not None}
 
@@ -145,7 +145,7 @@ def build_extras(
         CorruptBatchError: a batch is damaged; no index is built.
         PluginError: a builder raised an error that is not a StorageError, returned no index, or returned an index that
             excludes a key of the segment.
-        StorageError: a builder raised it, a record cannot be decoded, or a read failed.
+        StorageError: a builder raised this error, a record cannot be decoded, or a read failed.
     """
     extras = {label: components.extras.of(label) for label in labels}
     guards = {label: components.extras.guard(label) for label in labels}

@@ -44,7 +44,7 @@ def file_chunks(
 
 
 def check_listed(files: LogFiles, names: Iterable[str]) -> None:
-    """Raise PluginError if a folder lists the offset index of a segment, but not its ``.log`` file, which has bytes.
+    """Raise PluginError if a folder lists a segment's offset index, but not its ``.log`` file, which is not empty.
 
     ``names`` are the listed names. Without the ``.log`` file, records would be missing. Only folders in a segment store
     of a plugin are checked.

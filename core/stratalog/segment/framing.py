@@ -1,4 +1,6 @@
-"""Framing of entries of any magic: the 17 bytes that all formats share, and walks over whole batches.
+"""Framing of batches of any magic: the 17 bytes that all formats share, and walks over whole batches.
+
+A message of magic 0 or 1 counts as a batch. Error texts call a batch or a message an entry.
 
 Source: apache/kafka LogInputStream, FileLogInputStream.
 """
@@ -33,8 +35,8 @@ class OffsetOverflowError(CorruptBatchError):
 class MixedScan(NamedTuple):
     """Result of a scan: one table for each run of batches of equal magic.
 
-    ``stop`` is the reason for the end of the scan, ``stop_position`` its position in the buffer (bytes), and ``reason``
-    the description of damage, "" if there is none.
+    ``stop`` is the reason why the scan ended. ``stop_position`` is the position in the buffer (bytes) where it ended.
+    ``reason`` describes the damage; "" if there is none.
     """
 
     tables: tuple[BatchTable, ...]
@@ -73,8 +75,8 @@ class EpochSetter:
     """Converter that sets the leader epoch of all batches in a file that is read in pieces.
 
     The CRCs stay valid, because no CRC covers the leader epoch. Batches of magic 0 and 1 have no epoch and stay
-    unchanged. If the size of an entry is below 14 bytes, the entry and all bytes after it stay unchanged. No other
-    damage is detected.
+    unchanged. If the stored size of a batch is below 14 bytes, the batch and all bytes after it stay unchanged. No
+    other damage is detected.
 
     Args:
         epoch: the new leader epoch.
@@ -147,17 +149,17 @@ def walk(
         components: the log's components.
         check_crc: True to compare each batch with its CRC.
         read_bytes: size of a read; 0 means ``limits.read.bytes``. A batch that is larger needs a larger read.
-        offset_limit: offset that no batch may reach; None for the active segment, whose end moves.
+        offset_limit: exclusive upper bound of the offsets; None for the active segment, whose end moves.
         stop_position: position (bytes) that no read crosses before all batches up to it are yielded. The caller can
             stop there.
         read: function of a position and a size that reads bytes; None means ``segment.read``.
         relative_to: offset that the offsets may exceed by at most 2^31 - 1; None means the segment's base offset.
 
     Raises:
-        CorruptBatchError: an entry is damaged or truncated, or the file is shorter than the segment. All good entries
+        CorruptBatchError: a batch is damaged or truncated, or the file is shorter than the segment. All good batches
             before it were yielded.
-        OffsetOverflowError: the entry is good, except that its offset exceeds ``relative_to`` by more than 2^31 - 1.
-        Others as ``ReadableSegment.read``.
+        OffsetOverflowError: a batch is good, except that its offset exceeds ``relative_to`` by more than 2^31 - 1.
+        The errors of ``ReadableSegment.read``.
     """
     end, last_offset = segment.size_bytes, segment.base_offset - 1
     effective_limit = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
@@ -190,7 +192,7 @@ def walk(
             raise CorruptBatchError(reason, segment.label, position)
         if not tables:
             next_bytes = _entry_bytes(data, segment, position, components)
-        del data  # `read` may fill the same memory again, which is still in the processor's caches
+        del data  # `read` may reuse the memory, which is still in the processor's caches
 
 
 def _misplaced_error(
@@ -229,7 +231,7 @@ def ascending(
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, components: Components) -> int:
-    """Return the size of the entry of which ``data`` has only the start; raise CorruptBatchError for a wrong size."""
+    """Return the size of the batch that begins with ``data``; raise CorruptBatchError if the stored size is wrong."""
     remaining_bytes = segment.size_bytes - position
     if remaining_bytes < FRAME_BYTES or len(data) < FRAME_BYTES:
         raise CorruptBatchError(f"the last entry is cut off after {remaining_bytes} bytes", segment.label, position)

@@ -73,5 +73,5 @@ def rebuild_entries(segment: ReadableSegment, role: IndexRole, components: Compo
             for table in chunk.tables:
                 entries.add(table, chunk.position)
     except CorruptBatchError:
-        pass  # a read of the later batches raises this error, also with an index
+        pass  # a read of the later batches raises this error, even with an index
     return entries.finish()[role]

@@ -26,7 +26,7 @@ class ReusedReads:
     """Reads of segments into buffers that are used again when no view of them is left.
 
     A buffer is not reused while the caller keeps a view of its bytes, or columns over them. One thread at a time may
-    use this object. A context manager: at the end, the next reader gets its buffers.
+    use this object. This is a context manager. At the end of the block, the next reader can use the buffers.
 
     Args:
         usual_bytes: size of a usual read; a larger read gets its own memory.
@@ -47,8 +47,8 @@ class ReusedReads:
         buffer = self._find_free() if size_bytes <= self._usual_bytes else None
         if buffer is None:
             return segment.read(position, size_bytes)
-        # On AMD processors, `pread` takes up to three times as long if the memory is 1 to 31 bytes after the page
-        # cache, modulo 4 KiB.
+        #  AMD processors, `pread` takes up to three times as long if the address of the memory, modulo 4 KiB, is 1 to
+        # 31 bytes above the address in the page cache.
         padding_bytes = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
         return read_over(position, memoryview(buffer)[padding_bytes : padding_bytes + size_bytes])
 

@@ -29,8 +29,8 @@ class KeepsReadPosition:
 
     Attributes:
         next_read: the offset after the last large fetch, and the position where the batch with this offset begins; None
-            before the first one. Most fetches continue there and need no index. The hint is replaced as a whole, so it
-            is set without a lock.
+            before the first large fetch. Most fetches continue there and need no index. The hint is replaced as a
+            whole, so it is set without a lock.
     """
 
     __slots__ = ("next_read",)
@@ -65,7 +65,7 @@ class ReadableSegment(Protocol):
     def age_from_ms(self) -> int:
         """Start of the age for time-based retention (ms since 1970).
 
-        The largest record timestamp, or the time of the last write to the file if no record has a timestamp.
+        It is the largest record timestamp, or the time of the last write to the file if no record has a timestamp.
         """
 
     @property

@@ -50,10 +50,10 @@ def scan_valid_part(
     *,
     offset_limit: int | None = None,
 ) -> ValidPart:
-    """Scan a segment once, with CRCs, up to the first entry that is damaged or truncated. Writes nothing.
+    """Scan a segment once, with CRCs, up to the first damaged or truncated batch. Write nothing.
 
     ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``offset_limit``
-    is the offset that no batch may reach: the base offset of the next segment. None means that there is no limit.
+    is the exclusive upper bound of the offsets: the base offset of the next segment. None means that there is no limit.
     """
     entries = IndexEntries(components.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset

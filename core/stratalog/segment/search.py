@@ -120,8 +120,8 @@ def chunks_from(
 ) -> Iterator[Chunk]:
     """Yield the chunks of a segment, from the batch that contains ``offset`` or an earlier batch on.
 
-    The other arguments and the errors are those of ``walk``. If the index is wrong, the walk begins at the segment's
-    start: this costs time, but never gives a wrong result.
+    ``walk`` documents the other arguments. Raises the same errors as ``walk``. If the index is wrong, the walk begins
+    at the segment's start: this costs time, but never gives a wrong result.
     """
     walk_from = partial(
         walk,
@@ -141,7 +141,7 @@ def chunks_from(
             first_chunk = None
         if first_chunk is not None and agrees(first_chunk.tables, entry.offset):
             yield first_chunk
-            del first_chunk  # `read` may fill the same memory again
+            del first_chunk  # `read` may reuse the memory
             yield from chunks
             return
     yield from walk_from(0, components)
@@ -205,7 +205,7 @@ def aborted_transactions(
     """Return the aborted transactions with data in [start, end), from the transaction indexes of ``segments``.
 
     ``segments`` begins with the segment that holds ``start``. The search ends at an entry whose last stable offset is
-    at or above ``end``: later entries have no data below it.
+    at or above ``end``: later entries have no data below ``end``.
 
     Source: apache/kafka TransactionIndex.collectAbortedTxns.
     """

@@ -43,7 +43,8 @@ class Segment(KeepsReadPosition):
         size_bytes: size of the used part; None means all bytes, including those of later appends.
         names: file names to use instead of the usual ones, by suffix (for a swap that was not finished).
         index_entries: entries to use instead of the index files, which are then not opened (for a reader's recovery).
-        start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
+        start: position (bytes) in the file where the segment begins; above 0 if the bytes before it are another
+            segment.
 
     Attributes:
         known_extras: labels of the extra indexes that are known to exist and to fit the segment; ``DOUBTED`` after a
@@ -242,7 +243,7 @@ class Segment(KeepsReadPosition):
         self._uncache()
 
     def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
-        """Use these entries instead of those in the file."""
+        """Use ``entries`` as the contents of the index, instead of the contents of its file."""
         self._held_entries = {**self._held_entries, role: entries}
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:

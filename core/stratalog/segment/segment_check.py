@@ -51,7 +51,7 @@ class StoredIndex:
 
 @dataclass(slots=True)
 class SegmentReport:
-    """Content of a segment up to the first damaged entry, and the findings.
+    """Content of a segment up to the first damaged batch, and the findings.
 
     Attributes:
         end_offset: exclusive end offset of the good batches.
@@ -104,7 +104,7 @@ def check_segment(
 ) -> SegmentReport:
     """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
 
-    The check ends at the first damaged entry. The indexes are then not compared, unless the entry is a torn write.
+    The check ends at the first damaged batch. The indexes are then not compared, unless the damage is a torn write.
 
     Args:
         segment: the segment. Unless ``is_last``, no batch may reach its ``end_offset``.
@@ -113,7 +113,7 @@ def check_segment(
         records: True to decompress and decode every record.
         replay: receives the good batches, as in recovery, and returns the entries that the transaction index must have.
             None if the state of the producers is unknown; then no transaction counts as missing in the index.
-        is_last: True for the log's last segment, where a damaged entry without a good batch after it is a torn write.
+        is_last: True for the log's last segment, where damage without a good batch after it is a torn write.
         on_bytes: called with the number of bytes that were checked since the last call.
     """
     report = SegmentReport(segment.base_offset)

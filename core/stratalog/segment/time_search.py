@@ -34,7 +34,8 @@ def find_timestamp(
     """Return timestamp and offset of the first record from ``min_offset`` on that is not older than ``timestamp_ms``.
 
     The result is None if there is no such record. As in Kafka, records of control batches count. ``offset_limit`` is
-    the offset that no batch may reach; None for the active segment. Raises the same errors as ``walk`` and ``decode``.
+    the exclusive upper bound of the segment's offsets; None for the active segment. Raises the same errors as ``walk``
+    and ``decode``.
     """
     entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
@@ -176,9 +177,10 @@ def largest_timestamp(segment: ReadableSegment, components: Components) -> Times
 
 
 def largest_timestamp_from(segment: ReadableSegment, offset: int, components: Components) -> int:
-    """Return the largest timestamp of the records from ``offset`` on, which the segment has; -1 if none has one.
+    """Return the largest timestamp of a segment's records from ``offset`` on; -1 if none has a timestamp.
 
-    All batches from ``offset`` on are read. Raises the same errors as ``walk`` and ``decode``.
+    The segment contains ``offset``. All batches from ``offset`` on are read. Raises the same errors as ``walk`` and
+    ``decode``.
     """
     largest_ms, is_past = NO_TIMESTAMP, False
     for chunk in chunks_from(segment, offset, components, check_crc=False):

@@ -40,8 +40,8 @@ def append(
         batches: the prepared batches.
         durability: the requested durability.
         origin: CLIENT for batches of a producer, COORDINATOR for batches of a coordinator.
-        sync: replaces the wait. It is called only if durability is required, with the log and the exclusive end offset
-            of the batches.
+        sync: called instead of the wait, if the wait is required, with the log and the exclusive end offset of the
+            batches. None to wait.
     """
     if durability is _DURABLE and sync is None and _may_queue(state, batches):
         return _append_queued(state, batches)
@@ -103,7 +103,7 @@ def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
                 commit_queued(state)
         wait_until_durable(state, waiter)
     except BaseException:
-        # Otherwise the batches might still be written after this error was raised.
+        # Without this call, the batches might still be written after this error was raised.
         turns.leave(waiter, state.durability.recovery_point)
         raise
     if waiter.result is None:

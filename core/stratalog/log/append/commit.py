@@ -55,8 +55,8 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     batch of the append without the batches before it. While the process runs, readers see all batches of the append, or
     none.
 
-    If ``record.version`` has changed since the batches were prepared, they are encoded again. Otherwise the new segment
-    would have batches of the earlier format, whose plugin may be removed.
+    If ``record.version`` has changed since the batches were prepared, they are encoded again. If they were not, the new
+    segment would have batches of the earlier format, whose plugin may be removed.
 
     Args:
         state: the log.
@@ -77,7 +77,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
             service.
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt: if it interrupts the write, the log is out of service, and the next opening recovers the log.
-        Others as ``Preparer.batches``, if the batches are encoded again.
+        The errors of ``Preparer.batches``, if the batches are encoded again.
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
@@ -94,7 +94,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     result = _duplicate(state, batches) if is_numbered else None
     if result is not None:
         return result
-    # Markers do not wait for room: an open transaction blocks the offload, and only its marker ends it.
+    # Markers do not wait for room: an open transaction blocks the offload, and only its marker ends the transaction.
     if (settings.remote is not None or state.tier.is_pressed) and not batches.is_control:
         has_waited = wait_for_room(state, batches.size_bytes)
         if has_waited and state.settings is not settings:  # the wait released the lock
@@ -118,7 +118,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
 def _match_magic(
     settings: LogSettings, batches: PreparedBatches, origin: AppendOrigin
 ) -> tuple[RecordFormat, PreparedBatches]:
-    """Return batches without the magic of the topic, and their format. Batches other than markers are encoded again."""
+    """Return the format and batches to write. Data batches are encoded again in the topic's format, markers are not."""
     if batches.is_control:  # markers in a topic of magic 0 or 1
         return settings.components.formats.of(batches.magic, "append", 0), batches
     return settings.preparer.format, settings.preparer.batches(batches.data, origin)
@@ -140,7 +140,7 @@ def _admit_batches(
 def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
     """Append batches that a follower fetched, with one write into one segment. They keep their offsets and epochs.
 
-    Raises DiskFullError, SystemLimitError, ClosedError and LogDirOfflineError as ``commit``.
+    Raises DiskFullError, SystemLimitError, ClosedError and LogDirOfflineError for the same reasons as ``commit``.
     """
     first, draft = batches.table[0], None
     aborted: dict[int, AbortedTransaction] = {}
@@ -163,8 +163,8 @@ def _write(
 ) -> None:
     """Write, index and publish batches that have their offsets. If a new segment begins, its base offset is ``base``.
 
-    ``epoch`` None means the epochs in the batches. ``draft`` is the producers' state after them; None without producer
-    ids.
+    If ``epoch`` is None, the batches keep their own epochs. ``draft`` is the producers' state after the batches; None
+    if no batch has a producer id.
     """
     writes, appender, published = state.writes, state.writes.appender, state.published
     size_bytes, last_offset, largest_ms = batches.size_bytes, batches.last_offset, batches.largest_ms
@@ -206,7 +206,7 @@ def _write(
 
 
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:
-    """Return the result of the earlier append if all batches are a retry of it, otherwise None."""
+    """Return the result of the earlier append if all batches are a retry of that append; None if they are not."""
     # The log remembers five batches of a producer: a retry of more batches would not be recognised.
     ids = Counter(producer_id for producer_id in batches.table.producer_id if producer_id > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:

@@ -33,13 +33,13 @@ def append_as_follower(
 
     The high watermark is limited to the log end, and the log start to the high watermark.
 
-    Batches may leave gaps, for example after compaction. If a batch has a later leader epoch than the log follows, that
-    batch and all batches after it are ignored: the leader of the later epoch sends them again. Sequence numbers are not
-    checked, because the leader checked them. Unlike in Kafka, ``data`` and even one batch may be larger than
-    ``segment.bytes``, because a repeated fetch would return the same batch.
+    Batches may leave gaps, for example after compaction. If a batch has a later leader epoch than the epoch that the
+    log follows, that batch and all batches after it are ignored: the leader of the later epoch sends them again.
+    Sequence numbers are not checked, because the leader checked them. Unlike in Kafka, ``data`` and even one batch may
+    be larger than ``segment.bytes``, because a repeated fetch would return the same batch.
 
-    If the log is empty and its end is inside the first batch, the log restarts at the first offset of that batch. The
-    reason is a leader whose log start is inside a batch.
+    If the log is empty and its end is inside the first batch, the log restarts at the first offset of that batch. This
+    case occurs if the leader's log start is inside a batch.
 
     Returns:
         All bounds after the append. ``log_end`` is the next offset to fetch.
@@ -50,8 +50,8 @@ def append_as_follower(
         OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
         UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
         OffsetsExhaustedError: the last offset is not below 2^63 - 1. Nothing was written.
-        DiskFullError, LogDirOfflineError: as ``commit``. Batches in segments that were filled before the error stay
-            written.
+        DiskFullError, LogDirOfflineError: no space, or writing failed. Batches in segments that were filled before the
+            error stay written.
         StorageError: the log is closed, damaged or out of service.
     """
     batches = _check_batches(state, data)
@@ -124,7 +124,10 @@ def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
 
 
 def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:
-    """Yield groups of batches to write together: each group has one magic, and fits one segment or is one batch."""
+    """Yield groups of batches to write together. Each group has one magic.
+
+    A group fits into one segment, unless it is a single batch.
+    """
     limit_bytes, size = state.settings.config.segment_bytes, 0
     group: list[RecordBatch] = []
     for batch in batches:

@@ -43,7 +43,8 @@ def delete_records(state: LogState, before: int) -> int:
     offsets = state.view.offsets
     requested_start = offsets.high_watermark if before == -1 else before
     if offsets.log_start < requested_start <= offsets.high_watermark:
-        # A log that a power loss shortens below its durable log start begins again there, without its producers.
+        # Sync first: if a power loss shortened the log below its durable log start, the log would restart there without
+        # its producers.
         sync_records(state, requested_start)
     start = raise_log_start(state, requested_start)
     if start > offsets.log_start and state.store_bounds is not None:
@@ -97,15 +98,16 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         removed_segments = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not removed_segments:
             return []
-        names = file_names(state.files)  # before any change: without a descriptor for the folder, nothing is removed
+        names = file_names(state.files)  # listed before any change: if no descriptor is free, nothing is removed
         has_tombstones = state.settings.config.cleanup_policy != ("delete",)
         try:
             state.writes.replace_segments(0, len(removed_segments), ())
             state.publish()
             for segment in removed_segments:
                 retire_segment(state, segment, names)
-                # Sync each removal: a power loss may restore this segment but not the next one. Such a gap hides the
-                # tier, and the next segment may have the tombstones of records in this segment.
+                # Sync after each removal. If not, a power loss could restore this segment but not the next one: reads
+                # would not read the gap from the tier, and the next segment may have tombstones for records of this
+                # segment.
                 if state.settings.remote is not None or has_tombstones or segment is removed_segments[-1]:
                     state.files.sync()
         except (
@@ -119,7 +121,10 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
 
 
 def removable_end(state: LogState) -> int:
-    """Return the offset up to which no record exists only in local segments. The caller holds the log's lock."""
+    """Return the offset below which each record is also in the tier, or is below the log start.
+
+    The caller holds the log's lock.
+    """
     remote, log_start = state.settings.remote, state.view.offsets.log_start
     tier_view = None if remote is None else state.tier.select_own_part(remote, state.writes.epochs)
     return log_start if tier_view is None else max(log_start, tier_view.end_offset)
@@ -128,8 +133,8 @@ def removable_end(state: LogState) -> int:
 def retire_segment(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
     """Close a segment that is no longer part of the log, and rename its files to ``.deleted``.
 
-    ``delete_expired`` deletes the files after ``file.delete.delay.ms``. ``names`` are the names of all existing files;
-    None to list the folder.
+    ``delete_expired`` deletes the files after ``file.delete.delay.ms``. ``names`` are the names of all existing files.
+    If it is None, the folder is listed.
     """
     segment.close()
     state.delete_later(set_aside(state.files, segment, names=names))

@@ -87,7 +87,7 @@ def pack_segment_extras(
 
 
 def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """Return the bytes to upload of the extra indexes in the file beside a segment; ``b""`` if there are none.
+    """Return the extra indexes that a segment has on disk, in the form to upload; ``b""`` if there are none.
 
     Missing indexes are not built, because another process may own the log's folder.
     """
@@ -96,7 +96,7 @@ def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:
 
 
 def _make(state: LogState, segment: Segment, components: Components, config: TopicConfig) -> int:
-    """Write one segment's extra index file if it is out of date; return the written size (bytes), otherwise 0."""
+    """Write one segment's extra index file if it is out of date; return the written size (bytes), or 0."""
     labels = frozenset(components.extras.labels)
     if segment.known_extras is not DOUBTED and frozenset(read_stored_labels(segment)) == labels:
         segment.known_extras = labels
@@ -134,7 +134,7 @@ def _write(segment: Segment, pieces: list[Buffer]) -> int:
     with contextlib.closing(files.open_segment(name, create=True)) as file:
         try:
             file.append(b"".join(pieces))
-        except OutOfResourcesError:  # leave the space to records
+        except OutOfResourcesError:  # the remaining space is for records
             files.remove(name)
             raise
         return file.size_bytes

@@ -57,7 +57,7 @@ class LocalPublisher:
 
         Returns:
             True if the segments were replaced. False if ``generation`` is outdated, if the log no longer has the old
-            segments, if one of them is active, or if the tier has one of them to its end.
+            segments, if one of them is active, or if the first of them is completely in the tier.
 
         Raises:
             ClosedError: the log is closed.
@@ -133,7 +133,7 @@ def _discard_after_error(new_segments: Sequence[BuiltSegment]) -> Iterator[None]
 
 
 def _are_replaceable(state: LogState, old: Sequence[Segment]) -> bool:
-    """Return True if the log still has the old segments, and none of them is active or to its end in the tier."""
+    """Return True if the log still has the old segments, none of them is active, and none is completely in the tier."""
     bases = [segment.base_offset for segment in state.writes.segments]
     if old[0].base_offset not in bases:
         return False
@@ -141,7 +141,7 @@ def _are_replaceable(state: LogState, old: Sequence[Segment]) -> bool:
     if state.writes.segments[first : first + len(old)] != tuple(old) or state.writes.segments[-1] in old:
         return False
     remote = None if state.settings.remote is None else state.settings.remote.view()
-    # Earlier leaders may have had other segment bounds: then the tier already has the start of the first old segment.
+    # Earlier leaders may have had other segment bounds: the tier may then end inside the first old segment.
     return remote is None or not remote.segments or remote.segments[-1].end_offset < old[0].end_offset
 
 
@@ -163,8 +163,9 @@ def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment])
             # The snapshot of the first old segment is also valid for the new segment.
             keeps_snapshot = segment.base_offset == new_segment.base_offset
             yield from set_aside(state.files, segment, keep_snapshot=keeps_snapshot, names=names)
-            # An opening that completes the replacement keeps old segments after the last new batch. Sync each removal:
-            # a power loss may restore this segment but not the next one, which may have the tombstones of its records.
+            # After a crash, the opening that completes the replacement keeps old segments after the last new batch.
+            # Sync after each removal. If not, a power loss could restore this segment but not the next one, which may
+            # have tombstones for its records.
             if segment.base_offset >= new_end:
                 state.files.sync()
 
@@ -204,9 +205,9 @@ def _add(state: LogState, new_segments: Sequence[BuiltSegment], mark: tuple[str,
 
 
 def _begin_round(state: LogState, pending: Pending) -> None:
-    """Store durably that a round begins. After an error, the file does not name the round, or the log is out of service.
+    """Store durably that a round begins. If that fails, remove the round from the file, or take the log out of service.
 
-    Otherwise the round would count as written once later appends reach its end offset.
+    If the round stayed in the file, it would count as written once later appends reach its end offset.
     """
     try:
         begin_round(state.files, pending)

@@ -1,9 +1,9 @@
 """Truncation of a log, and restart of a log at another offset.
 
-At every step of a truncation, the files on disk are a prefix of the log. Nothing would detect a hole in the log.
-Therefore a truncation first removes the snapshots above the new end. Then it removes whole segments from the last one
-backwards; each removal is durable before the next begins. Then it truncates the last remaining segment, and finally the
-epochs. After a crash, the log may be longer than requested, and the caller can truncate it again.
+At every step of a truncation, the files on disk are a prefix of the log, because nothing would detect a hole in it. A
+truncation first removes the snapshots above the new end. Then it removes whole segments from the last one backwards;
+each removal is durable before the next begins. Then it truncates the last remaining segment, and finally the epochs.
+After a crash, the log may be longer than requested, and the caller can truncate it again.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """
@@ -34,10 +34,10 @@ from stratalog.segment.segment import Segment
 def truncate_to(state: LogState, offset: int) -> bool:
     """Drop the records from ``offset`` on. Return True if the log end was above ``offset``.
 
-    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, also after it is opened
-    again: if ``offset`` is inside a batch or a gap, a new segment begins there. In Kafka, the reopened log would end
-    after its last batch. Epochs that begin at the new log end or later are dropped, even if they have no records. The
-    result is durable on return, including the bounds in the directory's checkpoints.
+    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, and keeps this end when it
+    is opened again: if ``offset`` is inside a batch or a gap, a new segment begins there. In Kafka, the reopened log
+    would end after its last batch. Epochs that begin at the new log end or later are dropped, even if they have no
+    records. The result is durable on return, including the bounds in the directory's checkpoints.
 
     If ``offset`` is below the first local segment, all local records are dropped, and the log continues at ``offset``.
     If the tier has ``offset``, the log continues at the base offset of the tier's segment that contains ``offset``.
@@ -92,7 +92,8 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
         OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records would
             get the same offsets.
         StoreError, CorruptionError: the producers' state cannot be read from the tier; nothing was truncated.
-        StorageError: as ``truncate_to``.
+        StorageError: the log was not writable, and nothing was truncated; or a file failed, and the log is out of
+            service.
     """
     start = offset if log_start is None else log_start
     with _no_offload(state), state.durability.syncing:
@@ -165,7 +166,7 @@ def _store_bounds(state: LogState) -> None:
 
 
 def _cut_back(state: LogState, offset: int) -> None:
-    """Make the log end at ``offset``, which is not below the base offset of the first local segment."""
+    """Truncate the log to ``offset``, which is at or above the base offset of the first local segment."""
     state.writes.note_snapshots_changed()
     names = set(file_names(state.files))
     for snapshot_offset in snapshot_offsets(names):
@@ -193,7 +194,10 @@ def _cut_back(state: LogState, offset: int) -> None:
 
 
 def _keep_end(state: LogState) -> None:
-    """Begin a segment at the log end if the log was truncated inside a batch or a gap: its name stores the log end."""
+    """Begin a segment at the log end if the log was truncated inside a batch or a gap.
+
+    The name of the new file stores the log end.
+    """
     if batches_end(state.writes.segments[-1], state.settings.components) < state.log_end:
         roll(state)
 
@@ -201,7 +205,7 @@ def _keep_end(state: LogState) -> None:
 def batches_end(segment: Segment, components: Components) -> int:
     """Return the first offset after the last batch of a segment; the segment's base offset if the segment has no batch.
 
-    Raises CorruptBatchError if an entry after the last indexed batch is damaged.
+    Raises CorruptBatchError if a batch after the last indexed one is damaged.
     """
     end = segment.base_offset
     for chunk in walk(segment, last_indexed_position(segment, components), components, check_crc=False):
@@ -301,7 +305,8 @@ def _read_prior_state(state: LogState, offset: int, log_start: int) -> _PriorSta
 def _restart_at(state: LogState, offset: int, log_start: int, prior_state: _PriorState) -> None:
     """Reduce the log to one empty segment at ``offset``. ``prior_state`` has the producers and epochs below ``offset``.
 
-    All records are removed before that segment is created. Therefore the log never has a hole before it.
+    All records are removed before the new segment is created. Therefore the log never has a hole before the new
+    segment.
     """
     state.writes.note_snapshots_changed()
     first = state.writes.segments[0]

@@ -1,4 +1,4 @@
-"""Background work of a log: syncs for callers that do not wait, and calls of subscribers after offsets have changed.
+"""Background work of a log: syncs for callers that do not wait, and calls to subscribers after offsets have changed.
 
 An engine has one ``Background`` for all its logs. The threads start on first use.
 """

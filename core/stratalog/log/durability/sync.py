@@ -29,7 +29,7 @@ def flush(state: LogState, *, with_queued: bool = True) -> int:
 
     If ``with_queued`` is True, write the queued batches first. Then sync the ``.log`` files and indexes, and after them
     the folder that names the files. If all records and file names are durable already, nothing is synced, not even
-    indexes that ``sync_records`` has left. A sync that fails takes the log out of service and is not retried.
+    indexes that ``sync_records`` did not sync. A sync that fails takes the log out of service and is not retried.
 
     Raises:
         ClosedError: the log is closed.
@@ -46,7 +46,7 @@ def sync_records(state: LogState, end: int) -> None:
     """Wait until the records below offset ``end`` are durable, by a sync of this thread or of another one.
 
     Of the indexes, only transaction indexes are synced, because the others can be rebuilt from the log after a crash.
-    ``flush`` syncs all. Raises the same errors as ``flush``.
+    ``flush`` syncs all indexes. Raises the same errors as ``flush``.
     """
     wait_until_durable(state, Waiter(end))
 

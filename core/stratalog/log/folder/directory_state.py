@@ -101,7 +101,7 @@ def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
 
 
 def is_marked_clean(store: SegmentStore) -> bool:
-    """Return True if a log directory has the clean-shutdown file. If an entry of this name is no file, log a warning."""
+    """Return True if a directory has the clean-shutdown file. Log a warning if an entry of this name is not a file."""
     try:
         return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
     except NotAFileError as error:  # no writer creates such an entry
@@ -110,7 +110,9 @@ def is_marked_clean(store: SegmentStore) -> bool:
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the names of the folders that are named like logs, by log. The logs are sorted by name and partition.
+    """Return the folder name of each log, for all folders with names of the form TOPIC-PARTITION.
+
+    The logs are sorted by topic and partition.
 
     Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out. Raises LogDirNotFoundError if
     the directory does not exist.

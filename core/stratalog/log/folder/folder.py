@@ -47,14 +47,14 @@ def open_segments(
 
     Each segment ends where the next one begins; the ``end_offset`` of the last one is ``UNKNOWN_END``. If a segment
     that replaces others is incomplete or damaged, it replaces only the offsets of its whole batches. Recovery truncates
-    it after the last whole batch, as any other segment.
+    it after the last whole batch, like any other segment.
 
     Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
 
     Args:
         files: the folder.
         components: the log's components.
-        stack: closes the segments, unless the caller takes over their closing.
+        stack: closes the segments, unless the caller removes their callbacks with ``pop_all``.
         writable: if False, no file is renamed or removed; segments are read under their current names.
         names: the names of all files, if the caller has them already. The list is updated if files change.
 
@@ -140,7 +140,7 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
     """Carry out a plan. Each step is durable before the next begins, so the next opening can continue after a crash."""
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
-    one_by_one = (((), [pair]) for pair in logs)  # live segments between two ``.swap`` logs would count as replaced
+    one_by_one = (((), [pair]) for pair in logs)  # after a crash, live segments between two ``.swap`` logs are removed
     for removals, renames in ((plan.undone, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
         for name in removals:
             files.remove(name)
@@ -162,10 +162,11 @@ def _find_unrenamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
 def set_aside(
     files: LogFiles, segment: Segment, *, keep_snapshot: bool = False, names: Collection[str] | None = None
 ) -> list[str]:
-    """Rename a segment's files to ``.deleted``, the log first; return the new names. Do not sync the folder.
+    """Rename a segment's files to ``.deleted``, the log first; return the new names. The folder is not synced.
 
     Files that describe the segment (``DESCRIBING_SUFFIXES``) are removed at once. If ``keep_snapshot`` is True, the
-    producer snapshot keeps its name. ``names`` are the names of all existing files; None to list the folder.
+    producer snapshot keeps its name. ``names`` are the names of all existing files. If it is None, the folder is
+    listed.
     """
     suffixes = [LOG_SUFFIX, *(index.suffix for index in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
@@ -185,7 +186,7 @@ def set_aside(
 
 
 def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """Replace the contents of an index file, which is not open, with ``entries``.
+    """Replace the contents of an index file with ``entries``. The file must not be open.
 
     The file may later grow to ``max_bytes``. A transaction index is durable on return, because it cannot be rebuilt
     from its segment alone. An empty transaction index has no file.
@@ -224,14 +225,17 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
 
 
 def read_epochs(files: LogFiles) -> EpochCache:
-    """Return the stored leader epochs, none if there is no file; raise CorruptCheckpointError for a malformed one."""
+    """Return the stored leader epochs, empty if there is no file.
+
+    Raises CorruptCheckpointError if the file is malformed.
+    """
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
 
 
 def add_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
-    """Return ``epochs``, and after them the epoch that ``write_next_epoch`` stored. It begins at ``log_end``.
+    """Return ``epochs`` plus the epoch that ``write_next_epoch`` stored, which then begins at ``log_end``.
 
-    The result is ``epochs`` if no epoch was stored, or if it is not later than ``epochs``.
+    If no epoch was stored, or if the stored epoch is not later than the last one, ``epochs`` is returned unchanged.
 
     Raises:
         CorruptCheckpointError: the file with the stored epoch is malformed.
@@ -260,7 +264,7 @@ def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored_epochs: Epo
 
     If the disk is full, log a warning and keep the file. The loader calls this function, because reads, offload and
     eviction must work even on a full disk. A file with more epochs than needed does no harm before the next append. If
-    the file lacks an epoch, the error is raised.
+    the file lacks an epoch of ``epochs``, the error is raised.
 
     Returns:
         True if the file still has later epochs than ``epochs``.

@@ -38,7 +38,7 @@ class SwapPlan:
     do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
     removes files with final names in its offset range.
 
-    ``live`` maps each final name to the current name of the file, for a reader, which must not rename.
+    ``live`` maps each final name to the current name of the file, because a reader renames no files.
     """
 
     undone: tuple[str, ...]
@@ -62,7 +62,7 @@ def plan_swap(
         next_offset: returns the first offset after the records of a ``.log.swap`` file, given its name.
         first_end: returns the first offset after the first batch of a ``.log`` file, given its name. With it, the plan
             removes a segment that was split, even if the first new segment begins above the base offset of the split
-            one. Kafka would keep both. None: such a segment is kept.
+            one. Kafka would keep both. If it is None, such a segment is kept.
     """
     parsed_names = {name: file_name for name in names if (file_name := parse_segment_file(name)) is not None}
     deleted_names = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]

@@ -36,7 +36,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Contents of the file: number of the last written round of each writer, with the most recent writer at the end.
+    """Contents of the file of write rounds: number of the last written round of each writer, the latest writer last.
 
     ``pending`` is a round that was begun, and whose result is not stored yet; None if there is none.
     """

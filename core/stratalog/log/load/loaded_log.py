@@ -22,10 +22,10 @@ class LoadRequest:
 
     Attributes:
         clean: True if the last writer stopped cleanly.
-        recovery_point: checkpoint of the first offset not known to be durable.
-        log_start: checkpoint of the log start offset; None if there is none.
-        high_watermark: checkpoint of the high watermark; None if there is none.
-        writable: True to repair and create files. If False, no file is changed.
+        recovery_point: the first offset that is not known to be durable, from the checkpoint.
+        log_start: the log start offset from the checkpoint; None if there is none.
+        high_watermark: the high watermark from the checkpoint; None if there is none.
+        writable: if True, files are repaired and created. If False, no file is changed.
         producer_expiration_ms: ``producer.id.expiration.ms``. Producers that were silent for that long are not restored
             from snapshots.
     """
@@ -58,11 +58,12 @@ class LoadedLog:
 
     ``segments`` is empty if a reader loads a folder without segments. ``log_start`` is the checkpoint's value; without
     a checkpoint, it is 0 and ``has_start`` is False. Without a tier, the log starts at its first segment or later.
-    ``stores_stale_epochs`` is True if the file of leader epochs has later epochs than ``epochs``, for lack of space.
-    ``deleted_files`` has the names of the ``.deleted`` files of segments that recovery dropped or split.
-    ``recovered_segments`` and ``truncated_bytes`` count the work of recovery. ``damage`` is the error at which reads of
-    the log end; None if there is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is
-    the offset of the newest good producer snapshot; 0 or -1 if there is none.
+    ``stores_stale_epochs`` is True if the file of leader epochs has later epochs than ``epochs``, because the disk was
+    full. ``deleted_files`` has the names of the ``.deleted`` files of segments that recovery dropped or split.
+    ``recovered_segments`` is the number of segments that recovery checked, and ``truncated_bytes`` is the number of
+    bytes that it removed from the end of the log. ``damage`` is the error at which reads of the log end; None if there
+    is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the offset of the newest good
+    producer snapshot; 0 or -1 if there is none.
     """
 
     segments: list[Segment]

@@ -60,7 +60,7 @@ def load(
     """Load a log from its folder. The caller closes the segments of the result.
 
     After an unclean stop, the segments with offsets from the recovery point on are checked. The log then ends before
-    the first damaged entry in them; if ``writable``, the files are truncated there. Other damage of records raises no
+    the first damaged batch in them; if ``writable``, the files are truncated there. Other damage of records raises no
     error: it is in ``LoadedLog.damage``. Several threads can load different logs at the same time.
 
     Raises:
@@ -68,7 +68,8 @@ def load(
         NotAFileError: a directory entry that is not a file has the name of a segment's file.
         LogDirError: a file cannot be read, or a repair cannot be written.
         UnknownComponentError, PluginError: the log is opened for writing, and the record format that the topic names is
-            not installed or cannot be opened. Recovery would take the records for damage, and truncate them.
+            not installed or cannot be opened. The log is not opened, because recovery without this format would treat
+            valid records as damaged, and truncate them.
     """
     if request.writable and isinstance(config.record_version, str):
         components.formats.for_version(config.record_version)
@@ -116,7 +117,7 @@ def load(
 
 
 class _Loader:
-    """The loading passes over one log, with their shared results in ``loaded_log``."""
+    """Passes that load one log. They share the result ``loaded_log``."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class _Loader:
     ) -> None:
         self.files, self.components, self.config, self.request = files, components, config, request
         self.progress, self.loaded_log = progress, loaded_log
-        self.names: list[str] | None = names  # None after a file was added or removed; listing again is slow
+        self.names: list[str] | None = names  # None after a file was added or removed: listing is slow
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
 
@@ -154,7 +155,7 @@ class _Loader:
         end = loaded_log.log_end
         loaded_log.recovery_point = end if request.clean else min(request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
-        # know that epoch although nothing was appended in it, and epochs never decrease.
+        # store that epoch although nothing was appended in it, and epochs never decrease.
         last = loaded_log.log_end + 1 if self.config.remote_storage_enable else loaded_log.log_end
         loaded_log.epochs = loaded_log.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._list_names():
@@ -177,7 +178,7 @@ class _Loader:
     # --- a clean stop ------------------------------------------------------------------------------------------------
 
     def _tail(self) -> None:
-        """Find the log's end from the last index entry of the active segment."""
+        """Find the log end: read the active segment from its last index entry on."""
         loaded_log, request = self.loaded_log, self.request
         loaded_log.log_end, valid_bytes = request.log_start or 0, 0
         label = self.files.path(segment_file(loaded_log.log_end, LOG_SUFFIX))
@@ -191,7 +192,7 @@ class _Loader:
             loaded_log.damage = CorruptBatchError(reason, label, valid_bytes)
         if loaded_log.damage is not None and loaded_log.segments:
             loaded_log.segments[-1] = loaded_log.segments[-1].limit_to(valid_bytes, {})
-        if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
+        if not self.snapshots:  # as in Kafka, an old directory without snapshots is not scanned for producers
             loaded_log.producers.end_offset = loaded_log.log_end
         else:
             self._producers_up_to(loaded_log.log_end)
@@ -269,7 +270,7 @@ class _Loader:
             loaded_log.recovered_segments += 1
             cut_bytes = segment.size_bytes - valid_part.valid_bytes
             is_last = cut_bytes > 0 or index == len(loaded_log.segments) - 1
-            if is_last:  # before the truncation: if the power fails again, the damage still shows that they are dropped
+            if is_last:  # drop them before the truncation: if the power fails again, recovery finds the damage again
                 loaded_log.truncated_bytes += cut_bytes + sum(
                     later.size_bytes for later in loaded_log.segments[index + 1 :]
                 )
@@ -278,7 +279,7 @@ class _Loader:
             end = self._settle(index, valid_part, is_last=is_last)
             if request.writable:
                 self._write_snapshot(end, loaded_log.producers)
-            loaded_log.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
+            loaded_log.producers.forget_silent(self._silent_before_ms)  # in Kafka, the reload of the snapshot does this
             if is_last:
                 break
         loaded_log.log_end = loaded_log.producers.end_offset = loaded_log.segments[-1].end_offset
@@ -311,10 +312,10 @@ class _Loader:
         self.names = None
         write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
         if role is IndexRole.TRANSACTION and entries:
-            self.files.sync()  # if its name were lost, a later recovery might not scan the segment
+            self.files.sync()  # if a power loss removed the file, a later recovery might not scan the segment
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
-        """Raise SegmentOverflow if ``error`` is no damage, but a segment that must be split."""
+        """Raise SegmentOverflow if the cause of ``error`` is not damage, but a segment that must be split."""
         is_active = segment is self.loaded_log.segments[-1]
         known_end = segment.end_offset
         if is_active:
@@ -329,8 +330,8 @@ class _Loader:
     def _repair_indexes(self) -> None:
         """Rebuild missing offset indexes, and transaction indexes that contradict the log.
 
-        If a segment has no offset index, all its indexes are rebuilt. Transaction indexes need the producers' state
-        before it.
+        If a segment has no offset index, all its indexes are rebuilt. A transaction index is rebuilt from the
+        producers' state at the segment's base offset and the segment's batches.
         """
         suffixes = {role: index.suffix for role, index in self.components.indexes.items()}
         names, missing = set(self._list_names()), missing_roles(self.components)
@@ -355,7 +356,8 @@ class _Loader:
                 return replay_table(state, chunk.data, table, self.components)
 
             entries = scan_valid_part(segment, self.components, self.config, again).entries
-            # The next opening takes an offset index as proof that all indexes exist. Sync the transaction index first.
+            # If the offset index exists, the next opening assumes that all indexes exist. Sync the transaction index
+            # first.
             for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
                 if not self.request.writable:
                     segment.hold_entries(role, entries[role])

@@ -150,7 +150,7 @@ def _first_offset(segment: Segment, position: int, components: Components) -> in
 
 
 def _read_good_batch(segment: Segment, position: int, components: Components) -> tuple[Chunk, BatchTable] | None:
-    """Return the good batch at ``position`` as a table of one row, even if its offset is too high; None if none."""
+    """Return the good batch at ``position`` as a table of one row, even if its offset is too high; None if damaged."""
     head = segment.read(position, FRAME_BYTES) if position < segment.size_bytes else b""
     if len(head) < FRAME_BYTES:
         return None

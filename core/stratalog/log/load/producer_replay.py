@@ -40,7 +40,7 @@ def read_marker(data: Buffer, batch: RecordBatch, components: Components) -> End
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: Components) -> AbortedTransaction | None:
-    """Update ``state`` with one batch; return the transaction that ``batch`` aborts as an index entry, or None."""
+    """Update ``state`` with one batch; return the index entry of the transaction that the batch aborts, or None."""
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
@@ -50,13 +50,13 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: C
 def admit(
     state: ProducerState, data: Buffer, batch: RecordBatch, components: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
-    """Check one batch that a leader is about to write, and update ``state``, a draft, with the batch.
+    """Check one batch that a leader is about to write, and update the draft ``state`` with the batch.
 
     Return the same result as ``replay``. Sequence numbers are checked only if ``in_sequence`` is True.
 
     Raises:
         InvalidRecordError: a producer's control batch has records but no end marker. An empty control batch is valid.
-        Others as ``ProducerState.check``.
+        The errors of ``ProducerState.check``.
     """
     marker = read_marker(data, batch, components)
     if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
@@ -82,7 +82,7 @@ def replay_range(
     The end offset of ``state`` is then at least ``end``. CRCs are not checked.
 
     Raises:
-        CorruptBatchError: the framing of an entry is damaged.
+        CorruptBatchError: the framing of a batch is damaged.
         StorageError: a segment cannot be read.
     """
     for segment in segments:
@@ -117,7 +117,7 @@ def replay_table(
 
 
 def _select_rows(table: BatchTable) -> list[int]:
-    """Return the rows that replay needs, ascending: all control batches, and some data batches between two of them."""
+    """Return the rows that replay needs, ascending: all control batches, and some of the data batches."""
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
         return []

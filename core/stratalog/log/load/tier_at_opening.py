@@ -1,4 +1,4 @@
-"""View of the tier of a log that is being opened, also while the tier's store is unavailable."""
+"""View of the tier of a log that is being opened, even if the tier's store is unavailable."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOGGER: Final = logging.getLogger(__name__)
 def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
     """Return the contents of the tier of a log that is being opened.
 
-    If the store fails and the log may open without its tier, the log uses the result of ``build_assumed_view`` instead.
+    If the store fails and the log may open without its tier, the result of ``build_assumed_view`` is returned instead.
 
     Raises:
         TamperedManifestError: a key authenticates the tier, and the tier's newest root is neither the root that the
             tier note names nor a successor of that root.
         StoreError: the store failed, and the log may not open without its tier.
         CorruptCheckpointError: the store is unavailable, and the tier note is damaged.
-        Others as ``RemoteLog.view``.
+        The other errors of ``RemoteLog.view``.
     """
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
@@ -61,7 +61,7 @@ def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded_log: LoadedLog)
 
 
 def _find_evicted_offsets(note: TierNote, loaded_log: LoadedLog) -> range:
-    """Return the offsets that only the tier has, as far as local disk shows, by the rule of ``build_assumed_view``."""
+    """Return the offsets that only the tier has, as far as local disk shows (see ``build_assumed_view``)."""
     first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
     start = max(note.log_start, loaded_log.log_start)
     return range(start, first if note.segments > 0 or loaded_log.has_start else start)
@@ -71,9 +71,9 @@ def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callab
     """Return the contents of an unavailable tier, as far as local disk shows them.
 
     A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
-    and the first local segment, even those committed after the tier note. ``note`` is None if an earlier release wrote
-    none. A checkpoint with a log start below the first segment then has the same meaning. ``why`` returns the error
-    that a read from the tier raises.
+    and the first local segment, even records that were committed after the tier note was written. If an earlier release
+    wrote no note, ``note`` is None. Then a log start in the checkpoint that is below the first segment shows that
+    segments were evicted. ``why`` returns the error that a read from the tier raises.
     """
     known_note = note or TierNote()
     evicted_offsets = _find_evicted_offsets(known_note, loaded_log)

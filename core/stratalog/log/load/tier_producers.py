@@ -26,15 +26,15 @@ class TieredSegment(ReadableSegment, Protocol):
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    The state is that of the last snapshot that can be decoded, of a segment that ends at or below ``offset``, plus the
-    batches from there to ``offset``. Without such a snapshot, all batches from the tier's start are read. The error of
-    a snapshot that cannot be fetched is raised.
+    Of the segments that end at or below ``offset``, the last one with a snapshot that can be decoded is used. The
+    batches from the end of this segment to ``offset`` are replayed on the snapshot. Without such a snapshot, all
+    batches from the tier's start are replayed. If a snapshot cannot be fetched, the error is raised.
 
     Raises:
         CorruptBatchError: a batch that must be read is damaged.
         CorruptObjectError, CorruptManifestError: an object or a manifest page is damaged.
         PluginError: the layout of a segment failed or is not installed.
-        StoreError: the store failed or refused.
+        StoreError: the store failed or refused the request.
     """
     state, start = ProducerState(), remote.start_offset
     for segment in dropwhile(lambda snapshot: snapshot.end_offset > offset, reversed(remote.segments)):
@@ -47,7 +47,7 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
 
 
 def stable_end(remote: RemoteView, components: Components) -> int:
-    """Return the tier's last stable offset: for each transaction with records below it, the tier has the end marker.
+    """Return the tier's last stable offset: the tier has the end markers of all transactions with records below it.
 
     Raises the same errors as ``producers_at``.
     """

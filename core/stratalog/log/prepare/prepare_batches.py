@@ -53,7 +53,7 @@ class _BatchSet:
 
     @property
     def first(self) -> RecordBatch:
-        """The first batch, which represents all of them."""
+        """The first batch. Its header represents the whole set."""
         return self.table[0]
 
 
@@ -62,17 +62,17 @@ def prepare_batches(
 ) -> list[PreparedBatches]:
     """Check encoded batches. Batches that fit the topic are kept; others are encoded again.
 
-    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. A batch
-    that is above ``max.message.bytes`` after it is encoded again is split, unless it has a producer id. An
-    incomplete entry at the end is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0
+    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. If a
+    batch is above ``max.message.bytes`` after it is encoded again, it is split, unless it has a producer id. An
+    incomplete batch at the end is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0
     are accepted; these base offsets are ignored. Therefore batches fetched from another log can be appended. The result
     is empty if ``data`` has no complete batch.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
-            ``data``.
-        RecordTooLargeError: a batch is above ``max.message.bytes``; or, after it is encoded again, a single record or a
-            batch with a producer id is.
+        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", and its ``position`` is the
+            position in ``data``.
+        RecordTooLargeError: a batch is above ``max.message.bytes``; or a single record, or a batch with a producer id,
+            is above it after it is encoded again.
         InvalidRecordError, InvalidTimestampError: a batch or record breaks a rule of the topic, cannot be decoded, or
             cannot be written in the topic's magic.
         UnsupportedCompressionError: the codec of a batch or of the topic is not installed, or the topic's magic does
@@ -89,11 +89,11 @@ def prepare_batches(
 
 
 def whole_batches(data: Buffer, components: Components) -> tuple[BatchTable, ...]:
-    """Check the CRCs of ``data``, and return its complete batches; an incomplete entry at the end is ignored.
+    """Check the CRCs of ``data``, and return its complete batches. An incomplete batch at the end is ignored.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
-            ``data``.
+        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", and its ``position`` is the
+            position in ``data``.
     """
     scanned = scan(components.formats, data, 0, len(data), check_crc=True)
     is_partial = scanned.stop is ScanStop.PARTIAL and not _bad_size(data, scanned.stop_position)

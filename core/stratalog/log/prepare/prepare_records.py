@@ -129,7 +129,7 @@ def encode_batches(
 def set_record_count(table: BatchTable, count: int) -> BatchTable:
     """Return ``table``; if it is one compressed message, set its record count to ``count``.
 
-    A scan does not know the count of a compressed message, which ``RecordFormat.assign`` needs.
+    ``RecordFormat.assign`` needs the record count of a compressed message, which a scan does not know.
     """
     if table.record_count[0] >= 0:
         return table
@@ -227,7 +227,8 @@ def timestamp_type(config: TopicConfig) -> TimestampType:
 def codec_of(config: TopicConfig, components: Components, source_codec: int) -> tuple[Codec | None, int | None]:
     """Return the codec and its level for records that arrived with the codec id ``source_codec`` (0: not compressed).
 
-    The codec is None for no compression. The level is None for the codec's default level, and without a codec.
+    The codec is None if the records are not to be compressed. The level is None for the codec's default level, or if
+    the codec is None.
 
     Raises:
         UnsupportedCompressionError: the codec is not installed.

@@ -1,4 +1,4 @@
-"""Preparation of a leader's appends: checks and encoding, up to batches that can be written. Needs no lock."""
+"""Preparation of a leader's appends: checks records, and encodes them as batches that can be written. Needs no lock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Preparer:
 
         Raises:
             InvalidRecordError: the data contains no complete batch.
-            Others as ``prepare_batches``.
+            The errors of ``prepare_batches``.
         """
         if self._is_direct:
             batches = self.format.prepare_batches(data, self._rules, self.now_ms())

@@ -1,1 +1,1 @@
-"""Reads of a log over both tiers."""
+"""Reads of a log, from local disk and from its tier."""

@@ -19,7 +19,7 @@ from stratalog.spi.indexes import IndexRole
 _LARGEST_BYTES: Final = (1 << 31) - 1  # maximum size of a segment
 _HEAD_BYTES: Final = 64  # more than the header of any batch
 _FIRST_BYTES: Final = 4096  # read after the expected position of the first batch, if only headers are wanted
-_APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
+_APART_BYTES: Final = 8 << 10  # index entries further apart usually belong to large batches, one entry each
 _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
 _OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
 _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
@@ -70,7 +70,7 @@ def find_batches(
         offset: the first wanted offset.
         components: the log's components.
         max_bytes: maximum size of the range. The first batch is in the range even if it is larger.
-        bound: only batches that end below it are in the range.
+        bound: exclusive end offset; only batches whose last offset is below it are in the range.
         needs_data: True to read all bytes, with one read if the index is right. False to read only headers near both
             ends.
         check_crc: True to compare each batch with its CRC; this is possible only if ``needs_data`` is True.
@@ -79,8 +79,8 @@ def find_batches(
         The range; None if the segment ends below ``offset``.
 
     Raises:
-        CorruptBatchError: the entry where the first batch should be is damaged, or a batch reaches past its segment.
-        Others as ``ReadableSegment.read``.
+        CorruptBatchError: the first batch is damaged, or a batch reaches past its segment.
+        The errors of ``ReadableSegment.read``.
     """
     if not 0 <= max_bytes <= _LARGEST_BYTES:
         max_bytes = max(0, min(max_bytes, _LARGEST_BYTES))
@@ -153,7 +153,7 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, re
             check_crc=check_crc,
             beyond_bytes=0 if needs_data else max(0, segment.size_bytes - position - read_bytes),
         )
-    is_scanned = selected is None  # a scan finds no batch that was not read whole
+    is_scanned = selected is None  # a scan finds only batches that were read completely
     selected = selected or _scan(data, base_offset, indexed_offset, components, request)
     if selected is None:
         return None

@@ -1,6 +1,6 @@
 """Reads of records, as columns and as Arrow.
 
-Source: the filter for aborted transactions is that of apache/kafka's consumer (CompletedFetch).
+Source: apache/kafka CompletedFetch, for the filter of aborted transactions.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def read_columns(
 ) -> Iterator[RecordColumns]:
     """Yield the data records with offsets in [start, end), as columns.
 
-    ``start`` 0 means the log start. The read ends at the upper bound of ``isolation``, as it is when iteration begins.
-    Control records are omitted, and for read_committed also aborted records. CRCs are checked. If a segment is removed
-    during the read, the read continues in the tier or, if the log start has risen, at the new log start.
+    ``start`` 0 means the log start. The read ends at the upper bound that ``isolation`` has when iteration begins.
+    Control records are omitted. If ``isolation`` is read_committed, aborted records are omitted too. CRCs are checked.
+    If a segment is removed during the read, the read continues in the tier or, if the log start has risen, at the new
+    log start.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
-        CorruptBatchError: an entry is damaged; all records before it have been yielded.
+        CorruptBatchError: a batch is damaged; all records before it have been yielded.
         StorageError: a segment cannot be read from disk or from the tier, or a batch cannot be decompressed.
     """
     fields |= Fields.OFFSET
@@ -80,9 +81,9 @@ def read_arrow(
     """Yield the same records as ``read_columns``, as Arrow batches in ``arrow_schema(columns)``.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: a name in ``columns`` is not the name of a column.
         PluginImportError: pyarrow is not installed; the text names the extra.
-        Others as ``read_columns``.
+        The errors of ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
     yield from read_planned_arrow(plan, views, components, plan.span, partition, columns)
@@ -129,7 +130,7 @@ def segment_arrow(
         columns: names of the columns; None means all of ``arrow_schema()``.
 
     Yields:
-        A batch, or None if there are no records to show, with the offset at which to continue after the batch.
+        Pairs of a batch, or None if there are no records to show, and the offset at which to continue.
     """
     aborted_by_producer = _group_by_producer(aborted)
     pieces = _read_stored_arrow(segment, span, aborted_by_producer, columns)
@@ -146,7 +147,7 @@ def _read_stored_arrow(
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]] | None:
     """Return the result of ``segment_arrow`` from stored columns; None if the segment's batches must be decoded.
 
-    Stored columns also have the records of aborted transactions, so they are not used if there are any to omit.
+    Stored columns also have the records of aborted transactions, so they are not used if such records must be omitted.
     """
     if not isinstance(segment, StoresArrow):
         return None
@@ -232,7 +233,7 @@ def _read_planned(
 ) -> Iterator[_T]:
     """Yield the pieces of ``span``, a part of a plan.
 
-    If ``read_stored`` returns None for a segment, its pieces are those of ``decode_batches``.
+    If ``read_stored`` returns None for a segment, ``decode_batches`` yields the segment's pieces.
     """
     aborted_by_producer = _group_by_producer(plan.aborted)
 
@@ -289,7 +290,7 @@ def _segment_pieces(
                 if _leaps(table, span.stop):
                     next(chunks, None)
                 return
-        del chunk  # the next read may fill the same memory again
+        del chunk  # the next read may reuse the memory of the chunk
 
 
 def _leaps(table: BatchTable, stop: int) -> bool:
@@ -311,7 +312,7 @@ def _select_batches(
 ) -> BatchTable:
     """Return the batches with records to show in [start, stop). Omit control and aborted batches."""
     is_v2 = table.magic == 2
-    # a compressed message of magic 0 or 1 stores only its last offset: its first record follows the entry before it
+    # a compressed message of magic 0 or 1 stores only its last offset: its first record follows the message before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
     attributes = table.attributes
     has_controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always, all are 0
@@ -344,7 +345,7 @@ def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
 
 
 def _split_batches(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
-    """Yield runs of batches in order, each with True if the run is decoded as a whole and then cut by a slice."""
+    """Yield runs of batches in order, each with True if the whole run is decoded, and its result is then sliced."""
     count = len(table)
     if table.magic < 2:  # a compressed message stores only its last offset
         yield table, False

@@ -39,9 +39,9 @@ def convert(
     first_offset: int = 0,
     limit_bytes: int,
 ) -> Converted:
-    """Convert the batches of ``data`` above ``magic`` to ``magic``, and copy the other batches unchanged.
+    """Convert batches with a magic above ``magic`` to ``magic``, and copy the other batches unchanged.
 
-    A truncated entry at the end is left out. A conversion to magic 1 loses headers, the fields of producers,
+    A truncated batch at the end is left out. A conversion to magic 1 loses headers, the fields of producers,
     transactional flags, leader epochs, control batches, and the boundaries of uncompressed batches. A conversion to
     magic 0 also loses timestamps and their type. Offsets with their gaps, keys and values are kept.
 
@@ -56,8 +56,8 @@ def convert(
     Raises:
         UnsupportedCompressionError: a batch above ``magic`` is compressed with zstd, which older magics do not have, or
             with a codec that is not installed.
-        CorruptBatchError: an entry or its records are damaged; the error's ``position`` is in ``data``, its ``file`` is
-            "".
+        CorruptBatchError: a batch or its records are damaged; the error's ``position`` is the position in ``data``, and
+            its ``file`` is "".
         DecompressedSizeError: a batch decompresses past ``limit_bytes``.
     """
     scanned = scan(formats, data, 0, len(data), check_crc=False)
@@ -96,7 +96,10 @@ def _columns(
 
 
 def _encode(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
-    """Encode the records with the target's magic: as one message if ``batch`` is compressed, else one per record."""
+    """Encode the records with the target's magic.
+
+    The result is one message if ``batch`` is compressed, or one message for each record.
+    """
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     header = BatchHeader(
         base_offset=columns.offset[0],

@@ -31,8 +31,9 @@ class Fetched:
     The bytes are in memory: they stay the same if the segment is deleted, or the log is truncated or closed.
 
     Attributes:
-        slices: the bytes, in order; empty at the isolation's bound, if ``diverging`` is set, and if the first batch is
-            larger than allowed. The first batch may begin below the requested offset; a reader drops those records.
+        slices: the bytes, in order; empty if the requested offset is at the isolation's bound, if ``diverging`` is set,
+            or if the first batch is larger than allowed. The first batch may begin below the requested offset; a reader
+            drops those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log at the time of the fetch.
         diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
@@ -62,16 +63,16 @@ class Fetched:
     def converted(self, magic: int) -> Converted:
         """Return the batches down-converted for a reader that knows no magic above ``magic``, as in Kafka.
 
-        Fetch requests below version 2 are from readers of magic 0, below version 4 from readers of magic 1. Batches at
-        or below ``magic`` are copied unchanged. Other batches are encoded again without the fields that the older magic
-        lacks: headers, producers and control batches below magic 2, timestamps below magic 1. Offsets do not change. If
-        no records remain, the result is empty: continue the fetch at ``next_offset``.
+        Fetch requests of versions 0 and 1 come from readers of magic 0, and those of versions 2 and 3 from readers of
+        magic 1. Batches at or below ``magic`` are copied unchanged. Other batches are encoded again without the fields
+        that the older magic lacks: headers, producers and control batches below magic 2, timestamps below magic 1.
+        Offsets do not change. If no records remain, the result is empty: continue the fetch at ``next_offset``.
 
         Raises:
             UnsupportedCompressionError: a batch above ``magic`` is compressed with zstd, and ``magic`` is below 2; or
                 its codec is not installed.
-            CorruptBatchError: records do not fit their batch; the error's ``position`` is in ``read()``, its ``file``
-                is "".
+            CorruptBatchError: records do not fit their batch; the error's ``position`` is the position in the result of
+                ``read``, and its ``file`` is "".
             DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
         """
         formats, codecs, limit_bytes = (
@@ -110,15 +111,14 @@ def fetch(
     """Return whole batches of one segment, from the requested offset up to the isolation's bound.
 
     ``LogReader.fetch`` documents the arguments. If ``to_send`` is True and the request is for more than 64 KiB, only
-    headers of a local segment are read, and the slice is for ``sendfile``. A smaller range is read once, because that
-    costs less.
+    headers are read from a local segment, and the slice refers to the file, for ``sendfile``. A smaller range is read
+    into memory, because that costs less.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or ``last_fetched_epoch`` is not
             known here.
-        StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
-        CorruptBatchError: the entry where the first batch should be is damaged, or the log is damaged and ends at the
-            offset.
+        StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's epoch.
+        CorruptBatchError: the first batch is damaged, or the log is damaged and ends at the offset.
         StorageError: a segment cannot be read from disk or from the tier.
     """
     view, retry = views(), None
@@ -181,7 +181,7 @@ def _fetch(
 
 
 def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
+    """Return where a replica's last epoch ends in this log, if the replica's log diverges; otherwise None.
 
     Source: apache/kafka Partition.readRecords.
     """

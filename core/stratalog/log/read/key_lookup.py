@@ -35,7 +35,7 @@ class SegmentExtra(NamedTuple):
 
 
 def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
-    """Yield the extra index ``name`` of each segment of both tiers, oldest first.
+    """Yield the extra index ``name`` of each segment, on local disk and in the tier, oldest first.
 
     Raises the same errors as ``LogReader.extra_index``.
     """
@@ -90,7 +90,7 @@ def records_with_key(
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
-    """Return False if an index proves that the segment lacks the key; return True otherwise, or if the index fails."""
+    """Return False if an index proves that the segment lacks the key. If the index fails, the result is True."""
     reader = _reader(segment, label, extras)
     if reader is None:
         return True

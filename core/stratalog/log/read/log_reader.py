@@ -76,8 +76,8 @@ class LogReader(CheckedArguments, ABC):
     ) -> Iterator[RecordColumns]:
         """Yield records as columns, about ``limits.read.bytes`` of log at a time.
 
-        ``fields`` are the columns to decode; offsets are always decoded. The other arguments and the errors are those
-        of ``records``.
+        ``fields`` are the columns to decode; offsets are always decoded. ``records`` documents the other arguments.
+        Raises the same errors as ``records``.
         """
         return read_columns(self.view, self.components, start, end, isolation, fields)
 
@@ -93,7 +93,7 @@ class LogReader(CheckedArguments, ABC):
 
         Raises:
             OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
-            CorruptBatchError: an entry is damaged; all records before it have been yielded.
+            CorruptBatchError: a batch is damaged; all records before it have been yielded.
             StorageError: a segment cannot be read from disk or from the tier, or a batch cannot be decompressed.
         """
         partition = self.name.partition
@@ -177,8 +177,8 @@ class LogReader(CheckedArguments, ABC):
             offset: the first requested offset; the first batch may begin below it.
             max_bytes: maximum total size of the batches.
             isolation: upper bound of the read; replicas read with ``"log_end"``.
-            min_one_batch: True to return the first batch even if it is larger than ``max_bytes``. If False, the result
-                is then empty.
+            min_one_batch: True to return the first batch even if it is larger than ``max_bytes``; False to return an
+                empty result in this case.
             current_leader_epoch: the leader epoch that the caller expects; None means no check.
             last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
                 this one, the result has no batches, and ``diverging`` is set.
@@ -186,7 +186,8 @@ class LogReader(CheckedArguments, ABC):
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
                 -1 or later than all known epochs.
-            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's.
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's
+                epoch.
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
@@ -220,8 +221,8 @@ class LogReader(CheckedArguments, ABC):
         """Return the batches of ``fetch``, ready to be sent to a socket.
 
         If ``max_bytes`` is above 64 KiB, only the headers of the first and the last batches are read from a local file.
-        ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
-        arguments and errors are those of ``fetch``.
+        ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first.
+        ``fetch`` documents the arguments. Raises the same errors as ``fetch``.
         """
         components = self.components
         fetched = fetch(
@@ -274,11 +275,12 @@ class LogReader(CheckedArguments, ABC):
 
         Returns:
             The largest known epoch at or below ``epoch``, with the first offset after it; the latest epoch ends at the
-            log end. If ``epoch`` is older than all known epochs: ``epoch`` with the start of the first known epoch. If
-            ``epoch`` is -1 or later than all known epochs: (-1, -1).
+            log end. If ``epoch`` is older than all known epochs, the result is ``epoch`` with the start of the first
+            known epoch. If ``epoch`` is -1 or later than all known epochs, the result is (-1, -1).
 
         Raises:
-            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's.
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's
+                epoch.
         """
         view = self.view()
         view.check_leader_epoch(current_leader_epoch)
@@ -325,8 +327,8 @@ class LogReader(CheckedArguments, ABC):
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     """Return a summary of each segment of a view, oldest first. A segment on disk and in the tier is listed once.
 
-    If local segments have the last offsets of a segment in the tier, its size is estimated for the other offsets.
-    Raises StorageError if the tier's list of segments cannot be read.
+    If local segments have the last offsets of a segment in the tier, only its other offsets count, and their size is
+    estimated. Raises StorageError if the tier's list of segments cannot be read.
     """
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end

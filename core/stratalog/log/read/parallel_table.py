@@ -33,7 +33,7 @@ def read_table(
     """Return the records of ``read_arrow`` in one table.
 
     A long range on local disk is split into pieces of a few MiB, which ``limits.arrow.threads`` threads read. Raises
-    the same errors as ``read_arrow``; of several errors, the first one in the log.
+    the same errors as ``read_arrow``. If several pieces fail, the error of the first of them is raised.
     """
     threads = components.limits.arrow_threads
     plan = plan_read(views(), components, start, end, isolation)
@@ -89,7 +89,10 @@ def _shares(plan: ReadPlan) -> list[_Share]:
 
 
 def _find_cut(share: _Share, distance_bytes: int, components: Components) -> int:
-    """Return the offset of a batch start about ``distance_bytes`` into the share; its first offset without an index."""
+    """Return the offset of a batch start about ``distance_bytes`` into the share.
+
+    Without an index entry, the result is the first offset of the share.
+    """
     if distance_bytes <= 0:
         return share.span.start
     target_offset = share.span.start + len(share.span) * distance_bytes // share.size_bytes

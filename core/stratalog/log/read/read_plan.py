@@ -1,4 +1,4 @@
-"""Plans of reads: the ranges of offsets to read, and the segments of both tiers that have them."""
+"""Plans of reads: the ranges of offsets to read, and the segments on local disk and in the tier that have them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ReadPlan(NamedTuple):
         view: the view at the start of the read.
         span: range of offsets.
         aborted: aborted transactions whose records are omitted.
-        meets_damage: True if the read requests offsets above ``span``. The read then ends with the view's ``damage``,
-            if there is any.
+        meets_damage: True if the read requests offsets after ``span``. If the view has ``damage``, the read then ends
+            with this error.
     """
 
     view: LogView
@@ -38,7 +38,7 @@ def plan_read(view: LogView, components: Components, start: int, end: int | None
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
-        ConfigError: there is no such isolation.
+        ConfigError: ``isolation`` has an unknown value.
         StorageError: for read_committed, a transaction index cannot be read.
     """
     if start == 0:

@@ -18,7 +18,8 @@ class RemoteSegments(Reversible[ReadableSegment], Sized):
     """The segments of a log's tier, ascending, without gap or overlap. Immutable, thread-safe.
 
     A long list is read page by page. Each access may read from the store, and raises the errors of ``RemoteLog.view``.
-    Only the offsets and the length of a whole list never read; those of a result of ``up_to`` may.
+    ``start_offset``, ``end_offset`` and the length of a whole list are known without a read. In a result of ``up_to``,
+    they may need a read.
     """
 
     __slots__ = ("_segments",)
@@ -231,7 +232,7 @@ class RemoteLog(Protocol):
         The first call reads from the store; later calls do no I/O.
 
         Raises:
-            StoreError: the store failed or refused.
+            StoreError: the store failed or refused the request.
             CorruptManifestError: the head is damaged.
             TamperedManifestError: the head is not authentic, or older than the local tier note.
             ConfigError: the key that authenticates the head is missing.

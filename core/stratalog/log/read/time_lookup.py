@@ -1,4 +1,4 @@
-"""Lookup of an offset by timestamp, over both tiers.
+"""Lookup of an offset by timestamp, on local disk and in the tier.
 
 Source: apache/kafka UnifiedLog.fetchOffsetByTimestamp. Unlike Kafka, the lookup also searches later segments if the
 first candidate has no such record.

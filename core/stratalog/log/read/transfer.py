@@ -48,9 +48,8 @@ class Transfer:
     def send(self, to: socket.socket) -> int:
         """Send bytes until the socket would block, and return the number of bytes that this call sent.
 
-        A blocking socket gets all bytes, and so does a socket with a timeout. The transfer is released after the last
-        byte. After an error of the socket, call ``send`` again or ``release``; ``sent_bytes`` is the number of bytes
-        sent so far.
+        A blocking socket and a socket with a timeout get all bytes. The transfer is released after the last byte. After
+        an error of the socket, call ``send`` again or ``release``; ``sent_bytes`` is the number of bytes sent so far.
 
         Args:
             to: any socket. Sockets that are not plain, such as encrypting ones, get copies of the bytes.
@@ -80,7 +79,7 @@ class Transfer:
         return self.sent_bytes - before
 
     def read(self) -> memoryview:
-        """Return the bytes of all batches, also of those already sent. The bytes are valid until ``release``.
+        """Return the bytes of all batches, including sent bytes. The bytes are valid until ``release``.
 
         After ``release``, and after ``send`` has sent all bytes, the result is empty.
 

@@ -30,7 +30,8 @@ _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, 
 class ReadRange(NamedTuple):
     """Offsets [start, end) of a log that one segment has.
 
-    ``offset_limit`` is the offset that no batch of the segment may reach; None for the active segment, whose end moves.
+    ``offset_limit`` is the exclusive upper bound of the segment's offsets; None for the active segment, whose end
+    moves.
     """
 
     segment: ReadableSegment
@@ -44,9 +45,9 @@ class LogView(NamedTuple):
 
     ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the part of the tier that
     belongs to this log: segments of another leader, which diverge from this log, are left out. It is None without a
-    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that
-    reach it raise it. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and
-    has no epochs.
+    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that reach the
+    log's end raise this error. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only
+    read and has no epochs.
     """
 
     name: TopicPartition
@@ -91,7 +92,7 @@ class LogView(NamedTuple):
         return local[bisect_right(local, start, key=_end_offset)]
 
     def readable(self) -> Iterator[ReadableSegment]:
-        """Yield all readable segments of both tiers, ascending; a local segment hides its remote copy.
+        """Yield all readable segments, in the tier and on local disk, ascending; a local segment hides its remote copy.
 
         If the log has no records, its active segment is yielded. Raises the same errors as ``remote_from``.
         """
@@ -100,7 +101,7 @@ class LogView(NamedTuple):
             yield self.segments[-1]
 
     def all_segments(self) -> Iterator[ReadableSegment]:
-        """Yield all segments of both tiers, including those below the log start that retention has not removed yet."""
+        """Yield all segments, in the tier and on local disk, including segments below the log start."""
         yield from self.remote_from(0)
         yield from self.segments
 
@@ -115,7 +116,7 @@ class LogView(NamedTuple):
         return local_segments if self.remote is None else chain(self.remote_from(start), local_segments)
 
     def ranges(self, start: int, stop: int) -> Iterator[ReadRange]:
-        """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.
+        """Yield the ranges of [start, stop), ascending, in the tier and on local disk; local segments are preferred.
 
         Args:
             start: first offset; offsets below the log start are in no range.
@@ -138,10 +139,10 @@ class LogView(NamedTuple):
         Pages of the tier's list that local disk hides are not read.
 
         Raises:
-            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment
-                leaves local disk only after the tier has it, so the tier has lost records. Without the error, readers
-                would skip these offsets silently.
-            Others as ``RemoteLog.view``: a page of the tier's list cannot be read.
+            CorruptManifestError: the tier ends before local disk begins. The error is raised after the tier's segments
+                have been yielded. A segment leaves local disk only after the tier has it, so the tier has lost records.
+                Without the error, readers would skip these offsets silently.
+            The errors of ``RemoteLog.view``: a page of the tier's list cannot be read.
         """
         local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         if self.remote is not None and start < local_start:
@@ -168,11 +169,11 @@ class LogView(NamedTuple):
         return self.bound(isolation)
 
     def check_leader_epoch(self, expected: int | None) -> None:
-        """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
+        """Raise an error if ``expected`` is not the log's leader epoch. If it is None, nothing is checked.
 
         Raises:
-            StaleLeaderEpochError: ``expected`` is older than the log's.
-            UnknownLeaderEpochError: ``expected`` is newer than the log's.
+            StaleLeaderEpochError: ``expected`` is older than the log's epoch.
+            UnknownLeaderEpochError: ``expected`` is newer than the log's epoch.
         """
         if expected is None or expected == self.leader_epoch:
             return

@@ -36,7 +36,7 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
         if the policy is ``grow``.
 
     Raises:
-        LocalLimitError: the policy is ``reject``, or it is ``block`` and no room became free in
+        LocalLimitError: the policy is ``reject``, or it is ``block`` and no room became free within
             ``tier.outage.block.ms``.
         StorageError: during the wait, the log was closed, went out of service, or became a follower.
     """

@@ -61,7 +61,7 @@ class CleaningState:
             self.dirty_start = min(self.dirty_start, end)
 
     def resume(self, dirty_start: int | None, log_end: int) -> None:
-        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale, and counts as none.
+        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale and is ignored.
 
         The caller holds the log's lock.
         """

@@ -47,7 +47,7 @@ class Health:
         return self.failure is None and self.damage is None
 
     def check_writable(self) -> None:
-        """Raise the error that makes the log not writable, if there is one: it is closed, out of service or damaged."""
+        """Raise an error if the log is closed, out of service or damaged."""
         self.check_in_service()
         if self.damage is not None:
             raise self.damage.with_traceback(None)
@@ -97,7 +97,7 @@ class Health:
             raise
 
     def handle_error(self, change: str, error: BaseException) -> None:
-        """Handle ``error`` as ``guard`` does, without the cost of a context manager. Do not raise ``error``."""
+        """Handle ``error`` as ``guard`` does, without the cost of a context manager. ``error`` is not raised."""
         if not isinstance(error, OutOfResourcesError):
             self.fail_after(change, error)
 

@@ -19,7 +19,7 @@ def lead(state: LogState, epoch: int) -> None:
     records of an earlier epoch above that offset uses the stored epoch to truncate them.
 
     Raises:
-        StaleLeaderEpochError: the epoch is below the log's, or another replica leads in it.
+        StaleLeaderEpochError: the epoch is below the log's epoch, or another replica is the leader of this epoch.
         ConfigError: the epoch is above 2147483647.
         StorageError: the log is not writable, or the epoch cannot be stored; the role does not change.
     """
@@ -41,7 +41,7 @@ def follow(state: LogState, epoch: int) -> None:
     The high watermark keeps its value until the leader sends a new one.
 
     Raises:
-        StaleLeaderEpochError: the epoch is below the log's.
+        StaleLeaderEpochError: the epoch is below the log's epoch.
         ConfigError: the epoch is above 2147483647.
         StorageError: the log is closed, damaged or out of service.
     """
@@ -53,10 +53,13 @@ def follow(state: LogState, epoch: int) -> None:
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:
-    """Set the high watermark, limited to [log start, log end], and return it. A leader's high watermark never falls.
+    """Set the high watermark, limited to [log start, log end], and return it.
+
+    A leader ignores an offset that is below its current high watermark.
 
     Raises:
-        ConfigError: the log leads, and ``watermark`` is not ``external``: the engine moves the high watermark itself.
+        ConfigError: the log is a leader, and ``watermark`` is not ``external``: then only the engine moves the high
+            watermark.
     """
     role = state.role
     with state.lock:

@@ -54,7 +54,7 @@ class PublishedView:
         """Publish ``view``, and call the subscriber if offsets have changed."""
         before = None if self._on_moved is None else self.view.offsets
         self._current, self.base = (view, None, 0), view
-        self._built = (self._current, view)  # otherwise the earlier view would stay in memory
+        self._built = (self._current, view)  # without this, the earlier view would stay in memory
         if self._on_moved is not None and view.offsets != before:
             self._on_moved()
 

@@ -46,7 +46,7 @@ class Role:
             raise NotLeaderOrFollowerError(f"log {self.name} is the leader of epoch {self.leader_epoch}")
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise StaleLeaderEpochError if ``epoch`` is below the log's, ConfigError if it is above 2147483647."""
+        """Raise StaleLeaderEpochError if ``epoch`` is below the log's epoch, ConfigError if it is above 2147483647."""
         if epoch > MAX_EPOCH:
             raise ConfigError(f"the leader epoch must fit 32 bits: {epoch}")
         if epoch < self.leader_epoch:

@@ -43,7 +43,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         try:
             segment, appender = _begin_segment(state, active, base)
         except OutOfResourcesError:
-            state.durability.note_names_changed()  # if the names below cannot be synced now, the next sync does it
+            state.durability.note_names_changed()  # if the folder cannot be synced below, the next sync does it
             try:
                 remove_leftovers(state, base)
             except OutOfResourcesError as error:  # the next opening would end the active segment here
@@ -72,7 +72,7 @@ def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment
         active.file.sync()
         durability.note_segment_synced()
     if IndexRole.TRANSACTION in active.indexes():
-        state.files.sync()  # if its name were lost, recovery would not scan the closed segment to build the index again
+        state.files.sync()  # recovery would not rebuild this file if a power loss removed it
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)
@@ -102,8 +102,8 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
 def new_appender(segment: Segment, components: Components, config: TopicConfig, *, is_idle: bool = False) -> Appender:
     """Return an appender for an active segment, with a random jitter in [0, ``segment.jitter.ms``).
 
-    The jitter is also below the age at which segments are rolled. Kafka only limits it to ``segment.ms``, and rolls at
-    each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
+    The jitter is also below the age at which segments are rolled. Kafka only limits the jitter to ``segment.ms``, and
+    rolls at each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
     """
     limit = min(config.segment_jitter_ms, roll_after_ms(config))
     jitter_ms = components.env.chance.randrange(limit) if limit > 0 else 0

@@ -58,7 +58,7 @@ class SyncTurns:
         self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
-        self._expected_waiters = 0  # released when the last turn ended, or still waiting then
+        self._expected_waiters = 0  # number of waiters that the end of the last turn released or left waiting
         self._gathering = False
         self._queued: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
         self._has_writer = False  # True while a thread is responsible for calling ``take_queued``

@@ -49,7 +49,7 @@ class TierLink:
         return compared[2]
 
     def press(self) -> bool:
-        """Record that the log is above its local limit. Return True if it was not before."""
+        """Record that the log is above its local limit. Return True if it was not above the limit before."""
         was_pressed, self.is_pressed = self.is_pressed, True
         return not was_pressed
 
@@ -68,7 +68,7 @@ class TierLink:
         """
         if remote is None or remote.is_assumed or self._health.closed:
             return
-        with self.noting:  # otherwise a thread with an older tier view could replace a newer note
+        with self.noting:  # without the lock, a thread with an older tier view could replace a newer note
             note = TierNote.of(remote.view())
             if note.version == self.noted_version:
                 return
@@ -83,7 +83,7 @@ class TierLink:
                 raise
 
     def forget_note(self) -> None:
-        """Delete the log's tier note, durably. Call it before the log leaves its tier.
+        """Delete the log's tier note, durably. Call this method before the log leaves its tier.
 
         Raises:
             LogDirOfflineError: the disk failed.

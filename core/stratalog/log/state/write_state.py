@@ -52,8 +52,9 @@ class WriteState:
         producers: idempotent and transactional producers.
         producer_expiration_ms: producers silent for that long are not restored from a snapshot.
         epochs: leader epochs and their start offsets.
-        has_stale_epochs: True if the file of leader epochs may lack some of ``epochs`` or have later ones, for lack of
-            space or descriptors. Store ``epochs`` before an append: after it, the next loading could not correct them.
+        has_stale_epochs: True if the file of leader epochs may differ from ``epochs``, because there was no space or no
+            descriptor to write it. The file must be written before the next append: after an append, loading could not
+            correct the file.
         log_start: the log start, before it is limited to the log's bounds.
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that snapshot is
             obsolete.
@@ -104,11 +105,11 @@ class WriteState:
         self.appender = appender
 
     def replace_segments(self, first: int, count: int, new_segments: Sequence[Segment]) -> None:
-        """Replace ``count`` segments from index ``first`` on with ``new_segments``. Do not close the replaced ones."""
+        """Replace ``count`` segments from index ``first`` on with ``new_segments``. The old segments are not closed."""
         self.segments = (*self.segments[:first], *new_segments, *self.segments[first + count :])
 
     def set_epochs(self, epochs: EpochCache) -> None:
-        """Replace the epochs as ``store_epochs`` does; if they are equal to the present epochs, store nothing."""
+        """Replace the epochs with ``store_epochs``, unless they are equal to the current epochs."""
         if epochs != self.epochs:
             self.store_epochs(epochs)
 

@@ -108,7 +108,7 @@ class OffsetCommit:
 class GroupMember:
     """A member of a classic group. The group's protocol type defines the format of ``subscription`` and ``assignment``.
 
-    A ``rebalance_timeout_ms`` of -1 (version 0) means that ``session_timeout_ms`` applies.
+    In version 0 of the group metadata, ``rebalance_timeout_ms`` is -1; then ``session_timeout_ms`` applies.
     """
 
     member: str = stored(STRING)

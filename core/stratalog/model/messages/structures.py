@@ -179,7 +179,8 @@ def stored(
         since: the first version with the field.
         until: the last version with the field.
         tag: tag number of a tagged field; None otherwise. Only flexible versions have tagged fields.
-        default: value in versions without the field. A tagged field needs a default, and is written only if it differs.
+        default: value in versions without the field. A tagged field needs a default, and is written only if its value
+            differs from the default.
     """
     return field(default=default, metadata={_KIND: _Stored(kind, since, until, tag)})
 
