@@ -1,7 +1,7 @@
 """The environment of the engine: clock, file system, threads and random source.
 
-The engine uses the clock, the file system and the random source only through an ``Env``. By default, an ``Env`` has
-those of the operating system. Tests use others.
+The engine uses the clock, the file system and the random source only through an ``Env``. By default, an ``Env`` has the
+clock, the file system and the random source of the operating system. Tests replace them.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class TwoQueues:
     A new item enters a first-in, first-out queue. Uses of an item in the queue are ignored, because a reader may read
     one chunk in several steps. When the queue evicts an item, the order remembers the item's key. If the item is added
     again while its key is remembered, the item becomes a frequent item. The order evicts from the queue while the queue
-    uses more than a quarter of the limit, or if there are no frequent items. Otherwise, the order evicts the least
-    recently used frequent item. A reader of history adds each item once, so its items never become frequent.
+    uses more than a quarter of the limit, or if there are no frequent items. In all other cases, the order evicts the
+    least recently used frequent item. A reader of history adds each item once, so its items never become frequent.
 
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
     full version. The paper remembers keys until the sizes of their items add up to half of the limit, and this class
@@ -197,8 +197,8 @@ class ByteCache:
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
         """Return the item of ``key``. If it is not cached, call ``load``, or wait for the load of another thread.
 
-        If the load fails, its caller and all threads that wait for the load raise the error of ``load``. If the load was
-        interrupted, as by KeyboardInterrupt, one of the waiting threads loads the item instead.
+        If the load fails, its caller and all threads that wait for the load raise the error of ``load``. If the load
+        was interrupted, for example by KeyboardInterrupt, one of the waiting threads loads the item instead.
         """
         with self._lock:
             item = self._items.get(key)

@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that calls its ``close`` at the end of a ``with`` block, also after an error."""
+    """A context manager that calls its ``close`` at the end of a ``with`` block, even after an error."""
 
     __slots__ = ()
 

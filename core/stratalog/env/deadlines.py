@@ -40,7 +40,7 @@ class DeadlineCalls:
         wait_s: default time to wait for a call. This class only stores the value for its users.
 
     Attributes:
-        wait_s: same as the argument.
+        wait_s: the argument ``wait_s``.
         has_strangers: True after the first call of ``register``.
     """
 
@@ -103,7 +103,7 @@ class DeadlineCalls:
             self._hurried.notify_all()
 
     def register(self, call: object) -> None:
-        """Register a call into a component, which begins on this thread without a deadline.
+        """Register a call into a component. The call begins on this thread, and has no deadline.
 
         ``call`` is any hashable object; ``str(call)`` describes the call in error texts.
         """
@@ -117,10 +117,10 @@ class DeadlineCalls:
     def run_unless_stuck(self, work: Callable[[], None], wait_s: float) -> None:
         """Run ``work``, and stop waiting for its end if a call registered by ``register`` takes too long.
 
-        If ``register`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
-        thread, and continues there if the caller stops waiting. Later calls of this method then ignore their argument
-        ``work``, and wait for the first ``work``. Only the first call that reaches the end of ``work`` raises its
-        exception.
+        If ``register`` was never called, ``work`` runs on the caller's thread. If ``register`` was called, ``work``
+        runs on its own thread, and continues there if the caller stops waiting. Later calls of this method then ignore
+        their argument ``work``, and wait for the first ``work``. Only the first call that reaches the end of ``work``
+        raises the exception of ``work``.
 
         Args:
             work: function to run.

@@ -96,7 +96,7 @@ class HandlePool:
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
-        """Undo one ``pin`` or ``pin_open`` that returned ``descriptor``, also after ``drop`` or ``close``."""
+        """Undo one ``pin`` or ``pin_open`` that returned ``descriptor``, even after ``drop`` or ``close``."""
         handle = self._handles.get(name)
         if handle is not None and handle.descriptor == descriptor:
             handle.pins.pop()

@@ -52,7 +52,7 @@ class Latency:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
         self._lock = threading.Lock()
-        self._counts = [0] * (len(_BOUNDS_NS) + 1)  # under _lock, as _sum_ns
+        self._counts = [0] * (len(_BOUNDS_NS) + 1)  # _counts and _sum_ns are under _lock
         self._sum_ns = 0
 
     def count_since(self, began_ns: int) -> None:
@@ -77,11 +77,11 @@ class Latencies:
     """Histograms of the latencies of an engine's operations since the measurement began.
 
     Attributes:
-        append: successful appends of a leader, without those with ``wait=False``. The latency of a durable append
+        append: successful appends of a leader, except appends with ``wait=False``. The latency of a durable append
             includes the sync.
         fetch: successful fetches, from local disk and from the tier.
-        offload: offloads of one log with segments to copy, also those that failed.
-        requests: requests to the store by kind, also those that failed. Each retry counts as a request.
+        offload: offloads of one log with segments to copy, including failed offloads.
+        requests: requests to the store by kind, including failed requests. Each retry counts as a request.
     """
 
     __slots__ = ("append", "fetch", "offload", "requests")

@@ -23,7 +23,7 @@ class LockRank(IntEnum):
     CLEANING = 3
     """``CleaningState.local.busy``: local segments of one log are rewritten or uploaded."""
     SYNC = 4
-    """``DurabilityState.syncing``: one log is synced, or bytes of it are removed."""
+    """``DurabilityState.syncing``: one log is synced, or bytes of the log are removed."""
     LOG = 5
     """``LogState.lock``: the state of one log changes."""
     TIER_NOTE = 6

@@ -41,7 +41,7 @@ class ProgressSum:
         """Add a part of the work, and return the callback for the progress of this part.
 
         If ``total_bytes`` is above 0, it is reported at once. Later calls of the callback can raise the total. The
-        callback ignores numbers below those of earlier calls. It counts finished bytes only up to the total.
+        callback ignores numbers that are lower than in earlier calls. It counts finished bytes only up to the total.
         """
         known_done = known_total = 0
 

@@ -49,8 +49,9 @@ class Throttle:
 class CopyRate:
     """Limit on the rate at which segments are copied to a tier, for all logs together. Thread-safe.
 
-    After an upload has begun, the next upload waits as long as the bytes of the first one take at the limit. A running
-    upload is not slowed down, because it has a deadline. Kafka's RLMQuotaManager computes the rate over time windows.
+    After an upload has begun, the next upload waits for the time that the bytes of the first upload take at the limit.
+    A running upload is not slowed down, because it has a deadline. Kafka's RLMQuotaManager computes the rate over time
+    windows.
 
     Args:
         bytes_per_second: the limit; None means no limit.

@@ -10,7 +10,7 @@ from typing import Final
 from stratalog.errors.system import IrregularFileError
 
 _FILE_MODE: Final = 0o600
-_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)  # otherwise opening a FIFO waits for its other end; no effect on files
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)  # without it, opening a FIFO waits for its other end; no effect on files
 # Errors of opening a socket, a device, a link, or (for writing) a folder.
 _UNOPENED: Final = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV, errno.ELOOP, errno.EISDIR})
 _KINDS: Final = (  # the last entry matches every mode

@@ -39,8 +39,8 @@ class FileStat:
         is_folder: True for a folder.
         is_file: True for a regular file; False for a folder, a FIFO, a socket, a device or a symbolic link.
         file_id: result of ``Vfs.file_id`` for the entry.
-        is_private: False if users other than the owner may access the file. If root owns the file, its group may read
-            it, because services get their secrets in such files.
+        is_private: False if users other than the owner may access the file. A file of root counts as private even if
+            its group may read it, because services get their secrets in such files.
     """
 
     name: str
@@ -56,14 +56,14 @@ class Vfs(Protocol):
     """Interface to a file system. All access of an engine to disks goes through it."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file and return its descriptor: for reading, or with ``write`` for reading and writing.
+        """Open a file for reading, or for reading and writing if ``write`` is set; return its descriptor.
 
-        With ``create``, the file must not exist: it is created, and opened for reading and writing. The call never
+        If ``create`` is set, the file must not exist: it is created, and opened for reading and writing. The call never
         blocks, even if the path is a FIFO.
 
         Raises:
             IrregularFileError: ``create`` is not set, and the path is not a regular file, for example a symbolic link.
-            FileExistsError: ``create`` is set, and the path exists, also as another kind of file.
+            FileExistsError: ``create`` is set, and the path exists, even if it is not a file.
         """
 
     def close(self, descriptor: int) -> None:
@@ -82,7 +82,7 @@ class Vfs(Protocol):
         """Return ``size_bytes`` bytes from ``position`` on; fewer bytes only if the file ends before."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Fill ``into`` from ``position`` on, and return the number of bytes read: less only at the end of the file."""
+        """Fill ``into`` from ``position`` on; return the number of bytes read: fewer only at the end of the file."""
 
     def is_cached(self, descriptor: int, position: int) -> bool:
         """Return True if the byte at ``position`` is in the page cache; False if it is not, or if that is unknown."""
@@ -103,7 +103,7 @@ class Vfs(Protocol):
         """
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the size of a file: cut its end off, or append zeros. The space from ``reserve`` is freed."""
+        """Set the size of a file: remove bytes at its end, or append zeros. The space from ``reserve`` is freed."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for the first ``size_bytes`` bytes of a file; raise OSError (ENOSPC) if there is none.
@@ -209,7 +209,7 @@ class PosixVfs:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Fill ``into`` from ``position`` on, and return the number of bytes read: less only at the end of the file."""
+        """Fill ``into`` from ``position`` on; return the number of bytes read: fewer only at the end of the file."""
         read_bytes = os.preadv(descriptor, [into], position)
         while 0 < read_bytes < len(into):
             more_bytes = os.preadv(descriptor, [into[read_bytes:]], position + read_bytes)

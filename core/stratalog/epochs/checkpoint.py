@@ -30,13 +30,13 @@ class CheckpointLine(NamedTuple):
 
 
 def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
-    """Return the entries of a checkpoint file, each of which must have ``words`` words.
+    """Return the entries of a checkpoint file. Each entry must have ``words`` words.
 
     An empty file, or a file with only a version, has no entries. ``file`` is the path of the file, for errors.
 
     Raises:
         CorruptCheckpointError: a line is malformed, the version is unknown, or the count is not the number of entries.
-            The ``position`` of the error is that of the line.
+            The ``position`` of the error is the position of the line.
     """
     lines = list(_lines(data))
     if not lines:
@@ -60,7 +60,7 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
 def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
     """Return the offsets in a log directory's checkpoint, which has topic, partition and offset on each line.
 
-    If a log is listed twice, the last line counts. ``file`` is the path, for errors. Raises the errors of
+    If a log is listed twice, its last line is used. ``file`` is the path, for errors. Raises the errors of
     ``parse_lines``.
     """
     offsets = {}
@@ -88,7 +88,8 @@ def check_offsets(data: bytes, before: bytes, file: str) -> None:
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
     """Return the entries of ``leader-epoch-checkpoint``, which has epoch and start offset on each line.
 
-    Raises the errors of ``parse_lines``, also for a negative number. ``file`` is the path, for errors.
+    Raises the errors of ``parse_lines``, and CorruptCheckpointError for a negative number. ``file`` is the path, for
+    errors.
     """
     entries = []
     for (epoch, start), position in parse_lines(data, 2, file):

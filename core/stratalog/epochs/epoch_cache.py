@@ -40,8 +40,8 @@ class EpochCache:
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
         """Return a cache whose latest epoch is ``epoch``, which begins at ``start_offset``.
 
-        The result has no earlier entry with the same or a higher epoch or start offset. If ``epoch`` is already the
-        latest epoch and begins at or before ``start_offset``, the result is this cache.
+        Entries with the same or a higher epoch, and entries with the same or a higher start offset, are removed. If
+        ``epoch`` is already the latest epoch and begins at or before ``start_offset``, the result is this cache.
 
         Raises:
             ConfigError: a value is negative.
@@ -56,9 +56,10 @@ class EpochCache:
         return _make_cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def truncate_from_start(self, offset: int) -> EpochCache:
-        """Return a cache for the offsets from ``offset`` on; its first epoch, that at ``offset``, begins at ``offset``.
+        """Return a cache for the offsets from ``offset`` on.
 
-        If no epoch is known at ``offset``, the entries are unchanged.
+        Its first entry is the epoch at ``offset``, with ``offset`` as its start offset. If no epoch is known at
+        ``offset``, the entries are unchanged.
         """
         up_to_offset = [entry for entry in self.entries if entry.start_offset <= offset]
         later_entries = tuple(entry for entry in self.entries if entry.start_offset > offset)
@@ -75,12 +76,15 @@ class EpochCache:
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
-        """Return the end of ``epoch`` in a log with the log end offset ``log_end``, as OffsetsForLeaderEpoch.
+        """Return the end of ``epoch`` in a log with the log end offset ``log_end``.
+
+        Kafka's request OffsetsForLeaderEpoch returns the same result.
 
         Returns:
-            ``UNDEFINED_END`` for epoch -1 and for an epoch above all known epochs. ``epoch`` and ``log_end`` for the
-            latest epoch. Otherwise the largest known epoch at or below ``epoch`` (``epoch`` itself if all known epochs
-            are above it), and the start offset of the first known epoch above ``epoch``.
+            For epoch -1, and for an epoch above all known epochs, the result is ``UNDEFINED_END``. For the latest
+            epoch, the result is ``epoch`` and ``log_end``. For any other epoch, the result is the largest known epoch
+            at or below ``epoch`` (``epoch`` itself if all known epochs are above it), and the start offset of the first
+            known epoch above ``epoch``.
         """
         if epoch == NO_EPOCH:
             return UNDEFINED_END

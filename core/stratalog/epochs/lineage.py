@@ -15,7 +15,7 @@ from stratalog.model.offsets import EpochEntry
 
 
 def first_divergence(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
-    """Return the first offset in [start, end) with different leader epochs in two copies of a log; None without one.
+    """Return the first offset in [start, end) with different leader epochs in two copies of a log, or None.
 
     Both lists ascend. If a copy has no epoch for an offset, for example after retention, the offset counts as equal.
     """

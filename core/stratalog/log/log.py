@@ -271,10 +271,10 @@ class Log(LogReader):
     def truncate_to(self, offset: int) -> bool:
         """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
-        If the log end is at or below ``offset``, no record is dropped. If not, the log ends at ``offset`` afterwards. A
-        high watermark or log start above the new log end is lowered to the log end. A batch that contains ``offset`` is
-        dropped as a whole, so pass the first offset of a batch. If a follower has ``offset`` only in the tier, its log
-        ends at a segment boundary of the tier at or below ``offset``.
+        If the log end is at or below ``offset``, no record is dropped. If the log end is above ``offset``, the log ends
+        at ``offset`` afterwards. A high watermark or log start above the new log end is lowered to the log end. A batch
+        that contains ``offset`` is dropped as a whole, so pass the first offset of a batch. If a follower has
+        ``offset`` only in the tier, its log ends at a segment boundary of the tier at or below ``offset``.
 
         Raises:
             ConfigError: ``offset`` is negative or above 2^63 - 1.
@@ -331,7 +331,7 @@ class Log(LogReader):
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the new segment. The log is unchanged. If the new files
-                cannot be deleted either, the log is out of service.
+                cannot be deleted, the log is out of service.
             StorageError: the log is not writable, or the disk failed.
         """
         with self._state.lock:

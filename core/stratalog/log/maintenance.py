@@ -86,9 +86,9 @@ class LogMaintenance:
     def configure(self, config: TopicConfig, components: Components, remote: RemoteLog | None = None) -> None:
         """Apply new topic settings without reopening the log. The settings also apply to the active segment.
 
-        If the record format changes, a new segment begins, and all batches of the earlier format are made durable. If
-        they were not durable, recovery after a crash could treat these batches as damaged, if the plugin of their
-        format is removed in the meantime.
+        If the record format changes, a new segment begins, and all batches of the earlier format are made durable.
+        Without this, recovery after a crash could treat these batches as damaged when the plugin of their format has
+        been removed.
 
         Raises:
             StorageError: the new segment cannot be created, and the settings do not apply; or the last sync failed,

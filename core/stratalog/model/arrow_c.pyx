@@ -177,7 +177,10 @@ cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
 
 
 cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into) except? NULL:
-    """Return a new bitmap in which all rows are valid, or NULL without nulls. ``into`` gets it as in ``allocated``."""
+    """Return a new bitmap in which all rows are valid, or NULL if there are no nulls.
+
+    Append the bitmap and a view of it to ``into``. If there are no nulls, append None twice.
+    """
     cdef uint8_t* bitmap
     if not nulls:
         into.append(None)

@@ -58,7 +58,9 @@ class SegmentEvicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Event: compaction rewrote closed segments of a log. || The offsets in [``dirty_start``, ``end``) were not compacted before.
+    """Event: compaction rewrote closed segments of a log.
+
+    The offsets in [``dirty_start``, ``end``) were not compacted before.
 
     ``map_load`` is the share (0 to 1) of the cleaner's memory that the keys used. ``part`` is "local" for segments on
     local disk, and "tier" for segments that are committed in the tier.
@@ -80,7 +82,10 @@ class LogCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUncleanable:
-    """Event: compaction of a log failed, on local disk or in the tier. || This part of the log is not compacted until the log is opened again."""
+    """Event: compaction of a log failed, on local disk or in the tier.
+
+    This part of the log is not compacted until the log is opened again.
+    """
 
     log: TopicPartition
     reason: str

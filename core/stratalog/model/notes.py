@@ -12,8 +12,9 @@ T = TypeVar("T")
 
 
 def readable(data: bytes, parse: Callable[[bytes, str], object], place: str) -> bytes:
-    """Return ``data``, the contents of a small file or object, if the parser accepts it. Call this before ``data`` is
-    stored.
+    """Return ``data``, the contents of a small file or object, if the parser accepts it.
+
+    Call this function before ``data`` is stored.
 
     Args:
         data: the bytes to store.

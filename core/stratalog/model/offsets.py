@@ -75,7 +75,7 @@ class Watermark(StrEnum):
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, and the position (bytes) in the ``.log`` file of its batch, or of a group of batches with this offset."""
+    """An offset, and the position (bytes) in the ``.log`` file of its batch, or of a group of batches that has it."""
 
     offset: int
     position: int

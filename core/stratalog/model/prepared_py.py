@@ -24,7 +24,7 @@ class Rules:
         before_ms: maximum distance (ms) of a timestamp before the clock's time.
         after_ms: maximum distance (ms) of a timestamp after the clock's time.
         needs_keys: True if every record needs a key.
-        keeps_times: True if records keep the producer's timestamps (CreateTime). Otherwise no timestamp breaks a rule.
+        keeps_times: True if records keep the producer's timestamps (CreateTime). If False, no timestamp breaks a rule.
         limit_bytes: size limit of a new batch before compression: keys, values and headers, plus ``overhead_bytes`` for
             each record. A single record may be larger.
         overhead_bytes: size added for each record.
@@ -114,7 +114,7 @@ class PreparedBatches:
 
     @staticmethod
     def joined(pieces: Sequence[PreparedBatches]) -> PreparedBatches:
-        """Return one object with copies of the batches of all ``pieces``. A single piece is returned itself, unchanged.
+        """Return one object with copies of the batches of all ``pieces``. A single piece is returned unchanged.
 
         In ``table`` of the result, the offsets start at 0. The offsets in ``data`` are not changed.
 

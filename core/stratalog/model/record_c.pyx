@@ -52,7 +52,7 @@ cdef tuple HEADER_COLUMNS = ("header_first", "header_count", *FLAT_COLUMNS)
 cdef class Record:
     """One record, read or to be written. Immutable; the class cannot have subclasses.
 
-    A record unpacks, compares, orders and hashes as the tuple of its fields.
+    A record unpacks, compares, orders and hashes like the tuple of its fields.
 
     Attributes:
         offset: int64; the log assigns it when the record is written, and it is -1 before.

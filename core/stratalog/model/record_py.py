@@ -52,7 +52,7 @@ class _RecordFields(NamedTuple):
 class Record(_RecordFields):
     """One record, read or to be written. Immutable; the class cannot have subclasses.
 
-    A record unpacks, compares, orders and hashes as the tuple of its fields.
+    A record unpacks, compares, orders and hashes like the tuple of its fields.
 
     Attributes:
         offset: int64; the log assigns it when the record is written, and it is -1 before.
@@ -150,7 +150,7 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
     Raises:
         IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
         ValueError: a timestamp type does not exist.
-        ConfigError, TypeError, ValueError: as ``views_of``.
+        ConfigError, TypeError, ValueError: the columns break a rule of ``views_of``.
     """
     views = views_of(columns)
     raw = _as_bytes(columns.arena)
@@ -174,9 +174,9 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
     """Return an iterator over the records of columns. The columns must have every field of ``Fields.ALL``.
 
     Raises:
-        IndexError, ValueError: as ``records_of``; during the iteration, at the wrong record or up to 1,023 records
-            earlier.
-        ConfigError, TypeError, ValueError: as ``views_of``, at the call.
+        IndexError, ValueError: the errors of ``records_of``. They are raised during the iteration, at the wrong record
+            or up to 1,023 records earlier.
+        ConfigError, TypeError, ValueError: the columns break a rule of ``views_of``. The call raises these errors.
     """
     views_of(columns)
     integer("partition", partition, 32)
@@ -216,7 +216,8 @@ def headers_of(columns: RecordColumns) -> list[Headers]:
     """Return the headers of each record. The columns must have the field HEADERS.
 
     Raises:
-        IndexError: as ``records_of``.
+        IndexError: a name or value is not inside the arena, a header is not inside the flat columns, or a header has no
+            name.
         TypeError, ValueError: a column does not have its format, or the columns differ in length.
     """
     names = ("header_first", "header_count", *FLAT_COLUMNS)
@@ -269,7 +270,7 @@ class Survey(NamedTuple):
     """Result of ``survey``, a scan of records from one index on.
 
     ``end`` is the index of the first record that would exceed the limit, or the number of records if none does.
-    ``least_ms`` and ``largest_ms`` are the smallest and the largest timestamp of the scanned records, those before
+    ``least_ms`` and ``largest_ms`` are the smallest and the largest timestamp of the scanned records, which are before
     ``end``. ``null_key`` is True if a scanned record has no key.
     """
 

@@ -156,7 +156,7 @@ class RecordColumns:
             ConfigError: a field is absent; the text names its column.
             InvalidRecordError: ``partition`` does not fit 32 bits.
             ValueError: a timestamp type does not exist.
-            IndexError, TypeError, ValueError: as ``RecordColumns``.
+            IndexError, TypeError, ValueError: the columns break a rule of ``RecordColumns``.
         """
         return _records_of(self, partition)
 
@@ -164,8 +164,8 @@ class RecordColumns:
         """Yield the records one by one. The columns must have every field.
 
         Raises:
-            ConfigError, InvalidRecordError, IndexError, TypeError, ValueError: as ``to_records``, at the latest when
-                the iteration reaches the wrong record.
+            ConfigError, InvalidRecordError, IndexError, TypeError, ValueError: the errors of ``to_records``. They are
+                raised at the latest when the iteration reaches the wrong record.
         """
         return _iterator_of(self, partition)
 

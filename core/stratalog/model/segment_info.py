@@ -32,9 +32,9 @@ class SegmentInfo:
     ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``. ``leader_epochs`` are
     the entries of the leader epochs in which the segment has offsets. ``records`` is the number of data records,
     including those of aborted transactions; None if unknown. ``min_timestamp_ms`` is the smallest timestamp of the data
-    records; -1 if one of them has no timestamp or one before 1970, or if there are none; None if unknown.
-    ``original_bytes`` is the size of the ``.log`` file before its batches were decompressed for a layout that stores
-    records, such as Parquet; None if its batches are unchanged.
+    records; -1 if a record has no timestamp or a timestamp before 1970, or if there are no data records; None if
+    unknown. ``original_bytes`` is the size of the ``.log`` file before its batches were decompressed for a layout that
+    stores records, such as Parquet; None if its batches are unchanged.
     """
 
     log: TopicPartition

@@ -1,1 +1,1 @@
-"""Producers' state of a log: sequences, open transactions, snapshots."""
+"""Producers' state of a log: sequence numbers, open transactions, snapshots."""

@@ -1,4 +1,4 @@
-"""State of the producers of one log: sequences, duplicates and open transactions.
+"""State of the producers of one log: sequence numbers, duplicates and open transactions.
 
 Source: apache/kafka ProducerStateManager, ProducerStateEntry, ProducerAppendInfo.
 """
@@ -35,7 +35,7 @@ class SeenBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the first record; meaningless if the batch has no sequences. After 2147483647 comes 0."""
+        """Sequence number of the first record; meaningless if the batch has none. 0 follows 2147483647."""
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
     @property
@@ -86,7 +86,7 @@ class ProducerHistory:
                     f"coordinator epoch {self.coordinator_epoch} has already written, so {marker.coordinator_epoch} is "
                     f"stale {description}"
                 )
-            return  # a marker has no sequence, and may come without an open transaction
+            return  # a marker has no sequence number, and is valid without an open transaction
         if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
             self._check_sequence(batch, description)
         if self.transaction_first_offset is not None and not batch.is_transactional:
@@ -103,7 +103,7 @@ class ProducerHistory:
             raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {description}")
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the producer epoch; if it changes, forget the latest batches and their sequences."""
+        """Set the producer epoch; if it changes, forget the latest batches and their sequence numbers."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -133,7 +133,7 @@ class ProducerState:
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def draft(self) -> ProducerState:
-        """Return a draft for an append: a state that continues this one, and whose changes do not change this one."""
+        """Return a draft for an append: a state that continues this one. Changes of the draft do not change this state."""
         draft = ProducerState()
         draft.end_offset, draft._base_producers = self.end_offset, self.producers
         draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)
@@ -243,9 +243,10 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def find_duplicate(self, batch: RecordBatch) -> SeenBatch | None:
-        """Return the batch, of the producer's last five, with the epoch and sequences of ``batch``; None without one.
+        """Return the producer's recent batch with the same epoch and sequence numbers as ``batch``, or None.
 
-        The result is also None if ``batch`` has no sequences, or if the producer is unknown.
+        The last five batches of the producer are compared. The result is None if ``batch`` has no sequence numbers, or
+        if the producer is unknown.
         """
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
@@ -259,13 +260,13 @@ class ProducerState:
     def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
         """Raise an error if a leader must not append a batch next; ``marker`` is the content of a control batch.
 
-        Sequences are not checked if ``in_sequence`` is False or if the batch has none, for example from a coordinator.
-        A producer without a state, which is new or was silent for too long, may begin at any sequence.
+        Sequence numbers are not checked if ``in_sequence`` is False, or if the batch has none, for example a batch of a
+        coordinator. A producer without a state is new or was silent for too long. It may begin at any sequence number.
 
         Raises:
-            InvalidProducerEpochError: a newer epoch has written.
+            InvalidProducerEpochError: a newer epoch of the producer has written.
             TransactionCoordinatorFencedError: a newer coordinator has ended a transaction of the producer.
-            OutOfOrderSequenceError: the sequence does not continue.
+            OutOfOrderSequenceError: the sequence number does not follow the last one.
             InvalidTxnStateError: the batch is not transactional, and the producer has an open transaction.
         """
         producer = self._find(batch.producer_id) if batch.producer_id > NO_PRODUCER else None

@@ -170,7 +170,7 @@ class SegmentBuilder:
 
         Args:
             end_offset: first offset after the segment.
-            modified_ms: modification time (ms since 1970): that of the replaced segments, or the present time.
+            modified_ms: modification time (ms since 1970): the time of the replaced segments, or the current time.
 
         Raises:
             LogDirError: a file could not be written or synced.

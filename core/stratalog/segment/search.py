@@ -64,7 +64,7 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
     """Return True if ``tables``, which were read from the position of an index entry, fit that entry.
 
     One of the batches must end with ``indexed_offset``. It need not be the first one: Kafka before 4.1 indexes the last
-    offset of an append, which may be that of a later batch.
+    offset of an append, which may be the last offset of a later batch.
     """
     if not tables or tables[0].last_offset[0] > indexed_offset:
         return False

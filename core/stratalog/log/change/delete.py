@@ -105,9 +105,9 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
             state.publish()
             for segment in removed_segments:
                 retire_segment(state, segment, names)
-                # Sync after each removal. If not, a power loss could restore this segment but not the next one: reads
-                # would not read the gap from the tier, and the next segment may have tombstones for records of this
-                # segment.
+                # Sync after each removal. Without these syncs, a power loss could restore this segment but not the next
+                # one: reads would not read the gap from the tier, and the next segment may have tombstones for records
+                # of this segment.
                 if state.settings.remote is not None or has_tombstones or segment is removed_segments[-1]:
                     state.files.sync()
         except (
@@ -134,7 +134,7 @@ def retire_segment(state: LogState, segment: Segment, names: Collection[str] | N
     """Close a segment that is no longer part of the log, and rename its files to ``.deleted``.
 
     ``delete_expired`` deletes the files after ``file.delete.delay.ms``. ``names`` are the names of all existing files.
-    If it is None, the folder is listed.
+    If ``names`` is None, the folder is listed.
     """
     segment.close()
     state.delete_later(set_aside(state.files, segment, names=names))

@@ -164,8 +164,8 @@ def _replace(state: LogState, new_segment: BuiltSegment, old: Sequence[Segment])
             keeps_snapshot = segment.base_offset == new_segment.base_offset
             yield from set_aside(state.files, segment, keep_snapshot=keeps_snapshot, names=names)
             # After a crash, the opening that completes the replacement keeps old segments after the last new batch.
-            # Sync after each removal. If not, a power loss could restore this segment but not the next one, which may
-            # have tombstones for its records.
+            # Sync after each removal. Without these syncs, a power loss could restore this segment but not the next
+            # one, which may have tombstones for its records.
             if segment.base_offset >= new_end:
                 state.files.sync()
 

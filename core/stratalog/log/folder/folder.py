@@ -165,7 +165,7 @@ def set_aside(
     """Rename a segment's files to ``.deleted``, the log first; return the new names. The folder is not synced.
 
     Files that describe the segment (``DESCRIBING_SUFFIXES``) are removed at once. If ``keep_snapshot`` is True, the
-    producer snapshot keeps its name. ``names`` are the names of all existing files. If it is None, the folder is
+    producer snapshot keeps its name. ``names`` are the names of all existing files. If ``names`` is None, the folder is
     listed.
     """
     suffixes = [LOG_SUFFIX, *(index.suffix for index in segment.components.indexes.values())]

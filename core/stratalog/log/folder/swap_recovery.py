@@ -38,7 +38,8 @@ class SwapPlan:
     do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
     removes files with final names in its offset range.
 
-    ``live`` maps each final name to the current name of the file, because a reader renames no files.
+    ``live`` maps each final name to the current name of the file. A reader uses ``live``, because it must not rename
+    files.
     """
 
     undone: tuple[str, ...]

@@ -64,7 +64,7 @@ def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[rang
     pieces = -(-total_bytes // (_PIECE_READS * components.limits.read_bytes))
     if pieces < _LEAST_PIECES:
         return []
-    if pieces > threads:  # a multiple of the threads: then all end at about the same time
+    if pieces > threads:  # a multiple of the threads: then all threads end at about the same time
         pieces = -(-pieces // threads) * threads
     cuts, first = [plan.span.start], 0
     for share in shares:

@@ -102,8 +102,8 @@ def limit_bounds(
 ) -> LogOffsets:
     """Return the offsets of a log, limited so that log start <= last stable offset <= high watermark <= log end.
 
-    If the tier has segments, the log starts at the tier's log start or later. Otherwise it starts at the first local
-    segment, but not below the tier's log start: a log start offset never falls.
+    If the tier has segments, the log starts at the tier's log start or later. If the tier has no segments, the log
+    starts at the first local segment, but not below the tier's log start: a log start offset never falls.
     """
     first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
     if remote is not None and remote.segments:
@@ -127,4 +127,4 @@ def _limit(value: int, low: int, high: int) -> int:
     """Return ``value`` limited to [low, high]; ``high`` if ``low`` is above ``high``."""
     if value < low:  # noqa: PLR1730 - each append runs it several times, and a call of max() costs more
         value = low
-    return high if value > high else value  # noqa: FURB136 - the same
+    return high if value > high else value  # noqa: FURB136 - for the same reason

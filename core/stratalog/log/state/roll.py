@@ -25,12 +25,12 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     might not fit into 32 bits. If the active segment has no records and already begins at the base offset, the active
     segment is kept.
 
-    The old segment's records are made durable before the new file exists. Otherwise a power loss could lose them and
-    keep later records. Kafka syncs the old segment after the roll, in the background.
+    The old segment's records are made durable before the new file exists. Without this, a power loss could remove these
+    records and keep later records. Kafka syncs the old segment after the roll, in the background.
 
     Raises:
         OutOfResourcesError: no space or no descriptors for the new files. The log does not change. If the new files
-            cannot be deleted either, the log is out of service.
+            cannot be deleted, the log is out of service.
         StorageError: a file cannot be written or synced; the log is out of service.
     """
     active = state.writes.segments[-1]

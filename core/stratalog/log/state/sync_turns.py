@@ -38,8 +38,8 @@ class Waiter:
 class SyncTurns:
     """The turn (right to sync), which at most one waiter has at a time, and the queue of batches to write. Thread-safe.
 
-    Each caller of ``take`` must call ``leave`` at the end, even after an exception such as Ctrl-C. Otherwise the other
-    waiters wait for ever.
+    Each caller of ``take`` must call ``leave`` at the end, even after an exception such as Ctrl-C. If ``leave`` is not
+    called, the other waiters wait forever.
     """
 
     __slots__ = (

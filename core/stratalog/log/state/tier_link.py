@@ -19,7 +19,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLink:
-    """Link of one log to its tier. The methods are called under the log's lock, except those of the tier note.
+    """Link of one log to its tier. The methods are called under the log's lock, except the methods for the tier note.
 
     Attributes:
         is_pressed: True if the log's local size is above ``local.hard.limit.bytes``.

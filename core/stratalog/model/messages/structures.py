@@ -178,7 +178,7 @@ def stored(
         kind: type of the field.
         since: the first version with the field.
         until: the last version with the field.
-        tag: tag number of a tagged field; None otherwise. Only flexible versions have tagged fields.
+        tag: tag number of a tagged field; None for other fields. Only flexible versions have tagged fields.
         default: value in versions without the field. A tagged field needs a default, and is written only if its value
             differs from the default.
     """
