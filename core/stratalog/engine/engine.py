@@ -148,18 +148,18 @@ class Engine(EngineClients):
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was created.
             LogDirOfflineError: a log directory is unavailable and may contain the topic; nothing was created.
-            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed. If the
-                disk does not allow that, the remaining partitions are listed, and ``log`` raises an error until the
-                engine is opened again or the topic is deleted. Or committed offsets of a deleted topic with this name
-                cannot be deleted; nothing was created.
+            StorageError: there are two cases. Either the committed offsets of a deleted topic with this name cannot be
+                deleted, and nothing was created. Or the creation failed, for example with DiskFullError, and all new
+                partitions were removed. If the disk does not allow the removal, ``partitions`` lists the remaining
+                partitions, and ``log`` raises an error until the engine is opened again or the topic is deleted.
         """
         return self._logs.create(name, partitions, config or {})
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic: all of the new partitions, or none. Stored records stay in their partitions.
 
-        A new record may belong to another partition than an older record with the same key. Producers that are already
-        open use the new partitions for their next records.
+        After the call, the partition of a key may change: a new record may be in another partition than an older record
+        with the same key. Open producers use the new partitions for their next records.
 
         Args:
             name: name of the topic.
@@ -167,32 +167,34 @@ class Engine(EngineClients):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            ConfigError: ``partitions`` is not above the present number, or is above ``limits.topic.partitions``.
+            ConfigError: ``partitions`` is not above the topic's present number of partitions, or is above
+                ``limits.topic.partitions``.
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
-            StorageError: the first partition could not be opened. Or the creation failed, for example with
-                DiskFullError; the new partitions were removed as after an error of ``create_topic``.
+            StorageError: the first partition could not be opened, or the creation failed, for example with DiskFullError.
+                The new partitions were removed; see ``create_topic``.
         """
         return self._logs.create_partitions(name, partitions)
 
     def alter_topic(self, name: str, config: Mapping[str, object], *, only_check: bool = False) -> TopicInfo:
-        """Change settings of a topic and of its open logs; durable on return.
+        """Change settings of a topic and of its open logs. The change is durable when the method returns.
 
         Args:
             name: name of the topic.
             config: settings by Kafka's names; None resets a setting to the engine's default.
-            only_check: True to change nothing, and only raise the error with which the settings are refused. Errors of
-                the tier and of the disk are not found.
+            only_check: True to change nothing, and only raise the error with which the settings are refused. The check
+                does not detect errors of the tier or of the disk.
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was changed.
             LogDirOfflineError: a log directory is unavailable; nothing was changed.
-            StorageError: the tier cannot be read, or changed for a new policy in ``cleanup.policy``, or the settings
-                cannot be stored; nothing was changed. If the tier fails while ``remote.storage.enable`` is being
-                disabled, some logs may have no segments in the tier any more. If a log cannot begin a new segment,
-                which a change of ``record.version`` requires, the settings are stored, but later logs use the earlier
-                settings. If the checkpoints cannot be stored after a change of ``record.version``, the settings apply.
-                Repeat the call in these cases.
+            StorageError: the tier cannot be read, the tier cannot be changed for a new policy in ``cleanup.policy``, or the
+                settings cannot be stored; nothing was changed. In three more cases, a part of the change was made, and
+                the call must be repeated. (1) The tier failed while ``remote.storage.enable`` was being disabled: some
+                logs may have no segments in the tier any more. (2) A log cannot begin a new segment, which a change of
+                ``record.version`` requires: the settings are stored, but that log and the logs after it still use the
+                earlier settings. (3) The checkpoints cannot be stored after a change of ``record.version``: the
+                settings apply.
         """
         info = self._logs.alter(name, config, only_check=only_check)
         if not only_check and "record.version" in config:  # recovery begins after the batches of the earlier format
@@ -212,14 +214,14 @@ class Engine(EngineClients):
             UnknownTopicError: the topic does not exist here.
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
             StoreError, FencedEpochError: the tier cannot be changed; nothing on local disk was changed.
-            StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already. Or the
-                partitions are deleted, but committed offsets of the topic are not.
+            StorageError: a folder cannot be renamed, and partitions with lower numbers are deleted already; or the
+                partitions are deleted, but the committed offsets of the topic could not be deleted.
         """
         self._logs.delete(name)
         self._write_checkpoints_later_if_full()
 
     def _write_checkpoints_later_if_full(self) -> None:
-        """Store the checkpoints after a change of a topic that cannot fail any more; on a full disk, a duty does it."""
+        """Store the checkpoints after a completed change of a topic. If the disk is full, a duty stores them later."""
         with contextlib.suppress(OutOfResourcesError):
             self._duties.write_checkpoints()
 

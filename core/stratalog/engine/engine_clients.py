@@ -90,7 +90,7 @@ class EngineClients(EngineDuties):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Consumer[Any]:
-        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``.
+        """Create a consumer of all partitions of ``topics``. ``Consumer`` describes the arguments and the errors.
 
         With a deserializer, the consumer returns records of the type ``DeserializedRecord``.
         """

@@ -60,7 +60,7 @@ class EngineDuties(CheckedArguments, Closeable):
         """Make all written records durable, and store the checkpoints.
 
         Raises:
-            StorageError: error of the first log or directory that failed, raised after all logs and directories.
+            StorageError: error of the first log or directory that failed, raised after all of them have been processed.
         """
         logs = self._select_logs(None)
         try:
@@ -103,8 +103,8 @@ class EngineDuties(CheckedArguments, Closeable):
     def collect(self) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
 
-        Objects of deleted topics, and of topics that left the tier, are deleted too. Objects of earlier versions are
-        kept for ``tier.history.ms``. Without a tier, nothing is done, and the report is empty.
+        This includes objects of deleted topics, and of topics that left the tier. Objects of earlier versions are kept
+        for ``tier.history.ms``. Without a tier, nothing is done, and the report is empty.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
@@ -124,7 +124,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Args:
             logs: only these logs; None is all open logs.
-            dry_run: return the results without any change.
+            dry_run: True to return the results and change nothing.
             progress: called after each log, with the size that its local segments had at the beginning.
 
         Returns:
@@ -179,8 +179,8 @@ class EngineDuties(CheckedArguments, Closeable):
         """Return plans of the compaction rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
         Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
-        its part in the tier. A plan contains a round and its reason, or the reason or error because of which no round
-        is due.
+        its part in the tier. A plan contains a round and its reason. If no round is due, the plan
+        contains the reason or the error.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
@@ -225,15 +225,15 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic.
 
-        The result has one ``EraseResult`` for each partition, which lists the files and objects that may still contain
-        the key, and until when. ``proof_of`` converts an ``EraseResult`` to JSON. In a tier, the erasure also ends the
+        The result has one ``EraseResult`` for each partition. It lists the files and objects that may still contain the
+        key, and until which time. ``proof_of`` converts an ``EraseResult`` to JSON. In a tier, the erasure also ends the
         history: the first collection after one hour deletes the objects of earlier versions, even if
         ``tier.history.ms`` is longer.
 
         Args:
             topic: name of the topic.
             key: the whole key.
-            dry_run: return the results without any change.
+            dry_run: True to return the results and change nothing.
             progress: called with the bytes that were searched, on local disk and in the tier.
 
         Raises:
@@ -264,15 +264,15 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Args:
             logs: only these logs; None is all open logs.
-            deep: decode every local record, and read every segment of the tier.
-            repair: restore damaged segments of the tier from local disk. To repair local files, stop the engine, and
+            deep: True to decode every local record, and to read every segment of the tier.
+            repair: True to restore damaged segments of the tier from local disk. To repair local files, stop the engine, and
                 run ``stratalog verify --repair``.
             progress: called with the bytes of segments that were checked; a segment of the tier that is not read counts
                 with its size.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
-            StoreError: the store refused a request or failed; logs after that error are not checked.
+            StoreError: the store refused a request or failed; the remaining logs are not checked.
             StorageError: error of the first log that failed, raised after all logs.
         """
         selected, remote_of = self._select_logs(logs), self._logs.opener.remote_of
@@ -330,7 +330,7 @@ class EngineDuties(CheckedArguments, Closeable):
     def measure_latencies(self) -> None:
         """Measure the latencies of appends, fetches, offloads and store requests from now on. Idempotent.
 
-        A measured append takes about a microsecond longer. Service ``metrics`` calls this method.
+        A measured append takes about a microsecond longer. The service ``metrics`` calls this method.
         """
         self._logs.check_open()
         env = self._logs.env

@@ -155,7 +155,7 @@ class EngineLogs:
 
         Raises:
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
-            Others: as ``log``.
+            The errors of ``log``.
         """
         self.check_open()
         self.open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {topic}")
@@ -169,12 +169,12 @@ class EngineLogs:
         return {directory.store.path(): tuple(sorted(directory.logs)) for directory in self.open_logs.online()}
 
     def offline_directories(self) -> tuple[str, ...]:
-        """Return the paths of the directories that have failed, and of those that could not be opened."""
+        """Return the paths of the directories that have failed or could not be opened."""
         failed = (directory.store.path() for directory in self.open_logs.dirs if directory.failure is not None)
         return (*failed, *self.open_logs.unreached)
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        """Return the cleanup policies of a topic with these settings, by name; errors as ``ComponentHost.policies``."""
+        """Return the cleanup policies of a topic with these settings, by name; see ``ComponentHost.policies``."""
         return self._host.policies(config)
 
     def left_folders(self) -> tuple[str, ...]:
@@ -320,9 +320,9 @@ class EngineLogs:
         return inventory
 
     def _read_entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
-        """Return the stored topics: those of the topics file, and topics of other files that the topics file lacks.
+        """Return the stored topics, from the topics file and, if it lacks topics, from other files.
 
-        It lacks topics if the first directory of ``log.dirs`` is not the one that it was before; see
+        The topics file lacks topics if another directory was the first one in ``log.dirs`` before; see
         ``missing_entries``.
         """
         if inventory is not None and self.open_logs.lacks_first:
@@ -382,7 +382,7 @@ class EngineLogs:
         self.open_logs.publish((directory, log) for log in opened_logs)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
-        """Create the manifests of a topic's open logs in the tier; for None, those of all topics."""
+        """Create the manifests of a topic's open logs in the tier; if ``topic`` is None, of all open logs."""
         if self.tiering is not None:
             self.tiering.create(
                 log for name, log in list(self.open_logs.logs.items()) if topic is None or name.topic == topic

@@ -26,8 +26,9 @@ def for_each(
 
     Raises:
         StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised
-            after all logs, with notes about the other failures.
-        Exception: the first exception of ``work`` that is not a StorageError. Raised after all logs.
+            after all logs have been processed, with notes about the other failures.
+        Exception: the first exception of ``work`` that is not a StorageError. Raised after all logs have been
+            processed.
     """
     store_failed = threading.Event()
 

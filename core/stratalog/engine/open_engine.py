@@ -65,7 +65,7 @@ def open_engine(
 
     Raises:
         AttachError: without ``attach``, a directory has an unfinished attach or restore. With ``attach``, a directory
-            is not empty, or the tier has no topic of this name, or several topics of this name.
+            is not empty, or the tier has no topic or several topics with a name in ``attach``.
         LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
             directory has the topics' settings. With ``attach``, a directory cannot be opened.
         LogDirLockedError: another engine or a running broker has locked a directory.
@@ -91,7 +91,7 @@ def open_settled_engine(
     progress: Progress | None = None,
     attach: Attach | None = None,
 ) -> Engine:
-    """Open an engine with the result of ``engine_settings``; other arguments and errors as for ``open_engine``."""
+    """Open an engine with the result of ``engine_settings``. ``open_engine`` describes the arguments and errors."""
     host = open_host(settings, plugins, env)
     work = partial(_open, host, settings, tier_options, progress, attach)
     locked = ": the log directories stay locked until the call returns, or the process ends"
@@ -148,7 +148,7 @@ def engine_settings(
     config: PathLike | Mapping[str, object] | None,
     topic_defaults: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Return the settings of an engine. Arguments and errors are those of ``open_engine``."""
+    """Return the settings of an engine. ``open_engine`` describes the arguments and errors."""
     settings = read_settings(config, os.environ)
     values: dict[str, object] = {}
     if log_dirs is not None:

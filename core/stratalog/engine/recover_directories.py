@@ -56,7 +56,7 @@ class _Listener:
 def recover_directories(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     """Recover the logs of log directories, and close the directories cleanly.
 
-    An error of one log is in its result, and the other logs are recovered.
+    If one log cannot be recovered, its result has the error, and the other logs are still recovered.
 
     Raises:
         LogDirError: a directory has no logs, or is in use; nothing was changed.

@@ -97,7 +97,7 @@ class Transaction:
         """
         with self._changed:
             self._check(_Stage.OPEN)
-            if self._has_end_started:  # in a log that has the marker already, later records would belong to no transaction
+            if self._has_end_started:  # later records would belong to no transaction in logs with the marker
                 raise InvalidTxnStateError(
                     f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
                 )

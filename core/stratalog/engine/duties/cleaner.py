@@ -110,8 +110,8 @@ class Cleaner:
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
         """Return one plan for each part of each log that has a compacting policy. Changes nothing.
 
-        A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is as for
-        ``plan_parts``.
+        A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is True to call
+        policies even if none of them has a record filter; see ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         plans = list[CompactionPlan]()
@@ -135,7 +135,7 @@ class Cleaner:
 
         Args:
             logs: logs to compact.
-            asks_all: as for ``plan_parts``.
+            asks_all: True to call policies even if none of them has a record filter; see ``plan_parts``.
             progress: called with the bytes that the rounds have read.
 
         Raises:
@@ -219,7 +219,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refuse_plan(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Mark a part as uncleanable, because its policies repeat a round without progress. Return its result."""
+        """Mark a part as uncleanable, because its policies repeat a round without progress. Return the error."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "

@@ -25,7 +25,7 @@ from stratalog.tier.upkeep.collect import CollectReport
 
 LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval between checks of flush.ms, even if sync.interval.ms is longer
 DELETE_TICK_MS: Final = 1000
-TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that exceed their timeout
+TRANSACTIONS_TICK_MS: Final = 10_000  # brokers check for overdue transactions at this interval
 
 
 class Duties:
@@ -171,7 +171,7 @@ class Duties:
         return [self._open_logs.log(name) for name in names]
 
     def write_checkpoints(self) -> None:
-        """Store the checkpoint files of all directories. An error of one directory is raised after all directories."""
+        """Store the checkpoint files of all directories. An error is raised after all directories were tried."""
         with contextlib.ExitStack() as stack:
             for directory in self._open_logs.dirs:
                 stack.callback(directory.checkpoints.write)
@@ -195,7 +195,7 @@ class Duties:
     def collect(self) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
 
-        Objects of deleted topics, and of topics that left the tier, are deleted too. Without a tier, do nothing, and
+        This includes objects of deleted topics, and of topics that left the tier. Without a tier, do nothing, and
         return an empty report.
         """
         return CollectReport() if self._tiering is None else self._tiering.collect(self.select_logs(None))
@@ -225,7 +225,7 @@ class Duties:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
-                with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
+                with contextlib.suppress(OutOfResourcesError):  # the disk is full: a later run writes the checkpoints
                     self.write_checkpoints()
 
 

@@ -27,16 +27,16 @@ from stratalog.spi.segment_store import SegmentStore
 
 
 class DirectoryCheckpoints:
-    """Offsets of all logs of one directory, in its checkpoint files. Thread-safe.
+    """Offsets of all logs of one directory: the offsets that were stored when it was opened, and the offsets to store.
 
     The files also keep the offsets of logs that exist but are not open. If the directory is out of service, nothing is
     written.
 
     Args:
         store: files of the directory.
-        stored: contents of the files when the directory was opened.
-        logs: open logs, by name. The directory changes this mapping and the next one.
-        folders: folder name of each partition in the directory.
+        stored: contents of the files now.
+        logs: open logs, by name. The directory changes this mapping later.
+        folders: folder name of each partition in the directory. The directory changes this mapping later.
         linked_logs: logs whose folders are symbolic links.
         failure: returns the error that took the directory out of service; None while it is in service.
         take_offline: takes the directory out of service after an I/O error.
@@ -61,7 +61,7 @@ class DirectoryCheckpoints:
         self._logs, self._folders, self._linked_logs = logs, folders, linked_logs
         self._failure, self._take_offline = failure, take_offline
         self.arriving: dict[TopicPartition, LogOffsets] = {}
-        # stored log start below the first local segment, and log start at the opening
+        # by log: stored log start, which is below the first local segment, and the log's own start when it was opened
         self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
         self._written_contents: dict[str, bytes] = {}  # latest written contents, by file
         self._lock: Final = threading.Lock()  # without the lock, older checkpoints could replace newer ones
@@ -91,25 +91,25 @@ class DirectoryCheckpoints:
                 self._tiered_starts[log.name] = stored_start, log_start
 
     def bounds_of(self, log: Log) -> LogOffsets:
-        """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
+        """Return the offsets of a log for the checkpoints, with the stored log start of ``keep_tiered_start``.
 
-        Once the log start has changed since the opening, it is that of the log.
+        If the log's own start has changed since the log was opened, the result has the log's own start.
         """
         offsets = log.offsets()
         stored_start, opened_start = self._tiered_starts.get(log.name, (0, -1))
         if offsets.log_start == opened_start:
             return offsets._replace(log_start=stored_start)
-        self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
+        self._tiered_starts.pop(log.name, None)  # a truncated log may reach the earlier log start later
         return offsets
 
     def forget(self, log: TopicPartition) -> None:
         """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.
 
-        Otherwise a new log of this name would be loaded with the offsets of the earlier log after a crash: if the new
-        log ended below the log start of the earlier log, all its records would be dropped.
+        If the offsets remained, a crash could cause the loss of records: the new log would be loaded with the offsets of
+        the earlier log, and all records below the earlier log start would be dropped.
 
         Raises:
-            StorageError: as ``write``; the offsets are not forgotten.
+            StorageError: a file cannot be written; the offsets are not removed.
         """
         stored = self.stored
         all_offsets = (stored.recovery_points, stored.log_starts, stored.high_watermarks, stored.dirty_starts)
@@ -121,13 +121,13 @@ class DirectoryCheckpoints:
         if not is_stored:
             return
         self.write()
-        with self._lock:  # the files have no other absent log either: its creation need not write them again
+        with self._lock:  # the files now lack the offsets of all absent logs: forget these offsets, too
             for offsets in all_offsets:
                 for name in offsets.keys() - self._folders.keys() - self._linked_logs:
                     del offsets[name]
 
     def write(self) -> None:
-        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs, durable on return.
+        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs durably.
 
         Raises:
             LogDirOfflineError: an I/O error; the directory is out of service from now on.
@@ -145,10 +145,10 @@ class DirectoryCheckpoints:
         self.write_dirty_starts()
 
     def write_dirty_starts(self) -> None:
-        """Store the first dirty offset of each log, durable on return. Raises the errors of ``write``.
+        """Store the first dirty offset of each log durably. Raises the errors of ``write``.
 
-        If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
-        directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
+        If neither the logs nor the file have a first dirty offset, nothing is written. The method removes logs that are
+        no longer in the directory from the file: if two directories have an offset of one log, Kafka's cleaner stops.
         """
         with self._lock:
             dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self._logs.items())}
@@ -176,7 +176,7 @@ class DirectoryCheckpoints:
                 self._store.remove_small(CLEANER_FILE)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks of all logs, durable on return. Raises the errors of ``write``."""
+        """Store the high watermarks of all logs durably. Raises the errors of ``write``."""
         with self._lock:
             self._write_high_watermarks(self._bounds())
 
@@ -215,8 +215,8 @@ class DirectoryCheckpoints:
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
         """Return True unless the log starts at offset 0, and no tier has its first records.
 
-        Kafka also leaves out a log start at the first local offset. But segments below it may exist after a crash,
-        because their removal becomes durable later than the removal is visible here.
+        Kafka does not store a log start that is the first local offset. stratalog stores it: after a crash, older
+        segments may exist, because the removal of a segment becomes durable later than it becomes visible.
 
         Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
         """

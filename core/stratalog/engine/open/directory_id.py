@@ -15,7 +15,7 @@ from stratalog.model.names import META_PROPERTIES_FILE
 from stratalog.spi.segment_store import SegmentStore
 
 VERSIONS: Final = ("0", "1")
-_SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # must be equal in all directories; older names last
+_SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # the directories share these ids; older names last
 
 
 def read_identity(store: SegmentStore) -> dict[str, str]:

@@ -58,7 +58,7 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 
 
 def _read_inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
-    """Return the inventories of all directories, the highest version first; otherwise as ``read_inventory``."""
+    """Return the inventories of all directories, the highest version first; see ``read_inventory``."""
     inventories = []
     for store in stores:
         try:
@@ -73,9 +73,9 @@ def _read_inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
 def missing_entries(dirs: Sequence[LogDir], first_entries: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
     """Return the entries of topics in ``dirs`` that the topics file of the first directory, ``first_entries``, lacks.
 
-    They are read from the inventories, and then from the topics files of the other directories, which may be older. An
-    entry is used only if a folder of the topic has the same topic id: a file may be older than another topic of the
-    same name, or a directory may have come with it from another engine.
+    The entries are read from the inventories, and then from the topics files of the other directories, which may be
+    older. An entry is used only if a folder of the topic has the topic id of the entry. Other entries belong to a
+    deleted topic with the same name, or to another engine, from which the directory was taken.
     """
     missing = dict[str, TopicEntry]()
     folders = [

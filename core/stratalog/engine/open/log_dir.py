@@ -42,7 +42,7 @@ from stratalog.model.names import (
 from stratalog.spi.segment_store import SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
-DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier engine or broker has renamed to -delete
+DELETE_DELAY_MS: Final = 60_000  # for -delete folders that an earlier engine or broker left
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -58,7 +58,7 @@ class LogDir:
         failure: error that took the directory out of service; None while it is in service.
         folders: folder name of each partition in the directory, including partitions that are not open.
         logs: open logs, by name.
-        left_folders: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
+        left_folders: unused folders with the suffix ``-stray`` or ``-future``: "stray" or "future" by folder name.
         linked_logs: logs of a broker whose folders are symbolic links, which are not followed. Their checkpoints are
             kept.
         checkpoints: stored offsets of the logs.
@@ -96,7 +96,7 @@ class LogDir:
         )
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
-        """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
+        """Return the logs of the checkpoints whose folders are symbolic links. Such folders exist, but are not listed."""
         linked: set[TopicPartition] = set()
         checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():
@@ -126,7 +126,7 @@ class LogDir:
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
     def create(self, log: TopicPartition, topic_id: TopicId) -> None:
-        """Create a partition's folder with its ``partition.metadata``, durable on return.
+        """Create a partition's folder with its ``partition.metadata``. The folder is durable when the method returns.
 
         Raises:
             TopicExistsError: the directory has a file or folder with the partition's name.
@@ -156,7 +156,7 @@ class LogDir:
             del self.folders[log]
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Rename the folder of a closed log to ``-delete``, durable on return. A missing folder is no error.
+        """Rename the folder of a closed log to ``-delete`` durably. A missing folder is no error.
 
         The folder is removed after ``delay_ms``, or in ``close`` if earlier.
 
@@ -166,7 +166,7 @@ class LogDir:
         deleted_name = deleted_folder(log, random_uuid(self._env.chance))
         try:
             self.store.rename_log(folder, deleted_name)
-        except LogDirNotFoundError:  # an earlier call has renamed the folder, and failed then
+        except LogDirNotFoundError:  # an earlier call renamed the folder, and then failed
             self.store.remove_log(folder)  # makes this rename durable
         finally:
             self.remove_later(deleted_name, delay_ms)  # also after an error that followed the rename
@@ -179,7 +179,7 @@ class LogDir:
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def delete_expired(self, *, all_now: bool = False) -> int:
-        """Remove scheduled folders whose delay is over, or, with ``all_now``, all. Return the number of due folders.
+        """Remove the scheduled folders whose delay is over; with ``all_now``, remove all. Return the number of due folders.
 
         If the directory is out of service, no folder is removed, but the due folders are counted.
         """
@@ -194,7 +194,8 @@ class LogDir:
         """Close all logs, write the checkpoint files, and release the lock.
 
         If all logs were closed cleanly, the clean-shutdown marker is written. A log that was never opened counts as
-        clean if the last writer of the directory stopped cleanly; so does a log whose folder is a link.
+        clean if the last writer of the directory stopped cleanly. A log whose folder is a symbolic link counts as
+        clean under the same condition.
 
         Args:
             failed: True if a log of this directory could not be opened: then no marker is written.

@@ -98,7 +98,7 @@ class LogOpener:
         """Open one log without adding it to ``directory.logs``.
 
         Raises:
-            StorageError: the log cannot be loaded, its topic id is that of an earlier topic, or a plugin is missing.
+            StorageError: the log cannot be loaded, has the topic id of an earlier topic, or needs a missing plugin.
         """
         loading = self._prepare_loading(directory, name, request)
         return self._open_loaded(directory, loading, loading.run())
@@ -128,7 +128,7 @@ class LogOpener:
         if high_watermark is None:
             high_watermark = loading.request.high_watermark
         if high_watermark is None and watermark is Watermark.EXTERNAL:
-            high_watermark = 0  # as in Kafka: a crash came before the checkpoint, and the records may not be replicated
+            high_watermark = 0  # as in Kafka: without a checkpoint, the records may not be replicated
         log = Log(
             OpenRequest(loading.name, loading.topic_id, loading.files, loaded, high_watermark, loading.refusal),
             LogSettings(loading.config, loading.components, loading.remote),
@@ -172,7 +172,7 @@ class LogOpener:
     def _check_not_of_another(self, name: TopicPartition, folder_id: TopicId, stored_id: TopicId) -> None:
         """Raise ConfigError if a partition has ``stored_id``, the id in the topics file.
 
-        ``folder_id``, the id in the folder of partition ``name``, is then that of an earlier topic.
+        Then ``folder_id``, the id in the folder of partition ``name``, is the id of an earlier topic.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """

@@ -29,7 +29,7 @@ class Notifier:
     def __init__(self, registry: Registry, stop_ms: int) -> None:
         self._registry, self._stop_ms = registry, stop_ms
         self._lock = threading.Lock()
-        self._workers: dict[str, Worker] = {}  # by plugin; each starts with its first event; under _lock
+        self._workers: dict[str, Worker] = {}  # by plugin; a thread starts at its first event; protected by _lock
         self._listening: dict[
             type[Event], tuple[tuple[str, Worker], ...]
         ] = {}  # by event class, filled at its first event; read without the lock
@@ -44,7 +44,7 @@ class Notifier:
         for plugin, worker in listeners:
             try:
                 worker.submit(partial(self._registry.notify, event, plugin))
-            except RuntimeError as error:  # the change that the event reports was made, and must not fail
+            except RuntimeError as error:  # the change is made already, so its caller must not get an error
                 _LOGGER.warning("a listener misses an event: plugin=%s event=%s error=%s", plugin, kind.__name__, error)
 
     def drain(self) -> None:
@@ -55,8 +55,8 @@ class Notifier:
     def close(self) -> None:
         """Deliver the queued events, then end the threads. Idempotent.
 
-        After ``stop_ms``, a warning is logged for each plugin whose listener has not returned, and its further events
-        are dropped.
+        After ``stop_ms``, a warning is logged for each plugin whose listener has not returned, and the plugin's queued
+        events are dropped.
         """
         with self._lock:
             self._closed = True

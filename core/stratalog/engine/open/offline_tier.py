@@ -59,7 +59,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
         TierUnavailableError: the store is still unavailable.
         StoreUntrustedError: the store failed its checks.
         FencedEpochError: another engine has taken over the log; the log refuses appends from now on.
-        StoreError, CorruptManifestError: as ``TierLog.refresh``.
+        StoreError, CorruptManifestError: the newest manifest cannot be read; see ``TierLog.refresh``.
     """
     if remote.is_here:
         return

@@ -20,8 +20,8 @@ class OpenLogs:
         logs: open logs. A change replaces the mapping; therefore reads need no lock.
         failed: errors of logs that could not be opened, moved or deleted. A change replaces the mapping; therefore reads
             need no lock.
-        half_deleted: names of logs in ``failed`` whose deletion has failed, or their removal after a failed creation.
-            Only their folders are still to be deleted.
+        half_deleted: names of logs in ``failed`` whose deletion has failed, or whose creation failed and then the
+            removal of their folders. Only their folders remain to be deleted.
         unreached: errors of log directories that could not be opened, by path.
         lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """
@@ -102,7 +102,7 @@ class OpenLogs:
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened_logs:
             logs[log.name] = directory.logs[log.name] = log
-            # read after the log was added: `take_offline` does it the other way round
+            # in this order: `take_offline` sets the failure first, and then reads the logs
             if directory.failure is not None:
                 log.maintenance.take_offline(directory.failure)
         self.logs = {**self.logs, **logs}  # one assignment: other threads see all logs or none
@@ -118,7 +118,7 @@ class OpenLogs:
         self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
 
     def write_dirty_starts(self, log: Log) -> None:
-        """Store the first dirty offsets of all logs in the directory of ``log``, durable on return."""
+        """Store the first dirty offsets of all logs in the directory of ``log`` durably."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
                 directory.checkpoints.write_dirty_starts()
@@ -130,7 +130,7 @@ class OpenLogs:
                 directory.checkpoints.forget_dirty_starts(names)
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
-        """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder.
+        """Take a log out of service, and rename its folders in all directories to ``-delete``.
 
         If the call fails, ``log`` raises an error until the call is repeated.
         """

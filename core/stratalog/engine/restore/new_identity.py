@@ -3,12 +3,12 @@
 Leader epochs and producer ids are valid within one cluster. A new topic starts in leader epoch 0, and a new cluster
 assigns producer ids from 0 upwards. Epochs and producer ids of the old cluster would cause these problems:
 
-- A broker discards leader epochs above its own. A consumer waits forever for a leader with the epoch of its group's
-  committed offset.
+- A broker discards leader epochs above its own epoch. A consumer waits forever for a leader with the epoch of its
+  group's committed offset.
 - If a new producer gets the producer id of an old producer and repeats its sequence number, the new batch is
   acknowledged as a duplicate, but not written.
-- A coordinator whose epoch is below that of a producer's last marker cannot end any transaction of that producer.
-- A coordinator ignores a committed offset with another topic id than that of the topic (since Kafka 4.1).
+- A coordinator cannot end a transaction of a producer whose last marker has a higher coordinator epoch.
+- A coordinator ignores a committed offset whose topic id is not the id of the topic (since Kafka 4.1).
 
 Therefore all batches get leader epoch 0, and the log's next epoch starts at its end. All producers without an open
 transaction are removed. Committed offsets with a leader epoch above 0 get epoch 0, and contain no topic id.
@@ -53,11 +53,11 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     """Remove the old cluster's producers from the state of a restored log with a new topic id; return the reopened log.
 
     The batches keep their producer ids and sequence numbers. All producer snapshots are replaced by one snapshot at the
-    log end, with the producers that have an open transaction, but without their coordinator epochs. The log also gets a
+    log end. It contains only the producers with an open transaction, without their coordinator epochs. The log also gets a
     new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of that segment,
     and replays only later batches.
 
-    In ``__consumer_offsets``, committed offsets with data of the old cluster are replaced, too.
+    In ``__consumer_offsets``, the function also replaces committed offsets that have data of the old cluster.
 
     Args:
         log: open log, truncated to its final end. This function closes the log.
@@ -67,7 +67,7 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     end = log.offsets().log_end
     producers = [producer._replace(coordinator_epoch=-1) for producer in log.open_transactions()]
     log.close()
-    if end:  # stored first: a repeated restore reads the open transactions from this snapshot
+    if end:  # before the old ones are removed: a repeated restore reads the open transactions from this snapshot
         store_snapshot(files, end, producers)
     for offset in snapshot_offsets(file.name for file in files.list()):
         if offset != end:
@@ -92,7 +92,7 @@ class _Commits(StateTopic):
     """Reader of the committed offsets in one partition that contain data of the old cluster.
 
     Attributes:
-        replacements: record without the old cluster's data for each of these offsets, by its key.
+        replacements: by record key, the new record of a committed offset, without the old cluster's data.
     """
 
     def __init__(self, log: Log) -> None:

@@ -66,7 +66,8 @@ class RestoredLog:
         segments: number of segments that contain offsets below the requested end.
         size_bytes: size of the ``.log`` files of these segments in the tier.
         requests: approximate number of requests to the store for all of these segments.
-        copied: number of segments that this call has downloaded, without those of an interrupted call. 0 in a dry run.
+        copied: number of segments that this call has downloaded; segments of an interrupted call are not counted. 0 in
+            a dry run.
         open_transactions: number of transactions that have records below the end, but no end marker. 0 in a dry run.
     """
 
@@ -119,7 +120,7 @@ def restore(
 ) -> tuple[RestoredLog, ...]:
     """Copy logs from a tier into a log directory, and return a result for each log. The tier is never changed.
 
-    The directory is created if missing. If the directory is that of a stopped broker, the topics must exist there, and
+    The directory is created if missing. If the directory belongs to a stopped broker, the topics must exist there; they
     keep the broker's topic ids. Topics with records in the directory must be in ``overwrite``. Every segment is
     compared with its hash in the manifest. Repeat the same call to continue an interrupted restore.
 
@@ -127,7 +128,7 @@ def restore(
         uri: URI of the tier.
         directory: target directory.
         wanted: topics to restore, and the ends of their logs; None is everything.
-        dry_run: return the expected results without copying.
+        dry_run: True to return the expected results without copying.
         tier_options: options for the client library of the store; never logged or stored.
         config: a ``stratalog.toml``, or its contents.
         plugins: modules with hooks, in addition to the installed plugins.
@@ -137,7 +138,8 @@ def restore(
     Raises:
         AttachError: the directory has records of a log that is not in ``overwrite``, or belongs to a broker and lacks a
             topic, or has an unfinished restore of other logs; or the manifest of a log was not rebuilt completely.
-        ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
+        ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid, or is the
+            name of another restored topic.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
@@ -290,7 +292,11 @@ class _Restore:
                 files.replace_small(RESTORING_FILE, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
-        """Return the topic id for a new folder: that of the tier, or, for a new name, of other folders or a new one."""
+        """Return the topic id for a new folder.
+
+        If the topic keeps its name, it keeps its id in the tier. A renamed topic gets the id of its existing folders
+        if there are any, otherwise a new id.
+        """
         if plan.target.topic == plan.source.topic:
             return plan.topic_id
         folders = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
@@ -314,9 +320,10 @@ class _Restore:
         return all_results(outcomes(plans, work, threads, "stratalog-restore"))
 
     def _truncate_to_end(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open a copied log, truncate it after its last whole batch below the plan_copy end, and return its result.
+        """Open a copied log, truncate it after its last whole batch below the end in ``plan``, and return its result.
 
-        The log continues in a new leader epoch. By this epoch, a consumer that has read further detects the truncation.
+        The log continues in a new leader epoch. If a consumer has read beyond the end, the epoch lets it detect the
+        truncation.
         """
         log = self._open(directory, plan)
         # With a log end above the last batch, a broker's consumer would wait for offsets that do not exist.

@@ -14,11 +14,11 @@ from stratalog.tier.takeover.download import RestorePlan
 
 @dataclass(frozen=True, slots=True)
 class RestoreNote:
-    """Description of an unfinished restore, by which a repeated restore recognizes it.
+    """Description of an unfinished restore. A repeated restore must have an equal description.
 
     Attributes:
         tier: URI of the tier.
-        logs: topic id, version, name of the restored log, and requested end offset, by the log's name in the tier.
+        logs: by the log's name in the tier: topic id, manifest version, name of the restored log, requested end offset.
     """
 
     tier: str
@@ -37,7 +37,7 @@ class RestoreNote:
 
     @property
     def versions(self) -> dict[str, int]:
-        """Version of each log in the tier that the restore copies, by the log's name in the tier."""
+        """Manifest version of each log that the restore copies, by the log's name in the tier."""
         return {name: version for name, (_, version, _, _) in self.logs.items()}
 
     def to_json(self) -> bytes:

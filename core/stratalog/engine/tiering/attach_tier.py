@@ -1,7 +1,8 @@
 """Attach: take over the logs of a tier into empty log directories.
 
-A note file in the first directory marks an attach in progress. The note is written first, and removed last, before the
-first append. While the note exists, the directories have no records, and a repeated attach starts from the beginning.
+A note file in the first directory marks an attach in progress. An attach first writes the note, and removes it at its
+end, before the first append. While the note exists, the directories have no records, and a repeated attach starts from
+the beginning.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Attacher:
 
     Args:
         tier: tier, opened for writing.
-        settings: has the number of logs to take over in parallel.
+        settings: ``remote.log.manager.copier.thread.pool.size`` is the number of logs to take over in parallel.
         host: opens components.
         open_logs: the engine's directories, without logs.
         topics: the engine's table of topics, which is empty.
@@ -92,7 +93,7 @@ class Attacher:
         self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of all or of the requested topics, and open them. Return a description of each log.
+        """Take over the logs of the requested topics (all if None), and open them. Return a description of each log.
 
         Raises:
             AttachError: a directory is not empty, a topic does not exist in the tier, a topic name is ambiguous, or the
@@ -170,13 +171,13 @@ class Attacher:
         self._check_rebuilt()
         existing_names = [name for name, is_present in zip(names, are_present, strict=True) if is_present]
         selected = [remotes[name] for name in select_logs(existing_names, self._request.topics, self._tier.uri)]
-        for remote in selected:  # before the engine of any log is fenced
+        for remote in selected:  # checked before the first take-over, which fences the old engine
             if remote.root is not None and remote.root.topic is not None:
                 self._host.settings.limits.check_partitions(remote.name.topic, remote.root.topic.partitions)
         return selected
 
     def _check_rebuilt(self) -> None:
-        """Raise AttachError if a requested log has segments that its manifest lacks until it is rebuilt."""
+        """Raise AttachError if the manifest of a requested log lacks segments, and must first be rebuilt."""
         topics = self._request.topics
         for name in self._tier.lost():
             if topics is not None and {name.log.topic, f"{name.log.topic}-{name.topic_id}"}.isdisjoint(topics):
@@ -224,7 +225,7 @@ class Attacher:
             directory = directories[log.log] = self._open_logs.emptiest()
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
-            directory.checkpoints.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
+            directory.checkpoints.arriving[log.log] = log.offsets  # the folder has no segments with the log start
         for directory in self._open_logs.dirs:
             directory.checkpoints.write()
         return directories
@@ -239,5 +240,5 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
 
 
 def _settings_age(log: AttachedLog) -> tuple[bool, int]:
-    """Return a sort key for logs: the log with the latest commit is the last one, logs without settings come first."""
+    """Return a sort key: logs whose topic settings are not in the tier come first, the latest commit comes last."""
     return log.topic is not None, log.last_commit_ms

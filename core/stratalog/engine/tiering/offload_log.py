@@ -35,7 +35,7 @@ from stratalog.tier.upload.uploader import OffloadReport
 
 @dataclass(frozen=True, slots=True)
 class SegmentBytes:
-    """Bytes of the batches of a closed segment, or of the part of it that is uploaded, as a ``ByteSource``."""
+    """``ByteSource`` of the batches of a closed segment, or of the part of the segment that is uploaded."""
 
     segment: Segment | SegmentPart
     components: Components
@@ -58,7 +58,7 @@ class OffloadResult:
         log: the log.
         segments: number of segments that were committed.
         size_bytes: size of the batches of these segments.
-        tier_end: exclusive end offset of the tier afterwards; all records below are in the tier or were deleted.
+        tier_end: exclusive end offset of the tier afterwards. All records below it are in the tier or were deleted.
     """
 
     log: TopicPartition
@@ -132,7 +132,7 @@ def offload_log(
 
     Raises:
         FencedEpochError: another writer owns the log; the log refuses appends from now on.
-        StorageError: the tier has other records than this log, from another leader; or as ``TierLog.offload``.
+        StorageError: another leader has committed other records to the tier, or ``TierLog.offload`` raised an error.
     """
     view = log.view()
     now_ms = log.components.env.clock.now_ms()
@@ -182,7 +182,7 @@ def _sources(
 
 
 def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
-    """Return the segments to offload; [] for a follower, whose commit in the epoch of its leader would fence the leader.
+    """Return the segments to offload; [] for a follower, because its commit would fence the leader.
 
     The commits use the leader epoch of ``view``, because the log may become a follower at any time.
     """

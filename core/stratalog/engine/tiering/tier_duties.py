@@ -55,8 +55,8 @@ class TierDuties:
         rate = settings.copy_bytes_per_second
         self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
         self._lock = threading.Lock()
-        self._errors: dict[TopicPartition, str] = {}  # error of each log's last attempt, "" if none; under _lock
-        self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
+        self._errors: dict[TopicPartition, str] = {}  # of each log's last attempt, "" if it succeeded; under _lock
+        self._pauses: dict[TopicPartition, _Pause] = {}  # pauses of logs whose plugin fails; protected by _lock
         self._collection = TierCollection(settings.tier_history_ms)
         self._has_searched_emptied = False
         self._closed = False
@@ -69,9 +69,9 @@ class TierDuties:
     def create(self, logs: Iterable[Log]) -> None:
         """Create the manifests of logs in the tier before their first offload, for readers of the tier.
 
-        Logs that exist in the tier are skipped; followers, logs that may not be copied, and logs that are not connected
-        to the tier are skipped, too. Errors are recorded and logged, not raised, and the next offload retries. A log
-        that was fenced refuses appends from then on.
+        Skips logs that exist in the tier, followers, logs with ``remote.log.copy.disable``, and logs that are not
+        connected to the tier. Errors are recorded and logged, not raised, and the next offload retries. A log that was
+        fenced refuses appends from then on.
         """
         waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
         for topic in {log.name.topic for log in waiting}:
@@ -118,7 +118,7 @@ class TierDuties:
             self._follow(log, remote)
         if remote is None:
             with self._lock:
-                self._errors.pop(log.name, None)  # of a log that has left the tier
+                self._errors.pop(log.name, None)  # the log has left the tier
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
@@ -192,8 +192,8 @@ class TierDuties:
     def collect(self, logs: Iterable[Log]) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
 
-        The objects are those of these logs, of deleted topics, and of topics that left the tier. Logs without changes
-        since the last collection are skipped.
+        These are objects of ``logs``, of deleted topics, and of topics that left the tier. Logs without changes since
+        the last collection are skipped.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
@@ -220,7 +220,7 @@ class TierDuties:
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Return True if a log has a tier and is connected to it; False after an error that is not of the store."""
+        """Return True if a log has a tier and can be connected to it. An error of the store is raised; others mean False."""
         try:
             return self._opener.connect_remote(log) is not None
         except StorageError as error:
@@ -230,7 +230,7 @@ class TierDuties:
 
     def _find_emptied(self, known_names: set[TierLogName]) -> list[TierLog]:
         """Return the logs of topics that were deleted or left the tier, without the logs in ``known_names``."""
-        if not self._has_searched_emptied:  # later, the tier knows the logs of topics that this engine changes
+        if not self._has_searched_emptied:  # the tier remembers the logs that this engine changes later
             for name in self._tier.logs():
                 if name not in known_names:
                     self._tier.log(*name)
@@ -248,7 +248,7 @@ class TierDuties:
         """Offload the segments that wait now. No lock is held during a wait for the rate, which can take hours."""
         segments = size_bytes = refused_bytes = 0
         has_waited = False
-        end_offset = log.view().segments[-1].base_offset  # a log may grow faster than the rate: later segments wait
+        end_offset = log.view().segments[-1].base_offset  # do not wait for segments that are closed later
 
         def may_begin(segment_bytes: int) -> bool:
             nonlocal has_waited, refused_bytes
@@ -267,7 +267,7 @@ class TierDuties:
             has_waited = True
 
     def _may_copy(self, log: Log, remote: TierLog) -> bool:
-        """Return False if a log no longer leads, is deleted, or has settings by which no more segments are copied."""
+        """Return False if a log is no longer the leader, is deleted, or has settings that forbid further copies."""
         copies = log.is_leader and not log.config.remote_log_copy_disable and self._opener.remote_of(log) is not None
         return copies and (remote.root is None or remote.root.change != ChangeKind.DELETE) and not self._closed
 

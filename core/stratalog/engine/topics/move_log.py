@@ -1,8 +1,8 @@
 """Move of a log to another log directory.
 
 The log is closed and copied to a ``-future`` folder, and the copy is renamed to its final name. Then the old folder is
-renamed to ``-delete``. A crash between the two renames leaves both folders. Therefore the copy has a note file, which
-marks it as the newer one.
+renamed to ``-delete``. A crash between the two renames leaves both folders. Therefore the new folder has a note file,
+which marks it as the newer one.
 
 Source: apache/kafka LogManager.replaceCurrentWithFutureLog.
 """
@@ -73,12 +73,12 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
 
 
 def keep_offsets(log: Log, directory: LogDir) -> None:
-    """Open a log later in ``directory`` with the high watermark and the first dirty offset that it has now."""
+    """Store the log's present high watermark and first dirty offset in ``directory``, for its next opening there."""
     directory.checkpoints.keep_offsets(log.name, log.offsets().high_watermark, log.maintenance.cleaning.dirty_start)
 
 
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
-    """Return True if the copy of a log in ``target`` has its final name, or if that is unknown because of an error.
+    """Return True if the copy of a log in ``target`` has its final name, or if an error prevents the check.
 
     If True, the old folder must not be used: at its next start, the engine may delete the old folder.
     """
@@ -116,8 +116,8 @@ def clean_up_moves(dirs: Iterable[LogDir]) -> None:
     """Remove the older of two folders of a log whose move a crash interrupted.
 
     The newer folder is the one with the note of ``copy_log``. Both folders stay if the log in the older folder ends
-    later: it was written to while the directory with the newer folder was unavailable. All folders stay if not exactly
-    one folder has a note.
+    later: it was written to while the directory with the newer folder was unavailable. All folders stay if no folder or
+    several folders have a note.
     """
     places: dict[TopicPartition, list[LogDir]] = {}
     for directory in dirs:
@@ -134,8 +134,8 @@ def clean_up_moves(dirs: Iterable[LogDir]) -> None:
 def remove_copies(dirs: Sequence[LogDir]) -> None:
     """Remove the unfinished copies of logs that are open and healthy.
 
-    The copy of another log stays, because it may have records that the damaged log has lost, for example if a broker
-    was moving the log from a failing disk.
+    The copy of a damaged log stays, because it may have records that the log has lost, for example if a broker was
+    moving the log from a failing disk.
     """
     healthy_folders = {
         partition_folder(name) for directory in dirs for name, log in directory.logs.items() if log.healthy

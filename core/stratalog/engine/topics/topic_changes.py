@@ -96,7 +96,7 @@ class TopicChanges:
         topic_id, values = TopicId.random(self._host.env.chance), new_config.to_mapping()
         entry = TopicEntry(topic_id, {setting: values[setting] for setting in config})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
-        before = self._topics.entry(name)  # left over if the folders were removed by hand, or a crash ended a deletion
+        before = self._topics.entry(name)  # the folders were removed by hand, or a crash interrupted a deletion
         if before is not None:
             self._forget_offsets(name)
         try:
@@ -218,7 +218,7 @@ class TopicChanges:
         self._open_logs.forget_dirty_starts(names)
 
     def _recompact_tier(self, logs: Iterable[Log]) -> None:
-        """Commit that no offset in the tier is compacted, for each log that leads and has a tier."""
+        """Reset the compacted offset in the manifest of each log that is a leader and has a tier, to compact it again."""
         for log in logs:
             remote = self._opener.connect_remote(log)
             if remote is None or not log.is_leader:
@@ -268,7 +268,7 @@ class TopicChanges:
             self._warn_of_failed(names)
         for log_name in names:
             self._open_logs.remove(log_name, delay_ms)
-        self._forget_offsets(name)  # if it fails, the entry stays, and ``create`` calls it before a new topic exists
+        self._forget_offsets(name)  # after an error, the entry stays, and ``create`` repeats this call
         self._topics.put(name, None)
 
     def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
@@ -309,7 +309,7 @@ class TopicChanges:
                 log.maintenance.abandon()
                 keep_offsets(log, source)
                 request = moved_request(source.checkpoints.bounds_of(log))
-                # not closed cleanly: records may not be durable, and the closing snapshot is missing
+                # the log was not closed cleanly: records may not be durable, and the last producer snapshot is missing
                 if bounds is None:
                     request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
                 self._open_logs.publish([(source, self._reopen(log, source, request))])
@@ -327,7 +327,7 @@ class TopicChanges:
         new_log = self._opener.open(directory, log.name, request)
         if new_log.healthy and not log.is_leader:
             new_log.follow(log.leader_epoch)
-        elif new_log.healthy and log.leader_epoch > new_log.leader_epoch:  # no record was appended in this epoch
+        elif new_log.healthy and log.leader_epoch > new_log.leader_epoch:  # the log has no record in this epoch
             new_log.lead(log.leader_epoch)
         return new_log
 
@@ -347,7 +347,7 @@ def _alter_entry(
     as they are, unless they are reset.
 
     Raises:
-        UnknownSettingError, ConfigError: a change is wrong, or no partition is open from which to read the topic id.
+        UnknownSettingError, ConfigError: a change is wrong, or the topic id is unknown because no partition is open.
     """
     source = f"alter_topic({topic!r})"
     for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.own_settings(topic).keys():
