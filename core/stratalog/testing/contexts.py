@@ -34,7 +34,7 @@ def open_context(
         read_only: True if a store must refuse every write.
         codecs: codecs that a record format or layout can use; none by default.
         layouts: lookup of other layouts, from ``layout_lookup``, for a layout that uses them; none by default.
-        env: clock, files and random numbers; those of the system by default.
+        env: clock, files and random numbers; by default, an ``Env`` that uses the system.
     """
     env, limits = env or Env(), Limits()
     return OpenContext(
@@ -51,7 +51,7 @@ def open_context(
 
 
 def layout_lookup(**layouts: TierLayout) -> LayoutLookup:
-    """Return a lookup of these layouts by name, all of version 1; it raises UnknownComponentError for others."""
+    """Return a lookup of these layouts by name, all of version 1. It raises UnknownComponentError for other layouts."""
     return _Layouts(layouts)
 
 
@@ -63,7 +63,7 @@ def topic_config(values: Mapping[str, object] | None = None, **sections: type[Se
         sections: types of the plugins' topic settings, by provider name.
 
     Raises:
-        ConfigError: a setting is unknown, or its value is wrong. Contradictions between settings are no error.
+        ConfigError: a setting is unknown, or its value is wrong. Settings that contradict each other raise no error.
     """
     default_sections = {name: section() for name, section in sections.items()}
     return TopicConfig(sections=default_sections).merged(values or {}, "the test")

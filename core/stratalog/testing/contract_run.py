@@ -1,4 +1,4 @@
-"""Run of the contract classes on the components of one plugin, as ``stratalog check-plugin --contracts`` does."""
+"""Run of the contract classes on the components of one plugin, for ``stratalog check-plugin --contracts``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a compon
 
     Args:
         plugin: name of an entry point or a module, or path of a Python file.
-        kind: key of the kind, such as ``codecs``.
+        kind: kind of the component, a key of ``CONTRACTS`` such as ``codecs``.
         name: name of the provider.
 
     Raises:
@@ -70,11 +70,11 @@ def run_contracts(plugin: str, left_out: Collection[str] = ()) -> list[PluginFin
 
     Args:
         plugin: name of an entry point or a module, or path of a Python file.
-        left_out: components that are not tested, as in ``PluginFinding.where``, such as ``codec zstd``.
+        left_out: components that are not tested, in the form of ``PluginFinding.where``, such as ``codec zstd``.
 
     Raises:
         PluginImportError: pytest did not run, for example because it is not installed.
-        PluginError: the plugin cannot be loaded, or there is none with this name.
+        PluginError: the plugin cannot be loaded, or no plugin has this name.
     """
     titles = {kind.key: kind.title for kind in KINDS}
     findings, tested = list[PluginFinding](), list[tuple[str, str]]()
@@ -95,8 +95,8 @@ def run_contracts(plugin: str, left_out: Collection[str] = ()) -> list[PluginFin
 def contract_tests(plugin: str, tested: list[tuple[str, str]]) -> str:
     """Return the source of a test module with one class for each component of ``tested``.
 
-    ``tested`` contains the key of the kind, such as ``codecs``, and the name of each component. Class ``Test0``
-    subclasses the contract class of the first component, ``Test1`` that of the second, and so on.
+    ``tested`` contains the kind (a key of ``CONTRACTS``, such as ``codecs``) and the name of each component. Class
+    ``Test0`` tests the first component, ``Test1`` tests the second component, and so on.
     """
     names = ", ".join(sorted({CONTRACTS[key][0] for key, _ in tested}))
     parts = [f"import pytest\n\n{_FROM}\nfrom stratalog.testing.contracts import {names}\n"]

@@ -1,7 +1,7 @@
 """HTTP proxy on loopback, between a client and an object store, that injects faults.
 
-The proxy speaks plain HTTP/1.1 and knows the operation names of S3. ``Misdeed`` lists the faults: those of networks,
-proxies and overloaded stores.
+The proxy speaks plain HTTP/1.1 and knows the operation names of S3. ``Misdeed`` lists the faults, which
+networks, proxies and overloaded stores can cause.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Misdeed(Enum):
     """Fault that the proxy applies to a request or to its reply.
 
     STATUS returns an error and does not forward the request. RESET_BEFORE resets the connection before the server gets
-    the request, RESET_AFTER after the server has processed it. SILENT forwards the request and never sends the reply.
+    the request. RESET_AFTER resets it after the server has processed the request. SILENT forwards the request and never sends the reply.
     DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle of its body. FLIP flips
     a bit of the reply's body. STALE repeats the first reply to an equal GET; without such a reply, there is no fault.
-    GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the request, so the
-    server acts like one that ignores this header.
+    GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the request, as if the
+    server ignored this header.
     """
 
     STATUS = auto()
@@ -111,7 +111,7 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
-    """Run a proxy until the ``with`` block ends, and yield it. It forwards to ``upstream_port`` of this machine.
+    """Run a proxy until the ``with`` block ends, and yield it. It forwards requests to ``upstream_port`` on loopback.
 
     The proxy listens on a free port of loopback and runs in its own thread.
     """
@@ -136,7 +136,7 @@ def _on(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Futu
 
 
 class _Message(NamedTuple):
-    """Request or reply: the words of its first line, its head as received, its headers, its body as transferred."""
+    """Request or reply: words of the first line, received bytes of the head, parsed headers, received bytes of the body."""
 
     words: tuple[str, ...]
     head: bytes
@@ -264,7 +264,7 @@ async def _read(
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end: bool) -> bytes:
-    """Return the body as transferred. With ``to_end``, a body without a length ends when the connection is closed."""
+    """Return the received bytes of the body. With ``to_end``, a body without a length ends with the connection."""
     if "chunked" in headers.get("transfer-encoding", ""):
         body, size = b"", -1
         while size:

@@ -17,19 +17,20 @@ from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segment_store import SegmentStore
 
 Rule = Callable[[str, str], None]
-"""Function of the name and the path of an operation. An exception of the function makes the operation fail."""
+"""Function that gets the name and the path of an operation. If it raises an exception, the operation fails."""
 
 
 class FaultyVfs(PosixVfs):
     """The real file system, which records operations; a test can make these operations fail.
 
-    Before an overridden method except ``close`` does its operation, it appends the name and the path of the operation
-    to ``done``, and calls ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
+    Each overridden method except ``close`` first appends the name and the path of its operation to ``done``, and
+    calls ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
 
     Attributes:
         done: name and path of each recorded operation so far.
         rule: function that is called before each recorded operation, and may raise an OSError; None for no failures.
-        room_bytes: number of bytes that ``write`` can still write, and limit of a reservation; None means unlimited.
+        room_bytes: number of bytes that ``write`` can still write. A reservation of more bytes fails. None sets no
+            limit.
     """
 
     def __init__(self) -> None:
@@ -99,8 +100,8 @@ class FaultyVfs(PosixVfs):
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for a file of ``size_bytes``; recorded as "allocate".
 
-        If ``size_bytes`` exceeds ``room_bytes``, a smaller file grows to ``room_bytes``, as on a full disk that reserves
-        only a part of the space, and the call raises OSError (ENOSPC).
+        If ``size_bytes`` exceeds ``room_bytes``, the call raises OSError (ENOSPC). Before that, a file that is smaller
+        than ``room_bytes`` grows to ``room_bytes``: a full disk can reserve a part of the space.
         """
         self._note("allocate", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
@@ -186,7 +187,7 @@ def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rul
 
 @dataclass(slots=True)
 class StoreBench:
-    """The location of one log directory, on a file system with injected failures.
+    """Opener of stores over one log directory, on a file system with injected failures.
 
     Calling the object opens a store of this directory. The object is a StoreOpener for SegmentStoreContract.
 
@@ -208,7 +209,7 @@ class StoreBench:
         self.handles = HandlePool(self.files, self.limits.open_files)
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Return a new open store of the directory, without its lock. The caller closes the store."""
+        """Return a new open store of the directory that does not hold the lock. The caller closes the store."""
         return self.provider.open(
             OpenContext(
                 env=Env(files=self.files),

@@ -37,7 +37,8 @@ def local_s3() -> Iterator[LocalS3]:
 def s3_tier(local_s3: LocalS3) -> Iterator[str]:
     """Yield the URI of a prefix that no other test uses. ``local_s3.options`` are the options of the store.
 
-    Failures that an earlier test planned are removed before the test, and the objects under the prefix after it.
+    Before the test, failures that an earlier test planned are removed. After the test, the objects under the prefix are
+    removed.
     """
     from stratalog.testing.s3 import remove_objects  # noqa: PLC0415 - imported at the first use
 
@@ -51,8 +52,8 @@ def s3_tier(local_s3: LocalS3) -> Iterator[str]:
 def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any kind
     """Yield a function that opens a component: ``open_component(provider, {"acme.bytes": 5}, location=...)``.
 
-    The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``.
-    Stores are closed after the test.
+    The mapping has settings of the provider's ``engine_section`` by name. Keyword arguments are passed to
+    ``open_context``. Stores are closed after the test.
     """
     from stratalog.env.closing import Closeable  # noqa: PLC0415 - imported at the first use
     from stratalog.testing.contexts import open_context  # noqa: PLC0415 - imported at the first use
@@ -73,7 +74,7 @@ def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any
 def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
     """Yield a server for Kafka clients on loopback, without topics. Its attribute ``bootstrap`` is its address.
 
-    Its files are in ``/dev/shm`` if there is 1 GiB of room, and in ``tmp_path`` otherwise.
+    Its files are in ``/dev/shm`` if 1 GiB is free there, otherwise in ``tmp_path``.
     """
     from stratalog.testing.kafka_server import kafka_server as serve  # noqa: PLC0415 - imported at the first use
 
@@ -83,7 +84,7 @@ def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
 
 @contextlib.contextmanager
 def _folder_in_memory(otherwise: Path) -> Iterator[Path]:
-    """Yield an empty folder in ``/dev/shm`` if 1 GiB is free there, else in ``otherwise``. It is removed at the end."""
+    """Yield an empty folder in ``/dev/shm`` if 1 GiB is free there, else in ``otherwise``. Remove it at the end."""
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
     except OSError:

@@ -18,15 +18,15 @@ from stratalog.env import Env
 from stratalog.model.names import unknown_topic
 from stratalog.testing.movable_clock import MovableClock
 
-# of the topics that store offsets and transactions; Kafka creates 50 partitions of each at the first use
+# the topics for offsets and transactions have 50 partitions each by default
 _FEW_PARTITIONS: Final = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
 
 
 class KafkaFaults(Protocol):
     """Faults of a running server. A method that returns a context manager applies its fault until the block ends.
 
-    Entering a block raises ConfigError if the server does not have a named API. Except for ``not_leader``, two blocks of
-    one method must not overlap for an API: the end of the first block would end both faults.
+    Entering a block raises ConfigError if the server does not have a named API. Two blocks of one method must not
+    overlap for an API: the end of the first block would end both faults. Only blocks of ``not_leader`` may overlap.
     """
 
     def drop_connections(self) -> None:
@@ -36,7 +36,7 @@ class KafkaFaults(Protocol):
         """Return a context in which each request of ``apis``, such as ``Produce``, only closes the connection."""
 
     def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
-        """Return a context in which each response of ``apis`` is lost: the server closes the connection instead."""
+        """Return a context in which the server closes the connection instead of sending a response of ``apis``."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
         """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock.
@@ -47,7 +47,7 @@ class KafkaFaults(Protocol):
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
         """Return a context that throttles clients for at least ``throttle_ms`` after each Produce and every second Fetch.
 
-        A throttled Fetch returns no records, as with a quota. A client gets them with its next Fetch.
+        A throttled Fetch returns no records, as if a quota was exceeded. The next Fetch returns these records.
         """
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:

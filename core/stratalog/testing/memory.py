@@ -40,7 +40,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
     """
     if sys.platform != "linux":
         pytest.skip("only Linux reports the peak memory of a process")
-    gc.collect(1)  # young garbage may be freed during the call; a full collection is slow in a large test run
+    gc.collect(1)  # frees young garbage before the call, not during it; a full collection is slow in a large test run
     ctypes.CDLL(None).malloc_trim(0)  # without this, the call could reuse freed memory, which the peak does not show
     try:
         (_SELF / "clear_refs").write_text(_RESET_PEAK)

@@ -1,4 +1,4 @@
-"""The skeleton of a plugin: a distribution that can be installed, and tests that fail until its methods are written."""
+"""Skeleton of a plugin: a distribution that can be installed, and tests that fail until the methods are written."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Real file system that simulates the state of one folder, with its subfolders, after a power loss.
 
-The simulation is stricter than any real file system. Bytes are durable after a sync of their file. Names (created,
-renamed, removed) are durable after a sync of their folder. Before that, each change may or may not have reached the
-disk, in any order. A write can leave only its first bytes, lack a sector in its middle, or extend the file without its
-bytes. A rename within one folder is atomic: the file or folder has either its old or its new name.
+The simulation is stricter than any real file system. Bytes are durable after a sync of their file. Changes of names
+(creations, renames, removals) are durable after a sync of their folder. Before the sync, each change may or may not
+have reached the disk, in any order. A write can leave only its first bytes, lack a sector in its middle, or extend the
+file without its bytes. A rename within one folder is atomic: the file or folder has either its old or its new name.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Folder:
         """Apply and record a change of names: ``old`` is removed unless None, then ``new`` is added unless None."""
         replaced = self.now.get(new) if new is not None else None
         if isinstance(replaced, _File):
-            replaced.mapped = False  # its path names another file now
+            replaced.mapped = False  # another file has its path now
         naming = _Naming(old, new, node)
         naming.apply(self.now)
         self.pending.append(naming)
@@ -120,7 +120,7 @@ class _Naming:
 
 
 class PowerLossVfs(PosixVfs):
-    """The real file system, which tracks what is durable in one folder. Syncs are only recorded, not carried out.
+    """The real file system, which records the durable bytes and names in one folder. Syncs do not reach the disk.
 
     Args:
         folder: the watched folder. Its files and subfolders at construction count as durable.
@@ -138,8 +138,8 @@ class PowerLossVfs(PosixVfs):
     def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
         """Yield states of the disk that a power loss at this point may leave: five extreme states, then random states.
 
-        In the first four, all writes are kept or lost, with all or none of the changes of names. In the fifth, all
-        writes are left as zeros, with all changes of names. ``samples`` is the number of random states.
+        The first four states combine all or no writes with all or no changes of names. The fifth state has all changes
+        of names, and zeros instead of the bytes of all writes. ``samples`` is the number of random states.
         """
         self._root.refresh()
         for keeps_names in (True, False):
@@ -301,7 +301,7 @@ class PowerLossVfs(PosixVfs):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _names(self, path: str) -> list[str] | None:
-        """Return the parts of ``path`` relative to the watched folder: [] for that folder, None for a path outside."""
+        """Return the names between slashes in ``path``, relative to the watched folder; None for a path outside of it."""
         if path == self._path:
             return []
         return path.removeprefix(f"{self._path}/").split("/") if path.startswith(f"{self._path}/") else None

@@ -57,7 +57,7 @@ class LocalS3:
         return {"key": "local-key", "secret": "local-secret", "endpoint_url": self.endpoint_url}
 
     def uri(self, prefix: str = "") -> str:
-        """Return the URI of a prefix in the bucket; that of the bucket if ``prefix`` is ""."""
+        """Return the URI of a prefix in the bucket. If ``prefix`` is "", return the URI of the bucket."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
     def fail(
@@ -69,7 +69,7 @@ class LocalS3:
             operation: S3's name of the operation, as in ``counts``.
             status: status of the HTTP reply.
             code: S3's error code.
-            applied: True to carry out the request before the error is returned, as if only the reply was lost.
+            applied: True to process the request before the error is returned, as if only the reply was lost.
             times: number of requests that fail.
         """
         with self._lock:
@@ -179,7 +179,7 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body of a request into memory, before the caller takes its lock: a slow client delays no other one."""
+    """Read the body of a request into memory. The caller then takes its lock, so a slow client delays no other client."""
     body, size = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
     if size or environ.get("wsgi.input_terminated"):
         environ["wsgi.input"] = io.BytesIO(body.read(int(size) if size else -1))

@@ -14,7 +14,7 @@ _WITH_A_HOLE: Final = 0.3  # share of damaged writes with a missing sector befor
 
 @dataclass(eq=False, slots=True)
 class Write:
-    """One write of ``data`` at ``position`` (bytes). If ``data`` is None, a change of the file size to ``position``."""
+    """A write of ``data`` at ``position`` (bytes), or, if ``data`` is None, a change of the file size to ``position``."""
 
     position: int
     data: bytes | None
@@ -31,7 +31,7 @@ class Write:
 
 
 Fate: TypeAlias = Callable[[Write], Sequence[Write]]
-"""Function of a write that returns the writes that reached the disk: the write itself, a part of it, or none."""
+"""Function that gets a write and returns the part that reached the disk: the whole write, parts of it, or nothing."""
 
 
 def kept(write: Write) -> Sequence[Write]:

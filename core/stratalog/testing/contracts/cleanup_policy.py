@@ -50,7 +50,7 @@ class CleanupPolicyContract:
     from 0 to the log end. Some logs are empty.
 
     Attributes:
-        sections: the policy's own settings, by the name of its provider, in each ``TopicConfig`` that it gets.
+        sections: the policy's own topic settings, by provider name. Each ``TopicConfig`` of the tests contains them.
     """
 
     sections: ClassVar[Mapping[str, Section]] = {}
@@ -60,7 +60,7 @@ class CleanupPolicyContract:
         """Return the policy to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of CleanupPolicyContract gives the fixture policy")
 
-    # --- what the tests are made of ----------------------------------------------------------------------------------
+    # --- test data ---------------------------------------------------------------------------------------------------
 
     @staticmethod
     def summary(
@@ -75,7 +75,8 @@ class CleanupPolicyContract:
             active_bytes: size of the active segment, which has four offsets, or none if the size is 0.
             high_watermark: the high watermark; None means the log end offset.
             log_start: the log start offset.
-            remote: number of the oldest segments that are in the tier. Only the newest of these is also on local disk.
+            remote: number of segments in the tier, which are the oldest ones. Of them, only the newest is also on local
+                disk.
         """
         segments = [
             SegmentSummary(
@@ -118,8 +119,8 @@ class CleanupPolicyContract:
     def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
         """Return pairs of a log and a plan of the policy, for each log of ``summaries`` and settings of ``configs``.
 
-        Each log has two pairs: the log with the result of ``plan``, and the log's local segments with that of
-        ``local_plan``.
+        There are two pairs for each log and settings: the whole log with the result of ``plan``, and the log with only
+        its local segments with the result of ``local_plan``.
         """
         plans = []
         for config, log in itertools.product(cls.configs(), cls.summaries()):
@@ -132,7 +133,7 @@ class CleanupPolicyContract:
 
     @staticmethod
     def carried_out(log: LogSummary, actions: Sequence[Action]) -> LogSummary:
-        """Return the log after the core has executed ``actions``, with a compaction round that removed no record."""
+        """Return the log after the core has executed ``actions``. A compaction round is assumed to remove no record."""
         for action in actions:
             if isinstance(action, DeletePrefix):
                 segments = [segment for segment in log.segments if segment.end_offset > action.end]
@@ -276,7 +277,7 @@ class CleanupPolicyContract:
         )
 
     def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """``observe`` returns the number of records that it added, at most as many as it got; 0 for no records."""
+        """``observe`` returns the number of records that it added, from 0 to the number of records that it got."""
         for records in (self.records(), self.records(50), self.records(100, 0)):
             assert filters[0].observes in {"dirty", "part", "log"}
             assert 0 <= filters[0].observe(records) <= records.count

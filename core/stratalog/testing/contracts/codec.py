@@ -14,7 +14,7 @@ from stratalog.testing.memory import memory_below, peak_bytes
 
 LIMIT_BYTES = 1 << 22
 SPARE_BYTES = 4 << 20
-"""Memory (bytes) that a codec may use in addition to the decompressed contents, or to the limit if they exceed it."""
+"""Memory (bytes) that a codec may use in addition to its result, or to the limit if the result would exceed it."""
 NOISE_BYTES = 1 << 18
 """Memory in bytes that the interpreter may use during a call."""
 MAGICS = (0, 1, 2)
@@ -77,7 +77,7 @@ class CodecContract:
         assert isinstance(codec.decompress(compressed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Return streams whose headers claim wrong sizes or contents, by a name for each. Default: none."""
+        """Return streams whose headers contain wrong sizes or other lies, by a name for error texts. Default: none."""
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:
@@ -144,7 +144,7 @@ class CodecContract:
             assert bytes(buffer) == data
 
     def test_the_limit_holds_to_the_byte(self, codec: Codec) -> None:
-        """``decompress`` returns exactly ``limit_bytes`` bytes, and raises DecompressedSizeError for one byte more."""
+        """``decompress`` returns contents of exactly ``limit_bytes``, and refuses contents that are one byte longer."""
         nothing = codec.compress(b"", level=None, magic=2)
         assert bytes(codec.decompress(nothing, limit_bytes=0, magic=2)) == b""
         for data in samples()[1:]:
@@ -154,7 +154,7 @@ class CodecContract:
                 codec.decompress(stream, limit_bytes=len(data) - 1, magic=2)
 
     def test_memory_goes_with_the_contents_and_the_limit(self, codec: Codec) -> None:
-        """A high ``limit_bytes`` allocates no memory by itself. With a low one, ``decompress`` stops early."""
+        """A high ``limit_bytes`` allocates no memory by itself. With a low limit, ``decompress`` stops early."""
         small, bomb = samples()[2], bytes(16 << 20)
         for data, limit_bytes in ((small, 1 << 29), (bomb, 1 << 20)):
             stream = codec.compress(data, level=None, magic=2)
@@ -220,7 +220,7 @@ class CodecContract:
             assert not self.detects_damage or contents == data
 
     def test_noise_is_an_error(self, codec: Codec) -> None:
-        """Random bytes, also after a valid start of a stream, raise a typed error or return at most ``limit_bytes``."""
+        """Random bytes raise a typed error or return at most ``limit_bytes``, even after the valid start of a stream."""
         chance = random.Random(11)  # noqa: S311 - the same bytes each time
         start = codec.compress(samples()[2], level=None, magic=2)[:12]
         for _ in range(300):

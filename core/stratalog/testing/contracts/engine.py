@@ -140,7 +140,7 @@ class EngineContract:
     def test_records_are_read_after_the_process_is_killed(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path, *, evicts: bool
     ) -> None:
-        """Every acknowledged record survives the end of the process, without a flush or a close."""
+        """Every acknowledged record survives if the process is killed without a flush or a close."""
         self._needs_files()
         engine = bed.filled(engine_setup)
         if evicts:

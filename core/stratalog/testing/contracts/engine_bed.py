@@ -37,8 +37,8 @@ class EngineSetup:
     """Plugins, settings and stores of the engine that ``EngineContract`` opens.
 
     Attributes:
-        plugins: modules with hooks, in addition to the installed plugins, as for ``open_engine``.
-        config: settings of the engine, as for ``open_engine``.
+        plugins: argument ``plugins`` of ``open_engine``: modules with hooks, in addition to the installed plugins.
+        config: argument ``config`` of ``open_engine``: settings of the engine.
         topic: settings of the topic ``contract``. They must keep every record: all keys are different.
         tier: URI of the tier; "" means a new folder.
         tier_options: options of the tier's store.
@@ -54,7 +54,7 @@ class EngineSetup:
 
 
 class EngineBed:
-    """Engines over one log directory and one tier, opened one after the other, and the records that they acknowledged.
+    """Log directory, tier and acknowledged records of engines that are opened one after the other.
 
     Args:
         folder: folder for the log directory and the tier.
@@ -153,7 +153,7 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic whole, from each offset, and by some keys. Fail if the records are not ``acknowledged``."""
+        """Read each topic whole, from each offset, and by some keys. Fail unless they equal ``acknowledged``."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {record.offset: _content(record) for record in log.records()} == expected

@@ -30,7 +30,7 @@ class ExtraIndexContract:
         """Return the index to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of ExtraIndexContract gives the fixture extra_index")
 
-    # --- what the tests are made of ----------------------------------------------------------------------------------
+    # --- test data ---------------------------------------------------------------------------------------------------
 
     @staticmethod
     def config() -> TopicConfig:
@@ -57,10 +57,10 @@ class ExtraIndexContract:
         ]
 
     def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
-        """Return the bytes of the index of these records, built as the core builds them.
+        """Return the bytes of the index of these records. The method calls the builder in the same way as the core.
 
-        One call of ``add`` ends at each row number in ``cuts``. After each call, the memory of its records is
-        overwritten, because the core reuses such memory.
+        ``cuts`` contains the row numbers at which a call of ``add`` ends. After each call, the memory of its records
+        is overwritten, because the core reuses such memory.
         """
         builder = index.builder(self.config())
         for start, end in pairwise([0, *cuts, len(records)]):
@@ -70,7 +70,7 @@ class ExtraIndexContract:
             arena[:] = bytes(len(arena))
         return bytes(builder.finish())
 
-    # --- the laws ----------------------------------------------------------------------------------------------------
+    # --- the rules ---------------------------------------------------------------------------------------------------
 
     def test_says_what_it_looks_at(self, extra_index: ExtraIndex) -> None:
         """``fields`` is a ``Fields`` value; the core may decode only these record fields."""
@@ -90,7 +90,7 @@ class ExtraIndexContract:
     def test_answers_are_true_or_false(self, extra_index: ExtraIndex) -> None:
         """``may_hold_key`` returns a bool.
 
-        The core skips a segment only if the result is ``False`` itself, not for None or 0.
+        The core skips a segment only if the result is ``False``. It does not skip a segment if the result is None or 0.
         """
         for reader in _readers(extra_index, self.built(extra_index, self.records())):
             for key in (b"", b"key 1", _ABSENT_KEY):
@@ -115,7 +115,7 @@ class ExtraIndexContract:
         assert self.built(extra_index, records, range(1, len(records))) == index_bytes
 
     def test_requests_of_other_callers_change_no_answer(self, extra_index: ExtraIndex) -> None:
-        """Additional decoded fields do not change the index. Another index of the topic may need them."""
+        """Additional decoded fields do not change the index. Another index of the topic may need these fields."""
         records = self.records()
         builder = extra_index.builder(self.config())
         builder.add(RecordColumns.from_records(records))
@@ -173,7 +173,7 @@ def _readers(index: ExtraIndex, index_bytes: bytes) -> Iterator[ExtraIndexReader
 
 
 def _only(columns: RecordColumns, fields: Fields) -> RecordColumns:
-    """Return columns with only these fields, as a format decodes them."""
+    """Return a copy of the columns in which the columns of all other fields are empty, as after ``decode``."""
     longs, ints = int64_column(), int32_column()
     if not fields & Fields.OFFSET:
         columns = replace(columns, offset=longs, leader_epoch=ints)

@@ -35,7 +35,7 @@ class IndexFormatContract:
         """Return the format to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of IndexFormatContract gives the fixture index_format")
 
-    # --- what the tests are made of ----------------------------------------------------------------------------------
+    # --- test data ---------------------------------------------------------------------------------------------------
 
     @staticmethod
     def batches(count: int) -> list[RecordBatch]:
@@ -48,7 +48,7 @@ class IndexFormatContract:
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
-        """Return the bytes that a builder returns for ``batches``, including those of ``finish``.
+        """Return the bytes that a builder returns for ``batches``, including the bytes of ``finish``.
 
         The builder continues an index that contains ``entries``. Each batch has the marker of an aborted transaction.
         """
@@ -138,7 +138,7 @@ class IndexFormatContract:
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
         """``full`` becomes True before the entries exceed ``segment.index.bytes``.
 
-        For a format without a size limit, it is always False.
+        For a format without a size limit, ``full`` is always False.
         """
         limit = 5 * index_format.entry_bytes
         builder = index_format.builder(BASE, self.config(limit))
@@ -195,7 +195,7 @@ class IndexFormatContract:
             assert reader.after(target) == (expected[0] if expected else None)
 
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
-        """``around`` returns the entry of ``floor``, and for each of the next two entries the entry or None."""
+        """``around`` returns the entry of ``floor`` and the next two entries; a format may return None for these two."""
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
         all_entries = list(reader)
@@ -222,7 +222,7 @@ class IndexFormatContract:
         assert caught.value.position == len(entries) // index_format.entry_bytes * index_format.entry_bytes
 
     def test_check_refuses_entries_out_of_order(self, index_format: IndexFormat[Any]) -> None:
-        """``check`` raises CorruptIndexError if the first two entries are swapped, with the position of the second."""
+        """``check`` refuses an index whose first two entries are swapped; the error has the second entry's position."""
         batches, size = self.batches(50), index_format.entry_bytes
         entries = self.built(index_format, batches)
         swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]
@@ -231,7 +231,7 @@ class IndexFormatContract:
         assert caught.value.position == size
 
     def test_check_refuses_reserved_space(self, index_format: IndexFormat[Any]) -> None:
-        """``check`` raises CorruptIndexError for zeros after the entries, as a crash leaves them in reserved space."""
+        """``check`` raises CorruptIndexError for zeros after the entries, which a crash can leave in reserved space."""
         batches = self.batches(50)
         entries = self.built(index_format, batches) + bytes(4096 // index_format.entry_bytes * index_format.entry_bytes)
         with pytest.raises(CorruptIndexError):

@@ -19,7 +19,7 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, 
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
-LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload; no multiple of a usual part size
+LARGE: Final = (9 << 20) + 3  # larger than a part of a multipart upload; no multiple of a usual part size
 # no key is a prefix of another key up to a slash
 SORTED_KEYS: Final = (
     "a-b/c",
@@ -47,7 +47,7 @@ class Broken:
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield zeros, as many as the constructor got as ``given_bytes``."""
+        """Yield ``given_bytes`` zeros."""
         for start in range(0, self._given_bytes, chunk_bytes):
             yield bytes(min(chunk_bytes, self._given_bytes - start))
 
@@ -206,7 +206,7 @@ class ObjectStoreContract:
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_a_source_is_read_again_by_a_second_upload(self, store: ObjectStore, deadline_ns: int) -> None:
-        """The same source can be uploaded to the same key twice, as after a lost reply."""
+        """A source can be uploaded to one key twice: a client repeats an upload after a lost reply."""
         source = BytesSource(DATA)
         for _ in range(2):
             assert store.put_file("a", source, deadline_ns=deadline_ns).size_bytes == len(DATA)
@@ -287,7 +287,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("after", ["a", "a/", "a/b", "a/zz", "b/1", "zz", "A"])
     def test_only_keys_above_are_listed(self, filled: ObjectStore, deadline_ns: int, after: str) -> None:
-        """``list`` returns only keys above ``after``, which need not be an existing key."""
+        """``list`` returns only keys above ``after``. No object needs to have the key ``after``."""
         keys = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
         assert keys == [key for key in SORTED_KEYS if key > after]
 
@@ -375,7 +375,7 @@ class ObjectStoreContract:
             pickle.dumps(store)
 
     def test_requests_are_counted_or_one_a_call(self, store: ObjectStore, deadline_ns: int) -> None:
-        """The counts of ``sent`` increase with each request, or are always 0 if the store does not count requests."""
+        """The counts of ``sent`` increase with each request; without counts, ``sent`` is always empty or 0."""
         before = sum(store.sent().values())
         store.create("m/1", b"x", deadline_ns=deadline_ns)
         store.read("m/1", deadline_ns=deadline_ns)
@@ -383,12 +383,12 @@ class ObjectStoreContract:
         assert after == before == 0 or after >= before + 2
 
     def test_the_uri_is_one(self, store: ObjectStore) -> None:
-        """``uri`` is a URI, which error messages contain."""
+        """``uri`` contains ``://``. Error messages show the URI."""
         assert "://" in store.uri
 
 
 def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
-    """Create one key in several threads at the same time. Return the results by the bytes that a thread passed."""
+    """Create one key in several threads at the same time, each with other bytes. Return the result by these bytes."""
     barrier = threading.Barrier(RACERS)
 
     def create(data: bytes) -> Created:

@@ -106,7 +106,7 @@ class RecordFormatBed:
 
 
 def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the only result of ``select`` that is allowed besides None: start, end and last offset.
+    """Return the result that ``select`` must have if it is not None: start, end and last offset.
 
     If all batches of ``table`` are below ``offset``, only None is allowed. If the range is empty, the last offset is
     -1.

@@ -142,7 +142,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert record_format.prepare_records([], rules, START_MS) is None
 
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
-        """With LogAppendTime, written by ``encode`` or set by ``assign``, each record has the append time."""
+        """With LogAppendTime, each record has the append time, whether ``encode`` or ``assign`` has set it."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
@@ -172,7 +172,7 @@ class RecordFormatContract(RecordRewritingContract):
             scanned, assigned = (
                 [replace(batch, record_count=0) for batch in table] for table in (rescanned, batches.table)
             )
-            assert scanned == assigned  # a scan does not know the count of a compressed message
+            assert scanned == assigned  # a scan does not know the record count of a compressed message
             assert (batches.size_bytes, batches.last_offset) == (len(data), 5006)
             assert self.read(record_format, data, rescanned) == self.expected(records, 5000)
 
@@ -209,7 +209,7 @@ class RecordFormatContract(RecordRewritingContract):
     # --- selecting ---------------------------------------------------------------------------------------------------
 
     def test_a_selection_is_what_a_scan_finds_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``select`` finds the same range as a scan, or returns None.
+        """``select`` returns the range that a scan finds, or None.
 
         The test combines many values of ``offset``, ``max_bytes``, ``bound`` and ``indexed_offset``.
         """
@@ -336,7 +336,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert len(rows) == len(contents) or table.stop is not ScanStop.END
 
     def test_every_bit_under_the_crc_is_found(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A scan stops at the start of a damaged entry, also if a bit of the CRC itself is flipped."""
+        """A scan stops at the start of a damaged entry. This includes an entry with a flipped bit in its CRC."""
         for batch_codec in (None, codec):
             data = bytes(self.written(record_format, batch_codec, count=1))
             for bit in range(self.checked_from * 8, len(data) * 8):
@@ -347,7 +347,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert (table.stop_position, len(table)) == (0, 0)
 
     def test_an_error_says_which_batch_it_is(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The error about a damaged batch has the position of the batch and the file ""."""
+        """The error about a damaged batch has the position of the batch, and no file (``file`` is empty)."""
         first = bytes(self.written(record_format, None))
         second = bytes(self.written(record_format, codec, base_offset=200))
         error_places = set()

@@ -38,7 +38,7 @@ class RecordRewritingContract(RecordFormatBed):
         words: Sequence[int],
         horizon_ms: int | None = None,
     ) -> bytes:
-        """Return what ``retain`` keeps of ``data`` with the verdicts ``words``; without ``retain``, skip the test."""
+        """Return the result of ``retain`` for ``data`` with the verdicts ``words``. Skip the test without ``retain``."""
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         table = form.scan(data, 0, len(data), check_crc=True)
@@ -107,7 +107,7 @@ class RecordRewritingContract(RecordFormatBed):
             ]
 
     def test_a_horizon_changes_no_record(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A delete horizon changes no record, also if the format does not store the horizon."""
+        """A delete horizon changes no record. This is true even if the format does not store the horizon."""
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec)
             cleaned_data = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
@@ -198,7 +198,7 @@ class RecordRewritingContract(RecordFormatBed):
                 record_format.encode(disordered, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
-        """``encode`` raises InvalidRecordError for no records or a timestamp below -1, the latter with the index."""
+        """``encode`` refuses columns without records, and a timestamp below -1; this error has the record's index."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode(columns.take(0, 0), BatchHeader(), None, None)
@@ -211,7 +211,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``assign`` keeps the gaps inside a batch. The offsets of the next batch follow the batch without a gap."""
+        """``assign`` keeps the gaps inside a batch. Between two batches, it leaves no gap."""
         if not self.keeps_gaps:
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))

@@ -65,7 +65,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
     # --- power losses ------------------------------------------------------------------------------------------------
 
     def test_synced_bytes_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """``sync`` makes all bytes of a segment durable, also after ``truncate``. Later bytes can be lost or wrong."""
+        """``sync`` makes all bytes of a segment durable, even after ``truncate``. Later bytes can be lost or wrong."""
         with _watch(provider, tmp_path / "logs") as (files, store):
             log = _make_log(store)
             segment = log.open_segment(SEGMENT, create=True, preallocate_bytes=4096)
@@ -123,7 +123,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
                         assert store_left.open_log(LOG).read_small("small") in allowed
 
     def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """``LogFiles.sync`` makes names durable. Changes of names by the store are durable on return."""
+        """``LogFiles.sync`` makes file names durable. The store's own changes of names are durable when it returns."""
         with _watch(provider, tmp_path / "logs") as (files, store):
             log = _make_log(store)
             for name in ("a.log", "b.log"):
@@ -151,7 +151,7 @@ def _open(provider: Provider[SegmentStore], place: Path, files: Vfs | None = Non
 
 @contextlib.contextmanager
 def _watch(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
-    """Open and acquire a store in a new folder; yield its file system, which tracks what is durable, and the store."""
+    """Open and acquire a store in a new folder. Yield the PowerLossVfs of the folder, and the store."""
     place.mkdir()
     files = PowerLossVfs(place)
     with _open(provider, place, files) as store:
@@ -160,7 +160,7 @@ def _watch(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[Powe
 
 
 def _make_log(store: SegmentStore) -> LogFiles:
-    """Create a log whose folder is durable, because a folder is durable when ``rename_log`` returns."""
+    """Create a log with a durable folder. The folder is durable because ``rename_log`` made its name durable."""
     store.open_log("made-0", create=True)
     store.rename_log("made-0", LOG)
     return store.open_log(LOG)

@@ -20,7 +20,7 @@ class StoreOpener(Protocol):
     """Callable that opens a store. All calls open the same directory."""
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Return a new open store without its lock. The caller closes the store."""
+        """Return a new open store that does not hold the lock. The caller closes the store."""
 
 
 class SegmentFilesContract:
@@ -134,7 +134,7 @@ class SegmentFilesContract:
             assert [entry.size_bytes for entry in files.list()] == [4]
 
     def test_a_slice_outlives_its_segment(self, open_store: StoreOpener) -> None:
-        """A slice keeps its bytes, and its descriptor if it has one, until it is released."""
+        """A slice keeps its bytes until it is released, even after the segment is closed and removed."""
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
@@ -159,7 +159,7 @@ class SegmentFilesContract:
                 segment.slice(0, 3)
 
     def test_a_segment_may_keep_the_time_of_another(self, open_store: StoreOpener) -> None:
-        """``set_modified`` sets a file's time, which stays until the next write, also if the file is opened again.
+        """``set_modified`` sets a file's time. The time stays until the next write, even if the file is opened again.
 
         A compacted segment gets the time of its source this way.
         """
@@ -192,7 +192,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_grow_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """A view keeps the entries that it had when it was created, also after later appends and after ``close``."""
+        """A view keeps the entries that it had when it was created, even after later appends and after ``close``."""
         with open_store() as store:
             files = made_log(store)
             index = files.open_index(INDEX, max_bytes=100_000, writable=True, reserve=reserve)

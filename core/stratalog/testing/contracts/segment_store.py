@@ -17,8 +17,8 @@ class SegmentStoreContract(SegmentDurabilityContract):
     """Contract of a segment store: subclass it, name the class ``Test...``, and override the fixture ``open_store``.
 
     ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``. If the
-    store keeps its files through ``context.env.files``, override the fixture ``provider`` too. Then the tests also open
-    the store in another process, and after a simulated power loss.
+    store accesses its files through ``context.env.files``, override the fixture ``provider``, too. Then more tests run:
+    they open the store in another process, and after a simulated power loss.
     """
 
     # --- the directory -----------------------------------------------------------------------------------------------

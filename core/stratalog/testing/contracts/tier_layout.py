@@ -28,7 +28,7 @@ FILES: Final = {
     FileKind.LEADER_EPOCHS: b"0\n1\n0 100\n",
     FileKind.EXTRA: b"what a plugin noted",
 }
-DATA: Final = bytes(range(256)) * 300  # larger than each range that the tests read, except the whole log
+DATA: Final = bytes(range(256)) * 300  # larger than each range that the tests read, unless they read the whole log
 LARGE: Final = (5 << 20) + 3
 FLIPS: Final = 60  # bits of each object that the tests flip
 LARGE_NUMBERS: Final = (1 << 20, 1 << 40, 1 << 62)
@@ -62,7 +62,7 @@ class TierLayoutContract:
     def test_the_whole_log_is_read_back(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """The pieces that ``read`` yields from 0 to the log's size are together the whole log."""
+        """``read`` from 0 to the log's size yields pieces whose concatenation is the whole log."""
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_a_log_of_many_pieces_is_read_back(self, layout: TierLayout, objects: MemoryObjects) -> None:
@@ -188,7 +188,7 @@ class TierLayoutContract:
     def test_segments_are_found_without_a_manifest(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``discover`` rebuilds the entries that ``write`` returned, from the objects alone."""
+        """``discover`` returns the entries that ``write`` returned. It gets only the objects."""
         segments = found_or_skip(layout, objects)
         assert [dataclasses.replace(segment, layout="") for segment in segments] == [stored]
         assert joined(layout.read(segments[0], 0, len(DATA), objects.fetch)) == DATA
@@ -244,7 +244,7 @@ class TierLayoutContract:
     def test_wrapping_keys_again_changes_no_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``rewrapped`` changes no object, and of the entry only ``extra``. The log is still read back."""
+        """``rewrapped`` changes only ``extra`` of the entry, and no object. The log is still read back."""
         before = dict(objects.objects)
         renewed = layout.rewrapped(stored)
         assert dataclasses.replace(renewed, extra=stored.extra) == stored
@@ -357,7 +357,7 @@ def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """Return a reader of ``objects``: fewer bytes past an object's end, ObjectNotFoundError for an unknown key."""
+    """Return a range reader of ``objects``. It returns fewer bytes than requested if an object is too short."""
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
