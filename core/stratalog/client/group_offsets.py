@@ -67,7 +67,7 @@ class GroupOffsets(CommittedOffsets):
             group: name of the group.
             offsets: offset of the next record to read, by partition, or None.
             durability: ``written`` or ``durable``; None is the engine's setting.
-            must_exist: False to allow partitions that do not exist here. They are always allowed with the value None.
+            must_exist: False to allow partitions that do not exist here. A partition with the value None need never exist.
 
         Raises:
             ConfigError: an offset that is given as an integer is negative, or ``durability`` is not one of these words.

@@ -138,7 +138,7 @@ class EngineClients(EngineDuties):
             offsets: offset of the next record to read, by partition; None deletes the committed offset.
             durability: ``written`` or ``durable``; None is the engine's setting.
             must_exist: False to allow partitions that this engine does not have, for a group that reads them from
-                another engine. They are always allowed with the value None.
+                another engine. A partition with the value None need never exist.
 
         Raises:
             ConfigError: an offset that is given as an integer is negative, ``group`` is empty, or ``durability`` is not

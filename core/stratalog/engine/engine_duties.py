@@ -138,7 +138,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.apply_retention(self._select_logs(logs), dry_run=dry_run, progress=progress)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Build the missing extra indexes (``index.extra``) of closed local segments. A background duty does the same.
+        """Build the missing extra indexes (``index.extra``) of closed local segments. A background duty builds them, too.
 
         Args:
             logs: only these logs; None is all open logs.

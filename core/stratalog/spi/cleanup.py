@@ -152,9 +152,9 @@ class RewriteJob:
     ``dirty_start`` is the first offset that no earlier round compacted. ``memory_bytes`` is the memory that the filter
     may use for its state: ``log.cleaner.dedupe.buffer.size`` divided by ``log.cleaner.threads``. If the state is a hash
     table, ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
-    ``now_ms`` is the time when the round begins. ``config`` holds the topic's settings, including those of plugins.
+    ``now_ms`` is the time when the round begins. ``config`` holds the topic's settings, including settings of plugins.
 
-    ``secret`` has 16 bytes. With it, a filter hashes record keys for digests (``RecordFilter.digest``). The digests of
+    ``secret`` has 16 bytes. A filter uses it to hash record keys for digests (``RecordFilter.digest``). The digests of
     earlier rounds were made with the same secret. The secret is stored only in the log's files. It is empty if the
     round writes no digests.
     """
@@ -189,8 +189,8 @@ class RecordFilter(ABC):
         observes: the records that ``observe`` gets. "dirty": the records of the dirty range, which is [``dirty_start``,
             ``end``) of the ``RewriteJob``. "part": the records of [``start``, ``end``), in the part of the log that the
             round compacts: the tier or local disk. "log": the records of the whole log, in both parts, up to the last
-            stable offset. With "log", a record on local disk can be the reason to drop an older record in the tier. A
-            log that is restored from the tier alone then has neither of the two records.
+            stable offset. With "log", a record on local disk can be the reason to drop an older record in the tier. If
+            a log is then restored from the tier alone, it lacks both records.
         digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
             the filter makes no digests. Then every round reads every segment.
     """

@@ -190,8 +190,8 @@ class CommandOutput(Protocol):
 def stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets. Raise ValueError if this is not the main thread.
 
-    A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs:
-    by default, it ends the process without a clean shutdown. At the end of the context, both handlers are restored.
+    A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs.
+    The default handler ends the process without a clean shutdown. At the end of the context, both handlers are restored.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int] = {}

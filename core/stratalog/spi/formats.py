@@ -72,7 +72,7 @@ class RecordFormat(ABC):
         """Return the batches in [start, end) of ``data``, up to the first entry that is partial, bad, or of another magic.
 
         Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
-        not match; otherwise CRCs are not checked.
+        not match. If it is False, CRCs are not checked.
 
         Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped. ``table.stop_position`` is
         the position where it stopped. ``table.reason`` describes the damage there, "" if there is none. If 1 to 16
@@ -151,7 +151,7 @@ class RecordFormat(ABC):
     ) -> tuple[int, int, int] | None:
         """Return the positions of the batches that a fetch returns, without a table of all batches in ``data``.
 
-        A search by timestamp calls this method too, with ``since_ms``.
+        A search by timestamp calls this method with ``since_ms``.
 
         The format checks the sizes and offsets in the headers of batches. A fetch from local disk sets ``check_crc`` to
         False: like Kafka, stratalog does not check CRCs there.
@@ -170,7 +170,7 @@ class RecordFormat(ABC):
             beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
                 header is in ``data`` and CRCs are not checked. A caller that only needs positions does not have to read
                 them.
-            since_ms: the first returned batch must also have a largest timestamp at or above this one. None sets no
+            since_ms: the largest timestamp of the first returned batch must be at or above this timestamp. None sets no
                 such condition.
             indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index; the format
                 compares it with the batch. If None, the timestamp is not compared.
@@ -178,10 +178,11 @@ class RecordFormat(ABC):
         Returns:
             Start position (bytes), exclusive end position and last offset of the batches. If the last offset of the
             first batch is at or above ``bound``, both positions are equal, and the last offset is not used. The end can
-            be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``:
-            ``data`` has no batch with which the result could begin, no batch ends at ``indexed_offset``, that batch has
-            another largest timestamp than ``indexed_ms``, the first batch is not complete, bytes before it are damaged,
-            or an entry has another magic. The default implementation returns None.
+            be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``.
+            This is the case if ``data`` has no batch with which the result could begin, if that batch is not complete,
+            if bytes before it are damaged, or if an entry has another magic. It is the case, too, if no batch ends at
+            ``indexed_offset``, or if the largest timestamp of the batch that ends there is not ``indexed_ms``. The
+            default implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
@@ -296,7 +297,7 @@ class RecordFormat(ABC):
         concatenation of the results is the retained bytes, in order. A kept record has the same offset, timestamp and
         contents as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch
         that loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is
-        True for it, its header alone is returned.
+        True for it, only its header is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 

@@ -41,8 +41,8 @@ class IndexBuilder(ABC):
     def full(self) -> bool:
         """True if the segment must be rolled before the next batch. Only ``add`` and ``finish`` change the value.
 
-        The value becomes True before the entries would exceed ``segment.index.bytes``. It is always False for a format
-        without a limit.
+        The value becomes True before the entries would exceed ``segment.index.bytes``. The value is always False for a
+        format without a limit.
         """
 
     @abstractmethod
@@ -75,8 +75,8 @@ class IndexReader(ABC, Generic[Entry]):
     """A reader of one segment's index, for searches.
 
     The key of an entry, and the target of a search, is an offset in OFFSET and TRANSACTION indexes and a timestamp (ms)
-    in TIME indexes. If the entries are damaged, a search returns any entry or None. A search, and a read of an entry by
-    its index, may also raise CorruptIndexError.
+    in TIME indexes. If the entries are damaged, a search returns any entry or None. A search, or a read of an entry by
+    its index, may raise CorruptIndexError instead.
     """
 
     @abstractmethod

@@ -159,7 +159,7 @@ class StoredSegment:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of all objects that belong to the segment, including those in ``extra["objects"]``."""
+        """The keys of all objects that belong to the segment, including the keys in ``extra["objects"]``."""
         other_keys = self.extra.get(FURTHER_OBJECTS, ())
         return frozenset(
             [*(place.key for place in self.slices.values()), *(other_keys if isinstance(other_keys, list) else ())]

@@ -24,7 +24,7 @@ class Capability(Flag):
     argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
     verifies a checksum of each upload. NEAR: objects are files on this machine, so the operating system caches them, and a
     read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns
-    True for some bytes, the core neither prefetches nor caches them.
+    True for some bytes, the core does not prefetch or cache these bytes.
     """
 
     NONE = 0
@@ -122,7 +122,7 @@ class ObjectStore(Closeable):
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload an object, and return its key and size. An existing object is replaced.
 
-        Readers see the object completely or not at all, also after an error. An object may be empty. If the source
+        Readers see the object completely or not at all, even after an error. An object may be empty. If the source
         raises an error, or has more or fewer bytes than its ``size_bytes``, the call raises an error and writes no new
         object.
 

@@ -121,7 +121,7 @@ class IndexFile(ABC):
     def view(self) -> memoryview:
         """Return a read-only view of the entries written so far. The view stays valid after changes of the file.
 
-        A reader may call this method without a lock, also while another thread closes the file. After ``close``, the
+        A reader may call this method without a lock, even while another thread closes the file. After ``close``, the
         view has the entries that the file had before.
         """
 

@@ -14,7 +14,7 @@ __all__ = ["layout_lookup", "open_context", "topic_config"]
 def __getattr__(name: str) -> object:
     """Return a function of ``__all__``, imported at its first use; raise AttributeError for another name.
 
-    pytest imports this package in every run, also of other projects. Therefore the import must be cheap.
+    pytest imports this package in every run, including runs of other projects. Therefore the import must be cheap.
     """
     if name in __all__:
         return getattr(importlib.import_module("stratalog.testing.contexts"), name)

@@ -32,7 +32,7 @@ class Misdeed(Enum):
     STATUS returns an error and does not forward the request. RESET_BEFORE resets the connection before the server gets
     the request. RESET_AFTER resets it after the server has processed the request. SILENT forwards the request and never sends the reply.
     DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle of its body. FLIP flips
-    a bit of the reply's body. STALE repeats the first reply to an equal GET; without such a reply, there is no fault.
+    a bit of the reply's body. STALE repeats the first reply to an equal GET; the first GET gets its normal reply.
     GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the request, as if the
     server ignored this header.
     """

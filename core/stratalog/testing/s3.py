@@ -98,8 +98,8 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
     Nothing is written to stderr.
 
     Args:
-        bucket: name of the bucket; "" means a unique name. It is created empty, and removed with all its objects at the
-            end. Servers of one process share moto's state: use a different bucket for each.
+        bucket: name of the bucket; "" means a unique name. The bucket is created empty, and removed with all its objects at
+            the end. Servers of one process share moto's state: use a different bucket for each.
 
     Raises:
         PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.

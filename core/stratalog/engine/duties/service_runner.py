@@ -53,7 +53,7 @@ class Services:
     def start(self, start: Callable[[Service], object]) -> None:
         """Start all services in order: call ``start`` with each service.
 
-        A second call does nothing, even if the first call failed. A call after ``close`` does nothing either.
+        A call after ``close`` does nothing. A second call does nothing, even if the first call failed.
 
         Raises:
             PluginError: a service raised an error, or did not start within ``plugin.deadline.ms``. The services before it

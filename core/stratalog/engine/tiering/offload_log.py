@@ -155,7 +155,7 @@ def offload_log(
                 sources = _sources(log, view, waiting, start, may_begin, on_bytes)
                 report = _offload(log, remote, view, topic, sources)
         finally:
-            log.maintenance.refresh_remote()  # also after an error: some segments may be committed
+            log.maintenance.refresh_remote()  # even after an error: some segments may be committed
     for entry in report.committed:
         info = entry.info
         log.maintenance.notify(

@@ -203,7 +203,7 @@ class TierDuties:
         logs = list(logs)
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         remotes_and_epochs = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
-        log_by_id = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
+        log_by_id = {(log.name, log.topic_id): log for log in logs}  # includes topics that left the tier during an upload
         emptied_logs = self._find_emptied({TierLogName(remote.name, remote.topic_id) for remote, _ in remotes})
         for emptied_log in emptied_logs:
             log = log_by_id.get((emptied_log.name, emptied_log.topic_id))

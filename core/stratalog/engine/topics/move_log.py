@@ -38,7 +38,7 @@ def close_log(log: Log, source: LogDir) -> LogOffsets:
     """Close a log that is about to be moved, and return its offsets for the checkpoints.
 
     Raises:
-        StorageError: the log is out of service, or was not closed cleanly. It may be closed.
+        StorageError: the log is out of service, or was not closed cleanly. The log may be closed nevertheless.
     """
     files = source.store.open_log(source.folders[log.name])
     files.remove(MOVED_FILE)

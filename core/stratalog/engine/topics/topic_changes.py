@@ -80,7 +80,7 @@ class TopicChanges:
     def settings(self, name: str) -> dict[str, TopicSetting]:
         """Return the settings of a topic; see ``Engine.topic_settings``."""
         if not self._open_logs.unreached or self._topics.entry(name) is None:
-            self._names_of(name)  # otherwise, all partitions may be in an unavailable directory
+            self._names_of(name)  # not called if all partitions may be in an unavailable directory
         return self._topics.settings(name)
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:

@@ -131,7 +131,7 @@ class ObjectStoreContract:
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
     def test_cached_bytes_are_those_that_were_put(self, store: ObjectStore, deadline_ns: int) -> None:
-        """``read_cached`` fills the buffer with the stored bytes and returns True, or returns False. It never raises.
+        """``read_cached`` fills the buffer with the stored bytes and returns True, or returns False. Never raises.
 
         The test cannot predict if the operating system has the bytes in memory.
         """

@@ -188,7 +188,7 @@ class TierLayoutContract:
     def test_segments_are_found_without_a_manifest(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``discover`` returns the entries that ``write`` returned. It gets only the objects."""
+        """``discover`` returns the entries that ``write`` returned, although ``discover`` gets only the objects."""
         segments = found_or_skip(layout, objects)
         assert [dataclasses.replace(segment, layout="") for segment in segments] == [stored]
         assert joined(layout.read(segments[0], 0, len(DATA), objects.fetch)) == DATA
