@@ -209,7 +209,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             has_records = False
             assigned.refresh()
             for cursor in list(assigned.cursors.values()):
-                while not cursor.paused and assigned.cursors.get(cursor.name) is cursor:  # the caller may assign others
+                while not cursor.paused and assigned.cursors.get(cursor.name) is cursor:  # the caller may call assign
                     self._check_open()
                     assigned.settle(cursor)
                     records = cursor.read(1)

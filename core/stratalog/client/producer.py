@@ -35,7 +35,7 @@ from stratalog.segment.components import Components
 from stratalog.spi.codecs import Codec
 
 UNCOMPRESSED: Final = "none"
-RECORD_OVERHEAD_BYTES: Final = 21  # of a record whose varints have their usual sizes
+RECORD_OVERHEAD_BYTES: Final = 21  # for a record whose varints have their usual sizes
 HEADER_OVERHEAD_BYTES: Final = 4
 _NO_SERIALIZERS: Final = (None, None)
 

@@ -63,7 +63,7 @@ class Transaction:
         self._durability = durability
         self._identity = coordinator.open(transactional_id, timeout_ms)
         self.sequences = Sequences(self._identity, chance)
-        self._changed = threading.Condition(threading.RLock())  # over _stage and _sending_count; held only briefly
+        self._changed = threading.Condition(threading.RLock())  # protects _stage and _sending_count; held briefly
         self._stage = _Stage.READY
         self._sending_count = 0
         self._partitions: set[TopicPartition] = set()
@@ -97,7 +97,7 @@ class Transaction:
         """
         with self._changed:
             self._check(_Stage.OPEN)
-            if self._has_end_started:  # later records would belong to no transaction in logs with the marker
+            if self._has_end_started:  # in logs with the marker, later records would be outside of it
                 raise InvalidTxnStateError(
                     f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
                 )

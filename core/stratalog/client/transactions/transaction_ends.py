@@ -57,7 +57,7 @@ class TransactionEnds:
 
     def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
         self._logs, self._states, self._clock, self._expiration_ms = logs, states, clock, expiration_ms
-        self._lock = threading.Lock()  # over _locks
+        self._lock = threading.Lock()  # protects _locks
         self._locks: weakref.WeakValueDictionary[str, _Locks] = weakref.WeakValueDictionary()
         # Logs that have the markers of a transaction whose end has failed, by transactional id.
         self._marked_logs: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}

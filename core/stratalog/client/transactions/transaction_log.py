@@ -39,7 +39,7 @@ class TransactionLog:
     def __init__(self, logs: Logs, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
         self._logs, self._partitions, self._lock = logs, partitions, threading.Lock()
         self._topic = _TransactionsTopic(logs, compact)
-        self._repeatable: dict[str, tuple[int, int]] = {}  # last epoch and previous id, which version 0 does not store
+        self._repeatable: dict[str, tuple[int, int]] = {}  # by id: last epoch, previous producer id; not in version 0
 
     def find(self, transactional_id: str) -> TransactionalProducer | None:
         """Return the latest state of a producer, or None if the transactional id is unknown.

@@ -126,7 +126,7 @@ class Duties:
     def _tier_duties(self, tiering: TierDuties) -> Sequence[Duty]:
         def offload() -> None:
             """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
-            with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
+            with contextlib.suppress(PluginError):  # the error was logged, and is in the log's TierLag
                 self.offload([log for log in self._logs_in_service() if tiering.is_due(log)])
 
         return (

@@ -159,11 +159,8 @@ class DirectoryCheckpoints:
     def forget_dirty_starts(self, names: Iterable[TopicPartition]) -> None:
         """Remove the cleaner's checkpoint file, durably, and the stored first dirty offsets of ``names``.
 
-        The removal needs no space on the disk. ``write`` writes the file again; after a crash before that, all logs of
-        the directory are compacted from their start.
-
-        Raises:
-            LogDirOfflineError: the directory is out of service, or an I/O error takes it out of service.
+        The removal needs no space on the disk. ``write`` creates the file again. If a crash occurs before that, all
+        logs of the directory are compacted from their start.
         """
         with self._lock:
             failure = self._failure()

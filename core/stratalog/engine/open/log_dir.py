@@ -100,7 +100,7 @@ class LogDir:
         linked: set[TopicPartition] = set()
         checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():
-            with contextlib.suppress(StorageError):  # no such folder, or a link that leads nowhere
+            with contextlib.suppress(StorageError):  # the folder or the target of the link does not exist
                 files = self.store.open_log(partition_folder(log))
                 linked.add(log)
                 _LOGGER.warning(
@@ -169,7 +169,7 @@ class LogDir:
         except LogDirNotFoundError:  # an earlier call renamed the folder, and then failed
             self.store.remove_log(folder)  # makes this rename durable
         finally:
-            self.remove_later(deleted_name, delay_ms)  # also after an error that followed the rename
+            self.remove_later(deleted_name, delay_ms)  # even after an error that followed the rename
         self.logs.pop(log, None)
         del self.folders[log]
 

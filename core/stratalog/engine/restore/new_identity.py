@@ -101,7 +101,7 @@ class _Commits(StateTopic):
         self._newest: dict[bytes, int] = {}
 
     def apply(self, partition: int, record: Record) -> None:
-        del partition  # the log has only one
+        del partition  # the log has only one partition
         parsed = parse_offsets_record(record.key, record.value)
         if parsed is None or not isinstance(parsed.key, CommitKey):
             return

@@ -92,7 +92,7 @@ class TierDuties:
     def _create(self, log: Log, topic: TopicNote) -> None:
         remote, view = self._opener.remote_of(log), log.view()
         assert remote is not None
-        if not view.is_leader:  # since ``_may_create``
+        if not view.is_leader:  # it has become a follower since ``_may_create``
             return
         try:
             with log.maintenance.stop_if_fenced(view.leader_epoch):
@@ -203,7 +203,7 @@ class TierDuties:
         logs = list(logs)
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         remotes_and_epochs = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
-        log_by_id = {(log.name, log.topic_id): log for log in logs}  # includes topics that left the tier during an upload
+        log_by_id = {(log.name, log.topic_id): log for log in logs}  # topics may leave the tier during an upload
         emptied_logs = self._find_emptied({TierLogName(remote.name, remote.topic_id) for remote, _ in remotes})
         for emptied_log in emptied_logs:
             log = log_by_id.get((emptied_log.name, emptied_log.topic_id))

@@ -351,7 +351,7 @@ def _alter_entry(
     """
     source = f"alter_topic({topic!r})"
     for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.own_settings(topic).keys():
-        topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
+        topics.defaults.replaced({name: ""}, source)  # raises an error that suggests the nearest name
     unknown = topics.unknown(topic)
     before = {name: value for name, value in topics.own_settings(topic).items() if name not in unknown}
     settings = {name: value for name, value in {**before, **changes}.items() if value is not None}

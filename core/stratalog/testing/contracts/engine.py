@@ -19,7 +19,7 @@ from stratalog.model.records import Record
 from stratalog.testing.contracts.engine_bed import OTHER, TOPIC, EngineBed, EngineSetup
 from stratalog.testing.power_loss import PowerLossVfs
 
-_STATES = 6  # states of the disk that the test of a power loss checks
+_STATES = 6  # number of states of the disk that the test of a power loss checks
 _CHANGES = frozenset({"write", "sync", "create", "rename", "truncate", "sync folder"})
 
 

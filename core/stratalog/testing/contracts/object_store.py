@@ -20,7 +20,7 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
 LARGE: Final = (9 << 20) + 3  # larger than a part of a multipart upload; no multiple of a usual part size
-# no key is a prefix of another key up to a slash
+# no key is a folder of another key
 SORTED_KEYS: Final = (
     "a-b/c",
     "a.b",
@@ -375,7 +375,7 @@ class ObjectStoreContract:
             pickle.dumps(store)
 
     def test_requests_are_counted_or_one_a_call(self, store: ObjectStore, deadline_ns: int) -> None:
-        """The counts of ``sent`` increase with each request; without counts, ``sent`` is always empty or 0."""
+        """The counts of ``sent`` increase with each request. They stay 0 if the store does not count requests."""
         before = sum(store.sent().values())
         store.create("m/1", b"x", deadline_ns=deadline_ns)
         store.read("m/1", deadline_ns=deadline_ns)

@@ -198,7 +198,7 @@ class RecordRewritingContract(RecordFormatBed):
                 record_format.encode(disordered, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
-        """``encode`` refuses columns without records, and a timestamp below -1; this error has the record's index."""
+        """``encode`` refuses columns without records or with a timestamp below -1, and names the record of the timestamp."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode(columns.take(0, 0), BatchHeader(), None, None)

@@ -22,7 +22,7 @@ from stratalog.testing.contexts import open_context
 from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, SegmentFilesContract
 from stratalog.testing.power_loss import PowerLossVfs
 
-_STATES: Final = 8  # states of the disk after each power loss
+_STATES: Final = 8  # number of states of the disk after each power loss
 _DONE: Final = "acquired"
 
 

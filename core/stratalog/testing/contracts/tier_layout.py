@@ -30,7 +30,7 @@ FILES: Final = {
 }
 DATA: Final = bytes(range(256)) * 300  # larger than each range that the tests read, unless they read the whole log
 LARGE: Final = (5 << 20) + 3
-FLIPS: Final = 60  # bits of each object that the tests flip
+FLIPS: Final = 60  # number of bits of each object that the tests flip
 LARGE_NUMBERS: Final = (1 << 20, 1 << 40, 1 << 62)
 LIES: Final[tuple[object, ...]] = (
     -1, 0, 1, 7, *LARGE_NUMBERS, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
