@@ -75,7 +75,7 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public object of this package, imported at its first use.
+    """Return a public object of this package. The first use of an object imports its module.
 
     Raises:
         AttributeError: there is no public object of this name.

@@ -1,4 +1,4 @@
-"""Responses to Spark's catalog in the JVM, encoded as schemas.
+"""Responses to requests of the catalog in the JVM, encoded as schemas.
 
 Spark's planner gets data from a Python data source only through ``DataSource.schema``. The catalog therefore sends each
 request as options of a source. The response is a schema: the names of its columns, or the metadata of its first column,
@@ -109,7 +109,7 @@ def _strip_prefix(request: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _plan(request: Mapping[str, str]) -> StructType:
-    """Return a schema with one column. Its metadata contains the description of a read, and the size in bytes."""
+    """Return a schema with one column, whose metadata contains the description of a read, and its size in bytes."""
     schema = StructType.fromJson(json.loads(request["schema"]))
     read_options = {name: value for name, value in request.items() if name != "schema"}
     options = Options(merge_table_options(read_options, schema, streaming=False))
@@ -134,8 +134,8 @@ def describe_read(
     Args:
         options: options of the read.
         columns: names of the columns.
-        planned_pieces: parts of segments that the plan reads.
-        unpruned_pieces: parts of segments that the plan would read without a pushed predicate or count.
+        planned_pieces: pieces of segments in the plan: those that tasks read, and those that the manifest counts.
+        unpruned_pieces: pieces of segments that tasks would read without a pushed predicate or count.
     """
     spans: dict[str, list[int]] = {}
     for piece in planned_pieces:

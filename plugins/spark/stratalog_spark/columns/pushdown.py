@@ -1,4 +1,4 @@
-"""Predicates that a query pushes down: the offsets whose records can satisfy them, and the rows that satisfy them.
+"""Predicates that a query pushes down: their parser, and the offset ranges whose records can satisfy them.
 
 A predicate is a tree of JSON lists: ``["and", A, B]``, ``["or", A, B]``, ``["notnull", COLUMN]``, ``["in", COLUMN,
 VALUE, ...]``, or a comparison such as ``["<", "offset", 10]``. Timestamps are in microseconds, as in Spark.
@@ -19,7 +19,7 @@ COMPARED: Final = ("topic", "partition", "offset", "timestamp")
 COMPARISONS: Final = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 _NO_END: Final = 1 << 63
 _FIRST_MS: Final = -(1 << 63)
-_LAST_MS: Final = ((1 << 63) - 1) // 1000  # the largest time that Spark's microseconds hold; later ones are null
+_LAST_MS: Final = ((1 << 63) - 1) // 1000  # Spark's microseconds have no later time; later ones are null
 UNORDERED: Final = (
     "an upper bound of timestamp prunes nothing here, because records of a partition may be out of order, and only manifests "
     "of a tier hold smallest timestamps: option endingTimestamp ends the read at the first record that is not older"
@@ -34,7 +34,7 @@ class Node(NamedTuple):
     Attributes:
         operator: ``and``, ``or``, ``notnull``, ``in``, or a comparison such as ``<``.
         column: the column; empty for ``and`` and ``or``.
-        values: values with which the column is compared.
+        values: values with which the operator compares the column.
         parts: predicates that ``and`` or ``or`` combines; empty for other operators.
     """
 
@@ -53,7 +53,7 @@ class Node(NamedTuple):
 
     @property
     def leaves(self) -> Iterator[Node]:
-        """The predicates of the tree, without ``and`` and ``or``."""
+        """Yield the predicates of the tree except ``and`` and ``or``."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -61,12 +61,12 @@ class Node(NamedTuple):
 
     @property
     def has_late_bound(self) -> bool:
-        """True if a comparison gives timestamps an upper bound."""
+        """True if a comparison sets an upper bound for timestamps."""
         return any(leaf.column == "timestamp" and leaf.operator in {"<", "<=", "="} for leaf in self.leaves)
 
 
 def parse_predicate(option: str, text: str) -> Node:
-    """Return the predicate of an option.
+    """Parse the text of an option to a predicate.
 
     Raises:
         ConfigError: the text is not a valid predicate.
@@ -96,8 +96,8 @@ def _parse_node(items: list[Any]) -> Node:
 def narrow_range(predicate: Node, log: LogReader, offset_range: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
     """Return the parts of ``offset_range`` that can have records for which the predicate is true.
 
-    A part in which the predicate is true for every record keeps ``is_counted`` of ``offset_range``. Other parts have
-    ``is_counted=False``, because their records must be read.
+    If the predicate is true for every record of a part, the part has the same ``is_counted`` as ``offset_range``. Other
+    parts have ``is_counted=False``, because their records must be read.
     """
     matches = _match(predicate, log, (offset_range.start, offset_range.end), isolation)
     if not offset_range.is_counted:
@@ -108,7 +108,7 @@ def narrow_range(predicate: Node, log: LogReader, offset_range: OffsetRange, iso
 
 
 class _Matches(NamedTuple):
-    """Offsets of records for which a predicate can be true, and of those for which it is certainly true."""
+    """Offset ranges whose records can satisfy a predicate (``possible``), or certainly satisfy it (``certain``)."""
 
     possible: Spans
     certain: Spans
@@ -162,7 +162,7 @@ def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
 
 
 def _match_times(node: Node, log: LogReader, bounds: tuple[int, int], isolation: Isolation) -> _Matches:
-    """Return the offsets of records whose timestamps can satisfy, or certainly satisfy, a comparison or ``notnull``."""
+    """Return the offset ranges for a predicate on the column ``timestamp``: a comparison, ``in`` or ``notnull``."""
     intervals = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
     matches = [_match_interval(first, last, log, bounds, isolation) for first, last in intervals]
     return _Matches(*map(_merge, zip(*matches, strict=True)))
@@ -171,9 +171,9 @@ def _match_times(node: Node, log: LogReader, bounds: tuple[int, int], isolation:
 def _match_interval(
     first_ms: int, last_ms: int, log: LogReader, bounds: tuple[int, int], isolation: Isolation
 ) -> _Matches:
-    """Return the offsets of records that can have, or certainly have, timestamps from ``first_ms`` to ``last_ms``.
+    """Return the offset ranges whose records have timestamps from ``first_ms`` to ``last_ms``, inclusive.
 
-    The offsets begin at the first record with a timestamp of at least ``first_ms``. Segments without a suitable record
+    The ranges begin at the first record with a timestamp of at least ``first_ms``. Segments without a matching record
     are left out.
     """
     start, end = bounds
@@ -190,7 +190,7 @@ def _match_interval(
 
 
 def _complement(spans: Spans, bounds: tuple[int, int]) -> Spans:
-    """Return the parts of ``bounds`` that are outside of ``spans``, which are ascending."""
+    """Return the parts of ``bounds`` that are outside of ``spans``. The spans must be ascending."""
     edges = [bounds[0], *(edge for span in spans for edge in span), bounds[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Column: TypeAlias = Any  # pyarrow array; pyarrow's type stubs have no buffers
-_HASHED_BYTES: Final = 1 << 18  # per block: the index numbers take eight times as much
+_HASHED_BYTES: Final = 1 << 18  # bytes hashed together: the array of indexes takes eight times as many bytes
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
 def check_assigned_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check a batch that an INSERT writes into a table, and return it unchanged.
 
-    The columns that the statement leaves out are null.
+    If the statement leaves out a column, its values are null.
 
     Raises:
         InvalidRecordError: a row has a value in a column that the log assigns, such as ``offset``.
@@ -50,11 +50,11 @@ def select_written(batch: pa.RecordBatch) -> pa.RecordBatch:
 def split_by_log(
     batch: pa.RecordBatch, topic: str | None, partitions: Callable[[str], int]
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Yield each topic and partition with its rows in a batch, in their order.
+    """Yield each topic and partition with its rows in ``batch``. The order of the rows does not change.
 
     Args:
-        batch: a result of ``select_written``, whose schema ``check_schema`` accepts.
-        topic: topic of all rows; None uses the column ``topic``.
+        batch: a result of ``select_written``. ``check_schema`` must accept its schema.
+        topic: topic of all rows. If it is None, the column ``topic`` has the topic of each row.
         partitions: returns the number of partitions of a topic.
 
     Raises:
@@ -88,8 +88,8 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     """Return the partition of each row: the value of the column ``partition``.
 
     If the value is null or there is no such column, murmur2 of the key chooses the partition, as in Kafka's producer.
-    If the key is null too, a hash of the value chooses the partition. Equal rows get equal partitions, so a repeated
-    write sends each row to the same partition again, unless partitions were added to the topic.
+    If the key is null too, a hash of the value chooses the partition. Equal rows get the same partition. A repeated
+    write therefore sends each row to the same partition as before, unless partitions were added to the topic.
 
     Raises:
         InvalidRecordError: a row names a partition that the topic does not have.
@@ -129,7 +129,7 @@ def _checksums(column: Column) -> NDArray[np.uint32]:
 
 
 def murmur2(column: Column) -> NDArray[np.uint32]:
-    """Return Kafka's 32-bit murmur2 of each value. The hash of null is that of empty bytes."""
+    """Return Kafka's 32-bit murmur2 of each value. Null has the same hash as empty bytes."""
     starts, sizes, data = _bytes_of(column)
     hashes: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
     for size in np.unique(sizes).tolist():
@@ -162,9 +162,9 @@ def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
 def convert_rows(rows: pa.RecordBatch) -> RecordColumns:
     """Return rows as record columns.
 
-    The result has every field of a record: without a column ``key`` all keys are null, and a row without a timestamp
-    gets -1. So does a row with a timestamp of exactly -1 ms, which Spark's Kafka source returns for a record without a
-    timestamp. Offsets begin at 0.
+    The result has every field of a record. If there is no column ``key``, all keys are null. A row without a timestamp
+    gets the timestamp -1. Spark's Kafka source returns -1 ms for a record without a timestamp, so a row with exactly -1
+    ms gets -1, too. Offsets begin at 0.
 
     Raises:
         InvalidRecordError: the rows are larger than 2 GiB in total, a header is null or has no key, or a timestamp is
@@ -246,7 +246,7 @@ class _Arena:
 
     @staticmethod
     def none(count: int) -> NDArray[np.int32]:
-        """Return a column with ``count`` times -1."""
+        """Return a column of ``count`` values, all -1."""
         return np.full(count, -1, dtype=np.int32)
 
     def join(self) -> bytes:

@@ -15,7 +15,7 @@ from stratalog_spark.columns.kafka_columns import CORRUPT, COUNTED, COUNTED_BY, 
 from stratalog_spark.columns.pushdown import COMPARISONS, Node
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-# Spark accepts exactly these types: it refuses another unit, time zone or width, even an equivalent one.
+# Spark accepts exactly these types. It refuses an equivalent type with another unit, time zone or width.
 ARROW_TYPES: Final[dict[str, Any]] = {
     "binary": pa.binary(),
     "string": pa.string(),
@@ -37,9 +37,9 @@ class Rows:
     """Converter of scanned records to Spark's rows.
 
     Args:
-        names: names of the columns, in order. Upper and lower case are equal. The columns of the rows have exactly
-            these names.
-        pushed: predicate that a row must satisfy; None for all rows.
+        names: names of the columns, in order. They are case-insensitive, and the columns of the rows have them as they
+            are written here.
+        pushed: predicate that a row must satisfy; None returns all rows.
     """
 
     def __init__(self, names: Sequence[str], pushed: Node | None = None) -> None:
@@ -55,7 +55,7 @@ class Rows:
         return sorted(needed - _NOT_SCANNED) or [COUNTED]
 
     def convert(self, scanned: Scanned) -> pa.RecordBatch:
-        """Return the rows of one scanned batch that satisfy the predicate."""
+        """Return the records of one scanned batch as rows, without rows that do not satisfy the predicate."""
         if self._pushed is not None:
             mask = evaluate(self._pushed, lambda name: _column(scanned, name))
             if mask.true_count < len(mask):
@@ -63,7 +63,7 @@ class Rows:
         return pa.RecordBatch.from_arrays([_column(scanned, name) for name in self._names], schema=self._schema)
 
     def convert_damage(self, damage: DamagedRange) -> pa.RecordBatch:
-        """Return one row for a damaged range that a scan skipped, or no row if the row does not satisfy the predicate.
+        """Return one row for a damaged range that a scan skipped. If it does not satisfy the predicate, return no row.
 
         The row has the topic, the partition, the first offset that was not read, and the columns for corrupt batches.
         All other columns are null.
@@ -86,7 +86,7 @@ class Rows:
 
 
 def _column(scanned: Scanned, name: str) -> Any:
-    """Return the column of Spark's rows for a scanned batch."""
+    """Return the column ``name`` of Spark's rows, from the columns of a scanned batch."""
     if name == "topic":
         return pa.repeat(pa.scalar(scanned.log.topic, pa.string()), scanned.batch.num_rows)
     if name == HEADERS:
@@ -136,14 +136,14 @@ def evaluate(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
 
 
 def count_batch(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pa.RecordBatch:
-    """Return numbers of rows as one batch.
+    """Return the result of a count as one batch.
 
-    The result has one row for each combination of those of the columns ``topic`` and ``partition`` that are in
-    ``names``, without combinations that have no rows. If neither is in ``names``, the result is one row with the total.
+    ``topic`` and ``partition`` in ``names`` group the counts, as ``GROUP BY`` does. The result has one row for each
+    group with a count above 0. If ``names`` has neither of them, the result is one row with the total count.
 
     Args:
-        names: columns of the result; each column besides ``topic`` and ``partition`` contains the number of rows.
-        counts: logs and numbers of rows; a log may occur several times.
+        names: columns of the result. Columns other than ``topic`` and ``partition`` contain the count.
+        counts: pairs of a log and a number of its rows. A log may be in several pairs.
     """
     groups = [name for name in names if name in COUNTED_BY]
     totals: dict[tuple[str | int, ...], int] = {} if groups else {(): 0}

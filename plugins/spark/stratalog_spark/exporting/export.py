@@ -37,10 +37,10 @@ _File = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Result of one call of ``export``, which completes an interrupted run if there is one, and writes a new run.
+    """Result of one call of ``export``: of an interrupted run that the call completed, and of a new run.
 
     Attributes:
-        run: number of the last run in this destination that the call completed; 0 if there was nothing to do.
+        run: number of the last run that the call completed; 0 if there was nothing to do.
         resumed: number of earlier incomplete runs that the call completed first: 0 or 1.
         rows: number of rows that the call wrote, including those of the resumed run.
         size_bytes: size of all files that the call wrote.
@@ -62,9 +62,9 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Range of a log that a task exports; ``start`` and ``end`` are in the names of its files.
+    """Range of a log that a task exports. The names of its files contain ``start`` and ``end``.
 
-    ``split`` says where to read the records; None if the range has no records.
+    ``split`` describes where the records are stored. It is None if the range has no records.
     """
 
     log: TopicPartition
@@ -110,31 +110,33 @@ def export(
 ) -> ExportReport:
     """Write new records of topics as Parquet files: ``topic=T/date=YYYY-MM-DD/T-PARTITION-START-END.parquet``.
 
-    Each record is in exactly one file, even after failures and repeated calls. A plan of offsets is written to the
-    destination first, and determines the file names. If a call fails, the next call writes the same files first. Run
-    one export at a time. On a local disk and on S3 a second concurrent export is harmless.
+    Each record is in exactly one file, even after failures and repeated calls. Each run first writes a plan of its
+    offsets to the destination. The plan determines the file names. If a call fails, the next call first writes the same
+    files. Run only one export at a time to a destination. On a local disk and on S3, a second concurrent export does no
+    damage.
 
     Args:
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
         destination: a folder, or a URI of an fsspec file system; all workers must reach it.
-        topics: topics to export; None means all.
-        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; a value that cannot be parsed is in
-            the column ``malformed`` instead).
-        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None: the first run infers it from about 1,000
-            records, and later runs use it too.
+        topics: topics to export; None means all topics.
+        schema: ``raw`` exports the value unchanged. ``json`` and ``avro`` export it as a struct; if a value cannot be
+            parsed, the column ``malformed`` contains it.
+        fields: for ``json``: a ``pyarrow.Schema`` of the fields. If it is None, the first run infers the schema from
+            about 1,000 records, and all later runs use this schema.
         avro_schemas: for ``avro``: see ``AvroValues``.
         partition_by: ``date`` or ``hour`` of the record's timestamp, in UTC, or ``none``.
-        compression: of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``.
+        compression: codec of the Parquet files: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``.
         isolation: isolation level. ``read_uncommitted`` may export records of transactions that are aborted later.
-        fail_on_loss: if True, records deleted before their export are an error; otherwise they are counted.
+        fail_on_loss: True to raise an error if records were deleted before their export. False to count them in
+            ``lost``.
         options: options for fsspec and the destination; they may be credentials, and are never printed.
-        iceberg: table to which the files are added as data files: each run becomes a snapshot. Folders are then named
-            ``T/YYYY-MM-DD``, and a column contains the topic.
-        progress: called with the bytes of ``.log`` files that completed tasks have exported, and that all tasks export.
+        iceberg: table to which each run adds its files, as one snapshot. Folders are then named ``T/YYYY-MM-DD``, and a
+            column contains the topic.
+        progress: called with two sizes of ``.log`` files in bytes: exported by completed tasks, and of all tasks.
 
     Raises:
-        ConfigError: an argument is invalid, or does not match earlier exports to this destination.
+        ConfigError: an argument is invalid, or differs from the earlier exports to this destination.
         OffsetOutOfRangeError: records were deleted before their export, and ``fail_on_loss`` is True; or a log ends
             before the offsets of an incomplete run.
         UnknownTopicError: a topic does not exist.
@@ -172,7 +174,7 @@ def export(
     if plan is None:
         plan = last
     else:
-        plan = ledger.begin(plan)  # may be the plan of a concurrent run that was first
+        plan = ledger.begin(plan)  # if a concurrent run has stored its plan first, this is that plan
         with read_source.open(peek=True) as reader:
             run.carry_out(plan, reader)
     if iceberg is not None and plan is not None:
@@ -206,10 +208,10 @@ class _Run:
         reader: Reader,
         partitions: Sequence[TopicPartition],
     ) -> Plan | None:
-        """Return the plan of the records after the plan ``last``; None if there are none.
+        """Return a plan for the records after the plan ``last``; None if there are no such records.
 
-        If records were deleted before their export, raise OffsetOutOfRangeError, or without ``fail_on_loss`` count
-        their offsets as lost.
+        If records were deleted before their export, raise OffsetOutOfRangeError. If ``fail_on_loss`` is False, count
+        their offsets as lost instead.
         """
         exported_ends, isolation = {} if last is None else dict(last.ends), str(style["isolation"])
         ranges, ends = list[OffsetRange](), dict(exported_ends)
@@ -223,7 +225,7 @@ class _Run:
                 first = offsets.log_start
             if first < end:
                 ranges.append(OffsetRange(partition, first, end))
-            ends[partition] = max(first, end)  # also without records: an import creates all partitions
+            ends[partition] = max(first, end)  # partitions without records, too: an import creates all partitions
         if not ranges:
             return None
         splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(self._spark))
@@ -238,7 +240,7 @@ class _Run:
         Raises:
             ConfigError: a topic was deleted and created again after the plan was made.
             OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_available``.
-            SparkJobError: a task failed; the plan is not done.
+            SparkJobError: a task failed; the plan is not marked as done.
         """
         source, target, style, allow_loss = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
@@ -261,7 +263,7 @@ class _Run:
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
-        """Return the sum of the results of the plans; ``plan`` is the last plan of the destination, if there is one."""
+        """Return the sum of the results of all plans. ``plan`` is the last plan of the destination, if there is one."""
         return ExportReport(
             run=self._number,
             resumed=resumed,
@@ -285,8 +287,8 @@ def _plan_ranges(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int,
 def _check_available(plan: Plan, reader: Reader, *, allow_loss: bool) -> int:
     """Return the number of offsets of a plan that are below the log start offsets.
 
-    Raise OffsetOutOfRangeError if a range ends after its log, or begins below the log start and ``allow_loss`` is
-    False.
+    Raise OffsetOutOfRangeError if a range ends after the end of its log. If ``allow_loss`` is False, raise it also if a
+    range begins below the log start.
     """
     lost = 0
     for log, start, end in plan.ranges:
@@ -299,7 +301,7 @@ def _check_available(plan: Plan, reader: Reader, *, allow_loss: bool) -> int:
 
 
 def _tasks(plan: Plan, reader: Reader, tasks: int) -> Iterator[list[_Range]]:
-    """Yield the input of each task: ranges of a plan, and where their records are stored. Small ranges share a task."""
+    """Yield the input of each task: ranges of a plan, with their splits. Small ranges share a task."""
     isolation = Isolation.of(str(plan.style["isolation"]))
     ranges = []
     for log, start, end in plan.ranges:
@@ -312,7 +314,7 @@ def _tasks(plan: Plan, reader: Reader, tasks: int) -> Iterator[list[_Range]]:
 def _write(
     source: ReadSource, target: Target, log_range: _Range, style: Mapping[str, object], *, allow_loss: bool
 ) -> _Exported:
-    """Export one range in a task."""
+    """Export one range. Called in a task."""
     lost_ranges: list[MissingRange] = []
     partition_by, hive = str(style["partition_by"]), style["layout"] == "hive"
 

@@ -23,7 +23,7 @@ _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestam
 class ExportRows:
     """Converter of scanned records to rows with the columns of Spark's Kafka source.
 
-    For JSON and Avro, the value is a struct, and the column ``malformed`` has the values that cannot be parsed.
+    For JSON and Avro, the value is a struct. If a value cannot be parsed, the column ``malformed`` contains it.
 
     Args:
         style: ``schema``, ``layout``, and the settings of ``value_style``.
@@ -33,7 +33,7 @@ class ExportRows:
     """
 
     def __init__(self, style: Mapping[str, Any]) -> None:
-        # the path contains the topic in layout hive
+        # in layout hive, the path of the file contains the topic
         self._rows = Rows(_COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS))
         self._values: JsonValues | AvroValues | None = None
         if style["schema"] == "json":
@@ -64,7 +64,7 @@ def value_style(
     fields: Any,
     avro_schemas: Mapping[int | None, object] | None,
 ) -> dict[str, object]:
-    """Return the settings for parsing values, which the first plan stores. Raise ConfigError if they are wrong."""
+    """Return the settings for parsing values. The first plan stores them. Raise ConfigError if they are wrong."""
     if schema == "json":
         value_fields = fields if fields is not None else json_fields(list(_sample(reader, partitions)))
         return {"fields": base64.b64encode(value_fields.serialize()).decode()}

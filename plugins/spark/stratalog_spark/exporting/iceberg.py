@@ -23,7 +23,7 @@ class IcebergTable:
 
     Attributes:
         name: all three parts; a namespace may contain dots.
-        properties: properties of the catalog, which override pyiceberg's file and environment. Never printed.
+        properties: properties of the catalog, which override pyiceberg's file and environment. They are never printed.
     """
 
     name: str
@@ -98,7 +98,7 @@ class IcebergTable:
 
 
 def _runs(table: Any) -> Iterator[int]:
-    """Yield the numbers of runs that a table has, with the last one; nothing if ``table`` is None."""
+    """Yield the numbers of the runs that the table contains. Yield nothing if ``table`` is None."""
     if table is not None and _RUN in table.properties:
         yield int(table.properties[_RUN])
     for snapshot in table.snapshots() if table is not None else ():

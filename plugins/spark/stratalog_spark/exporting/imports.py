@@ -23,7 +23,7 @@ from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
 _ROWS: Final = 1 << 14  # maximum number of rows that are encoded together
-_BATCH_BYTES: Final = 16 << 20  # their maximum size, except for a single row
+_BATCH_BYTES: Final = 16 << 20  # maximum size of rows that are encoded together; a single row may be larger
 _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 
@@ -31,8 +31,8 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 class ImportReport:
     """Result of an import.
 
-    ``published`` has one entry for each run of the export and each exported log in the run. If an earlier import has published
-    these records, the entry has ``duplicate=True``, and its two offsets are equal.
+    ``published`` has one item for each run of the export and each log in the run. If an earlier import has published
+    these records, the item has ``duplicate=True``, and its two offsets are equal.
     """
 
     published: tuple[Published, ...]
@@ -45,7 +45,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Exported files of one offset range of a log, one per date, and the log into which they are imported.
+    """Exported files of one offset range of a log, one file for each date, and the log into which they are imported.
 
     ``topic`` is the name of the topic in the export.
     """
@@ -73,28 +73,28 @@ def import_topics(
 ) -> ImportReport:
     """Import the output of ``export`` with ``schema="raw"`` into a directory or a tier.
 
-    Records go to their original partitions in their order, and get new offsets. Each run of the export becomes one
-    commit per log. The commit stores the number of the run, so a repeated call imports only the runs that are not
-    imported yet.
+    Records keep their partitions and their order, and get new offsets. Each run of the export becomes one commit for
+    each log. The commit stores the number of the run, so a repeated call imports only the runs that are not imported
+    yet.
 
     Args:
         spark: a session, classic or Connect.
         source: the destination of the export.
         target: a directory that no engine has open, or a tier to which no engine writes.
-        topics: topics of the export; None means all.
-        names: new topic names, by the name in the export.
-        config: settings of created topics.
+        topics: topics of the export to import; None means all topics.
+        names: new names of topics, by their names in the export.
+        config: settings of the topics that the import creates.
         options: options for fsspec and the source; never printed.
-        progress: called with the bytes of Parquet files that completed tasks have imported, and with the bytes of all
-            files that are known so far.
+        progress: called with two sizes of Parquet files in bytes: imported by completed tasks, and of all files of the
+            runs that have been started.
 
     Raises:
-        ConfigError: ``source`` contains no export, an export without a requested topic, or values that are not raw.
-        TopicExistsError: a topic exists with fewer or more partitions.
+        ConfigError: ``source`` contains no export, the export lacks a requested topic, or its values are not raw.
+        TopicExistsError: a topic exists with another number of partitions.
         FencedEpochError, LogDirLockedError: an engine or another writer uses the target.
         StorageError, OSError: the source cannot be read, or the target cannot be written.
         SparkJobError: a task failed; earlier runs of the export are imported. A task fails if a record has a timestamp
-            before 1970, which ``export`` writes, but a topic does not accept.
+            before 1970: ``export`` writes such records, but a topic does not accept them.
     """
     write_target = WriteTarget(target) if isinstance(target, str) else target
     source_folder = Target(source, tuple((options or {}).items()))
@@ -106,7 +106,7 @@ def import_topics(
         raise ConfigError(
             f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
         )
-    source_address = ledger.address("").rstrip("/").encode()  # absolute: a relative path has another meaning elsewhere
+    source_address = ledger.address("").rstrip("/").encode()  # absolute, valid in each working directory
     requested_topics, published, count = (
         None if topics is None else frozenset(topics),
         list[Published](),
@@ -123,7 +123,7 @@ def import_topics(
             with count.count_tasks(sum(file_sizes[name] for name in group.names) for group in groups) as steps:
                 group_segments = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
             for topic, log in sorted({(group.topic, group.log) for group in groups}):
-                # several topics of an export may get the same new name, also in different calls
+                # several topics of an export may get the same new name, in one call or in different calls
                 mark = WriteMark(
                     f"import-{hashlib.sha256(source_address + b' ' + topic.encode()).hexdigest()[:32]}", number
                 )
@@ -163,8 +163,8 @@ def _groups(
 ) -> Iterator[_Files]:
     """Yield the files of each exported offset range, in the order of log and start offset.
 
-    ``requested_topics`` are topics of the export, None for all; ``names`` are new names of topics. Raise ConfigError
-    for a file name that no export creates.
+    ``requested_topics`` are topics of the export; None means all topics. ``names`` are new names of topics. Raise
+    ConfigError for a file name that no export creates.
     """
     names_by_range: dict[tuple[str, int, int], list[str]] = {}
     for name in files:
@@ -178,7 +178,7 @@ def _groups(
 
 
 def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
-    """Import one range in a task: stage its records in order. The task holds the whole range in memory."""
+    """Stage the records of one range in order. Called in a task, which holds the whole range in memory."""
     fs, folder = files.open()
     tables = []
     for name in group.names:
@@ -191,9 +191,10 @@ def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegm
 
 
 def merge_in_order(tables: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows of tables in the order of their offsets, as ``pyarrow.RecordBatch`` of at most 16 MiB or one row.
+    """Yield the rows of all tables in the order of offsets, as ``pyarrow.RecordBatch`` of at most 16 MiB or one row.
 
-    The rows of each table are in this order. The tables are not joined first, because pyarrow joins at most 2 GiB.
+    The rows of each table must be in the order of their offsets. The tables are not joined first, because pyarrow can
+    join at most 2 GiB.
     """
     offsets = [table.column("offset").to_numpy() for table in tables]
     sorted_offsets = np.sort(np.concatenate(offsets))

@@ -1,4 +1,4 @@
-"""State of an export, which is stored in its destination: for each run a plan file and, at its end, a done file.
+"""State of an export, stored in its destination: each run has a plan file, and each completed run has a done file.
 
 The plan is written before the files of the run, and the done file after them. The plan alone determines the names of
 the files. If a run has no done file, the next call repeats the plan with the same file names, so no record is exported
@@ -30,7 +30,7 @@ _RENAMES: Final = frozenset({"file", "local", "hdfs", "sftp", "ssh", "smb", "arr
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder on any fsspec file system. Can be pickled. Its options, which may be credentials, are never printed."""
+    """A folder on any fsspec file system. Can be pickled. Options may be credentials, and are never printed."""
 
     url: str
     options: tuple[tuple[str, object], ...] = ()
@@ -49,7 +49,7 @@ class Target:
         path = posixpath.join(folder, name)
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
         if not _RENAMES.intersection(_protocols(fs)):
-            fs.put_file(local, path)  # an object store shows only complete objects
+            fs.put_file(local, path)  # atomic: an object store shows only complete objects
             return
         # other tasks put files into this folder at the same time
         temporary_path = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")
@@ -75,8 +75,8 @@ class Plan:
         style: settings of the rows, equal for all runs with one destination; JSON values.
         topic_ids: ids of the topics.
         ranges: ranges to export: partition and offsets [start, end). Each range becomes one or more files.
-        ends: exclusive end offset up to which each partition is exported after this run, for all partitions ever
-            exported.
+        ends: for each partition that this or an earlier run exports: exclusive end offset up to which it is exported
+            after this run.
     """
 
     number: int
@@ -122,7 +122,7 @@ class Plan:
 
 
 class Ledger:
-    """Plans in one destination. The folder is created with the first plan.
+    """Plans in one destination. The first plan creates the folder.
 
     Methods raise OSError if the file system fails.
 
@@ -167,7 +167,7 @@ class Ledger:
         return plan
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create a file, completely or not at all. Raise FileExistsError if it exists."""
+        """Create a file atomically. Raise FileExistsError if it exists."""
         if "file" not in _protocols(self._fs):
             self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere it depends on the library
             return
@@ -179,7 +179,7 @@ class Ledger:
             temporary_file.unlink(missing_ok=True)
 
     def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
-        """Write the done file of a plan, completely or not at all, with the name, rows and bytes of each file."""
+        """Write the done file of a plan atomically. It contains the name, rows and bytes of each exported file."""
         body = {"version": VERSION, "number": plan.number, "files": files}
         with tempfile.NamedTemporaryFile(prefix="stratalog-export-") as file:
             file.write(json.dumps(body).encode() + b"\n")
@@ -187,9 +187,9 @@ class Ledger:
             self._target.put(file.name, posixpath.join(FOLDER, _name(plan.number, "done")))
 
     def completed_runs(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
-        """Yield number and files of each completed run above the number ``after``, in ascending order.
+        """Yield (number, files) of each completed run with a number above ``after``, in ascending order.
 
-        The files are a mapping from names to sizes in bytes. The destination must contain a plan.
+        ``files`` maps the names of files to sizes in bytes. The destination must contain a plan.
         """
         for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
             name = posixpath.basename(path)
@@ -198,7 +198,7 @@ class Ledger:
                 yield body["number"], {file["name"]: file["bytes"] for file in body["files"]}
 
     def address(self, name: str) -> str:
-        """Return the URL of the file ``name`` below the destination, for other programs."""
+        """Return the URL of the file ``name`` below the destination. Other programs can use the URL."""
         return str(self._fs.unstrip_protocol(posixpath.join(self._root, name)))
 
     def open(self, name: str) -> Any:
@@ -208,8 +208,8 @@ class Ledger:
     def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
         """Raise ConfigError if a new run does not match the last plan.
 
-        The run matches if each value of its ``style`` is equal to that in the plan, and if no topic of the plan was
-        deleted and created again.
+        The run matches if its ``style`` has the same values as the plan, and no topic of the plan was deleted and
+        created again.
         """
         for name in style:
             if plan.style.get(name) != style[name]:

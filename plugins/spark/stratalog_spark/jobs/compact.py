@@ -1,15 +1,15 @@
-"""Compaction of whole topics of a tier, with any number of keys. Values never pass through the JVM.
+"""Compaction of whole topics of a tier. The number of keys is not limited. Values never pass through the JVM.
 
 One task compacts a small log like the cleaner of an engine. A larger log is compacted in three steps:
 
-1. First pass, one task for each run of neighbouring segments: find the latest offset of each key in the run, and send
-   the hashes of the keys with these offsets. Each message contains the keys of one bucket.
-2. Between the passes, one group of messages for each bucket: find the latest offset of each key in the whole log, and
-   send to each run the offsets that it keeps.
-3. Second pass, one task for each run: rewrite its segments.
+1. First pass, one task for each run (neighbouring segments): find the latest offset of each key in the run, and send
+   these offsets with the hashes of the keys. Each message contains the keys of one bucket of hashes.
+2. Between the passes, for each bucket: find the latest offset of each key in the whole log, and send to the task of
+   each run the offsets that it keeps.
+3. Second pass, one task for each run: rewrite the segments of the run.
 
-Then one commit for each partition replaces the segments. A task needs memory for one bucket, which does not depend on
-the number of keys.
+Afterwards, one commit for each partition replaces the segments. A task needs memory for one bucket, which does not
+depend on the number of keys.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from stratalog_spark.tasks.run_tasks import (
 )
 from stratalog_spark.tasks.worker import freeze_once
 
-MEMORY_BYTES: Final = 128 << 20  # for the numbers below, which are reduced in proportion
+MEMORY_BYTES: Final = 128 << 20  # the numbers below are for this memory, and are reduced in proportion for less memory
 _LEAST_BYTES: Final = 1 << 20
-# largest offset range of a log that one task compacts: 56 MiB suffice for all keys
+# largest offset range of a log that one task compacts: 56 MiB are enough for all keys
 ALONE_RECORDS: Final = 1 << 21
-ALONE_BYTES: Final = 256 << 20  # one task compacts this in the time that the three steps need to start
+ALONE_BYTES: Final = 256 << 20  # one task compacts this size in the time that the three steps need to start
 _ALONE_RECORD_BYTES: Final = 28
-BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
+BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about 96 MiB to sort them
 _TABLE_KEYS: Final = 1 << 20
 _HASHES_DDL: Final = "place int, bucket int, run int, blob binary"
 _OFFSETS_DDL: Final = "place int, run int, shuffled bigint, blob binary"
@@ -66,19 +66,19 @@ _RESULT_DDL: Final = "run int, shuffled bigint, rewritten string"
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """Result of each compacted log, and the size in bytes of all messages between the passes."""
+    """Result of a compaction: the result of each log, and the size in bytes of all messages between the passes."""
 
     logs: tuple[Replaced, ...]
     shuffled_bytes: int
 
     @property
     def records_before(self) -> int:
-        """Number of records read in all logs."""
+        """Number of records that the job read in all logs."""
         return sum(replaced.records_before for replaced in self.logs)
 
     @property
     def records_after(self) -> int:
-        """Number of records kept in all logs."""
+        """Number of records that the job kept in all logs."""
         return sum(replaced.records_after for replaced in self.logs)
 
 
@@ -92,11 +92,11 @@ def compact(
     memory_bytes: int = MEMORY_BYTES,
     progress: TaskProgress | None = None,
 ) -> CompactReport:
-    """Keep only the latest record of each key in all closed segments of topics, as the cleaner of an engine does.
+    """Keep only the latest record of each key in all closed segments of topics, like the cleaner of an engine.
 
-    Offsets, headers and control batches do not change. Aborted records and records without a key are dropped. A
-    tombstone is dropped when ``delete.retention.ms`` has passed since the first compaction that read it. Segments that
-    end above the last stable offset are not rewritten.
+    Offsets and headers of kept records, and control batches do not change. Aborted records and records without a key
+    are dropped. A tombstone is dropped when ``delete.retention.ms`` has passed since the first compaction that read it.
+    Segments that end above the last stable offset are not rewritten.
 
     Args:
         spark: a session, classic or Connect.
@@ -104,17 +104,17 @@ def compact(
         topics: topics whose ``cleanup.policy`` contains ``compact``.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         any_policy: compact a topic with any policy.
-        memory_bytes: approximate memory of a task for keys. Input and output take about 20 MiB more, and 24 bytes per
-            record of the task's segments (up to 128 MiB, or one larger segment). Less memory means more messages between
-            tasks, with the same result.
+        memory_bytes: approximate memory of a task for keys. In addition, a task needs about 20 MiB, and 24 bytes for
+            each record of its segments. A task has segments of up to 128 MiB, or one larger segment. With less memory,
+            tasks exchange more messages, and the result is the same.
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
         ConfigError: ``tier`` is not a tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
-            again.
+        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
+            the job again.
         SparkJobError: a task failed; nothing was changed.
     """
     if memory_bytes < _LEAST_BYTES:
@@ -156,7 +156,7 @@ def compact(
 
 
 def _divide_runs(all_runs: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
-    """Return two lists: one run per log that a single task compacts, the largest first; and all runs of larger logs."""
+    """Return two lists: one run per log that a single task compacts, largest first; and all runs of larger logs."""
     runs_by_span: dict[ReplaceSpan, list[Run]] = {}
     for run in all_runs:
         runs_by_span.setdefault(run.span, []).append(run)
@@ -178,7 +178,7 @@ class CompactionWork:
     spans: tuple[ReplaceSpan, ...]
     secret: bytes = field(repr=False)
     now_ms: int
-    share: float  # share of MEMORY_BYTES
+    share: float  # memory of a task in proportion to MEMORY_BYTES
 
     def __reduce__(self) -> tuple[object, ...]:
         plan = _PLAN.pack((self.runs, self.spans))
@@ -225,9 +225,9 @@ class CompactionWork:
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
     def hash_run(self, number: int, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Run the first pass for one run: yield the latest offset of each key, in messages with one bucket each.
+        """Run the first pass for one run: yield messages with the latest offset of each key, each for one bucket.
 
-        If a run has more keys than the task may hold, a key can be in several messages of its bucket.
+        If a run has more keys than fit in the task's memory, a key can be in several messages of its bucket.
         """
         run, table, max_keys = self.runs[number], key_table(), max(int(_TABLE_KEYS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
@@ -270,7 +270,7 @@ class CompactionWork:
             table.add(part.hashes, part.offsets)
         kept_offsets = np.sort(table.rows().offsets)
         rows = []
-        for number in sorted(set(numbers)):  # all runs are of one log, and each offset is in one of them
+        for number in sorted(set(numbers)):  # all runs are of one log, and each offset is in exactly one run
             run = self.runs[number]
             bounds: Any = np.searchsorted(kept_offsets, (run.start, run.end))
             rows.append(
@@ -288,7 +288,7 @@ class CompactionWork:
         return pa.Table.from_arrays(arrays, names=["place", "run", "shuffled", "blob"])
 
     def write_run(self, messages: Any) -> Any:
-        """Run the second pass for one run: stage its segments with only the records that are kept.
+        """Run the second pass for one run: stage new segments with only the records that are kept.
 
         Return one row: the number of the run, the size in bytes of its messages, and the packed ``Rewritten``.
         """
@@ -316,7 +316,7 @@ _PLAN: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
 def _work(
     source: ReadSource, target: WriteTarget, plan: str, secret: bytes, now_ms: int, share: float
 ) -> CompactionWork:
-    """Return an unpickled CompactionWork. The plan is pickled as the text of a message."""
+    """Return an unpickled CompactionWork. In the pickle, the plan is the text of a message."""
     runs, spans = _PLAN.unpack(plan)
     return CompactionWork(source, target, runs, spans, secret, now_ms, share)
 
@@ -334,7 +334,7 @@ class Survivors(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP unless its offset is given. A kept tombstone gets DROP_AT_HORIZON."""
+        """Write one verdict per record: DROP for offsets not in the filter. A kept tombstone gets DROP_AT_HORIZON."""
         if not records.count:
             return
         offsets = np.frombuffer(records.offset, np.int64)

@@ -25,17 +25,18 @@ def convert(
 ) -> ReplaceReport:
     """Convert closed segments of topics to record batches of magic 2, and to another codec or layout if requested.
 
-    The records do not change. Messages of magic 0 and 1 keep their timestamps, with the timestamp type CreateTime.
-    Batches of magic 2 stay unchanged unless ``compression`` is given. Then batches in other codecs are recompressed,
-    except control batches, and some batches that compaction has changed. Segments without a change are only read.
+    The records do not change. Messages of magic 0 and 1 keep their timestamps, with the timestamp type CreateTime. With
+    ``compression``, batches of magic 2 in other codecs are recompressed. Otherwise batches of magic 2 do not change.
+    Control batches never change. A batch that compaction has changed stays unchanged if it has a delete horizon, or no
+    record at its first or last offset. Segments in which nothing changes are only read.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        topics: topics to convert completely.
-        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None: batches of magic 2 do not
-            change.
-        layout: new layout of the segments; None: that of the topic. The topic's setting does not change.
+        topics: topics to convert. All their partitions are converted.
+        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``. If it is None, batches of magic 2 do
+            not change.
+        layout: new layout of the segments; None means the layout in the topic's settings. The settings do not change.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         progress: called with the numbers of completed tasks and of all tasks.
 
@@ -43,8 +44,8 @@ def convert(
         ConfigError: ``tier`` is not a tier.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
-            again.
+        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
+            the job again.
         SparkJobError: a task failed; nothing was changed.
         UnknownComponentError: the codec or layout does not exist.
     """

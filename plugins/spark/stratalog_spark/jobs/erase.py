@@ -1,4 +1,4 @@
-"""Erasure of keys: all segments of a tier that contain records of the keys are rewritten without these records.
+"""Erasure of keys: the job rewrites each segment of a tier that contains records of the keys without these records.
 
 The keys are divided into sets that fit in memory, and the sets are erased one after the other.
 """
@@ -28,7 +28,7 @@ from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 Place = tuple[TopicPartition, int]
-"""A segment: its log and its base offset."""
+"""A segment, identified by its log and its base offset."""
 MEMORY_BYTES: Final = 128 << 20
 _LEAST_BYTES: Final = 1 << 10
 _NO_END: Final = 1 << 62
@@ -37,10 +37,10 @@ _COUNTS: Final = Message[dict[Place, int]]("held", dict[Place, int])
 
 @dataclass(frozen=True, slots=True)
 class EraseReport:
-    """Records found, and logs changed.
+    """Result of an erasure: numbers of records and segments with the keys, and the changed logs.
 
     Attributes:
-        records: number of records of the keys, by log, including those of aborted transactions.
+        records: number of records with the keys, by log. Aborted records count, too.
         segments: number of segments that contained such records.
         logs: replaced offset ranges, one for each run of neighbouring segments; empty in a dry run.
     """
@@ -65,28 +65,27 @@ def erase(
 
     If the job fails, repeat it: the next job erases the remaining records. Offsets, headers and markers of the
     remaining records do not change. Aborted records are dropped from rewritten segments. Earlier states of the tier
-    contain the keys until ``tier.history.ms`` and the grace time have passed and the collector has deleted the old
-    objects.
+    still contain the keys. The collector deletes the old objects after ``tier.history.ms`` and the grace time.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        keys: keys in bytes, which are read one by one. In a dry run, a key that is given more than once may be counted
-            more than once.
-        topics: topics to erase from; None means all.
+        keys: keys in bytes. The job reads them one by one. If ``keys`` contains a key more than once, a dry run may
+            count its records more than once.
+        topics: topics to erase from; None means all topics.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         dry_run: only count the records; change nothing.
-        memory_bytes: approximate memory of the driver and of each task for keys, 64 bytes per key. If the keys need
-            more, the job erases them in several sets, and reads the keys of all records once for each set.
+        memory_bytes: approximate memory for keys of the driver and of each task. Each key needs 64 bytes. If all keys
+            need more memory, the job erases them in several sets, and reads the keys of all records once for each set.
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
         ConfigError: ``tier`` is not a tier, there are no keys, or ``memory_bytes`` is below 1 KiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
-            again.
-        SparkJobError: a task failed; keys of earlier sets are erased.
+        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
+            the job again.
+        SparkJobError: a task failed. The keys of earlier sets are erased.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
@@ -117,7 +116,7 @@ def _count_records(
     logs: Iterable[TopicPartition],
     progress: TaskProgress | None,
 ) -> dict[Place, int]:
-    """Return the number of records of the keys, by segment, without segments that have none."""
+    """Return the number of records with the keys in each segment that has such records."""
 
     def count_keys(split: Split) -> dict[Place, int]:
         return _count_split(source, split, key_set)
@@ -132,9 +131,9 @@ def _count_records(
 
 
 def _add_deleted(splits: Iterable[Split]) -> Iterator[Split]:
-    """Yield the splits of whole logs, extended by the records below the log start in the first segment of each log.
+    """Yield the splits of whole logs, extended to the records below the log start in the first segment of each log.
 
-    Readers do not return these records, but the segment contains them until all of its records are deleted.
+    Readers do not return records below the log start, but the segment contains them until all its records are deleted.
     """
     seen_logs = set[TopicPartition]()
     for split in splits:
@@ -153,7 +152,7 @@ def _group_by_log(places: Iterable[Place]) -> Iterator[tuple[TopicPartition, set
 
 
 def _count_split(source: ReadSource, split: Split, key_set: KeySet) -> dict[Place, int]:
-    """Return the number of records of the keys in a split, by segment, without segments that have none."""
+    """Return the number of records with the keys in each segment of a split that has such records."""
     counts = dict[Place, int]()
     bases = {
         log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
@@ -168,11 +167,10 @@ def _count_split(source: ReadSource, split: Split, key_set: KeySet) -> dict[Plac
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
-    """Yield one span for each run of neighbouring segments whose base offsets are all in ``bases``.
+    """Yield one span for each group of neighbouring segments. ``bases`` contains the base offsets of the segments.
 
     Raises:
-        StorageError: other segments have replaced some of these segments. Segments that retention has deleted are
-            ignored.
+        StorageError: some of these segments have been replaced. Segments that retention has deleted are ignored.
     """
     log_span = writer.span(log)
     borders = [] if log_span is None else list(log_span.borders)
@@ -226,7 +224,7 @@ class Without(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP for the given keys, KEEP for other keys and for null."""
+        """Write one verdict per record: DROP for the keys of the filter, KEEP for other keys and for null."""
         is_erased = self._keys.contains(pa.array(records.keys(), pa.binary()))
         codes: Any = np.where(is_erased, np.uint8(Verdict.DROP), np.uint8(Verdict.KEEP))
         verdicts[: records.count] = codes.tobytes()

@@ -25,21 +25,21 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return a DataFrame with the output of a function that gets the rows of a source as Arrow batches.
 
-    Rows, options and results are those of ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
+    The result is the same as that of ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
     schema)``. Data crosses between Python and the JVM once instead of three times: the function runs in the Python
-    tasks that read the rows, and gets batches of 1 to 4 MiB. Only its output becomes rows of Spark.
+    tasks that read the rows, and gets batches of 1 to 4 MiB. Only the output of the function becomes rows of Spark.
 
-    The plan is made once, in this call: the frame shows the records of that time, whenever it is computed. Spark
-    repeats failed tasks. The function must return the same result for the same rows, and must have no side effects.
+    This call makes the plan. The DataFrame contains the records that existed at the time of the call, even if it is
+    computed later. Spark repeats failed tasks, so the function must return the same result for the same rows, and must
+    have no side effects.
 
     Args:
         spark: a session, classic or Connect.
         path: a log directory, or the URI of a tier.
-        function: called once per task with an iterator of ``pyarrow.RecordBatch``; yields batches of ``schema``. Spark
-            pickles it. Rows of a partition are in the order of their offsets.
+        function: called once per task with an iterator of ``pyarrow.RecordBatch``. It yields batches of ``schema``.
+            Spark pickles the function. Rows of a partition are in the order of their offsets.
         schema: schema of the function's output.
-        options: options of the source, by their names: ``subscribe``, ``columns``, ``startingOffsets``,
-            ``tier.NAME``...
+        options: options of the source, such as ``subscribe``, ``columns``, ``startingOffsets`` or ``tier.NAME``.
 
     Raises:
         ConfigError: an option is wrong.

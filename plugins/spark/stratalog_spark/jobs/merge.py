@@ -1,4 +1,4 @@
-"""Merge of many small segments of a tier to fewer large ones. Batches are concatenated unchanged."""
+"""Merge of many small segments of a tier into fewer large segments. Record batches do not change."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ def merge(
     take_over: bool = False,
     progress: TaskProgress | None = None,
 ) -> ReplaceReport:
-    """Merge small neighbouring closed segments to larger segments, by one commit for each partition.
+    """Merge small neighbouring closed segments into larger segments, by one commit for each partition.
 
-    Batches, offsets and markers do not change. A segment is small if its size is at most half of the target size.
-    Larger segments stay, so a repeated job changes nothing. Segments are merged only if retention treats them alike:
-    they are in one interval of ``segment.ms``, and all of them are compacted or none.
+    Record batches, offsets and markers do not change. A segment is small if its size is at most half of the target
+    size. Larger segments are not merged, so a repeated job changes nothing. Segments are merged only if their
+    timestamps are in one interval of ``segment.ms``, and if either all or none of them are compacted: retention then
+    treats them equally.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        topics: topics to merge; None means all.
-        segment_bytes: maximum size of a merged segment; the topic's ``segment.bytes`` is a limit, too.
+        topics: topics whose segments are merged; None means all topics.
+        segment_bytes: maximum size of a merged segment. The topic's ``segment.bytes`` is a second limit.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         progress: called with the numbers of completed tasks and of all tasks.
 
@@ -53,8 +54,8 @@ def merge(
         ConfigError: ``tier`` is not a tier, or ``segment_bytes`` is below 1.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
-            again.
+        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
+            the job again.
         SparkJobError: a task failed; nothing was changed.
     """
     if segment_bytes < 1:

@@ -1,8 +1,8 @@
 """Compact encoding of the data that the tasks of a compaction exchange: hashes of keys, and offsets.
 
-The latest offset of a key takes 20 bytes: the hash of the key, and the offset relative to the start of the run in four
-bytes (eight if the run spans more offsets). A kept offset is encoded as its distance to the previous kept offset,
-usually in one byte.
+The latest offset of a key takes 20 bytes: 16 for the hash of the key, and 4 for the offset relative to the start of the
+run. If the run is too long for 4 bytes, the offset takes 8. A kept offset is encoded as its distance to the previous
+kept offset, usually in one byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stratalog.errors import StorageError
 from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND
 from stratalog_spark.keys.newest import Newest
 
-# kind of hash or 0, bytes of an offset, count; padded to align hashes to 8 bytes
+# kind of hash or 0, size of an offset in bytes, number of rows; padded to align hashes to 8 bytes
 _HEAD: Final = struct.Struct("<BB6xq")
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SEED: Final = 42
@@ -35,8 +35,8 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
     """Return the value that was passed to ``pack_newest``.
 
     Raises:
-        StorageError: the worker that packed the rows uses another hash function, because only one of the two workers
-            has the compiled code.
+        StorageError: the worker that packed the rows uses another hash function than this worker, because only one of
+            the two workers has the compiled code.
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
@@ -75,7 +75,7 @@ def unpack_offsets(blob: bytes, start: int) -> Any:
 
 
 def partition_keys(count: int) -> list[int]:
-    """Return, for each of ``count`` Spark partitions, a number that Spark's hash partitioning maps to it.
+    """Return one number for each of ``count`` Spark partitions, which Spark's hash partitioning maps to that partition.
 
     Source: apache/spark HashPartitioning: the Murmur3 hash of an int with seed 42, modulo the count.
     """

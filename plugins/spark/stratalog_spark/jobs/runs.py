@@ -22,13 +22,14 @@ LARGEST_RUN_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whole segments of one log with the offsets [start, end), which one task reads and rewrites.
+    """Whole segments of one log, with the offsets [start, end). One task reads and rewrites them.
 
     Attributes:
-        span: span that contains the segments and is replaced.
+        span: the span that the job replaces. It contains the segments of the run.
         start: base offset of the first segment.
         end: end offset of the last segment.
-        split: split with the records of the run; None if it has no records, or if one task compacts the whole span.
+        split: split with the records of the run; None if the run has no records, or if one task compacts the whole
+            span.
     """
 
     span: ReplaceSpan
@@ -39,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of segments of one span, which one task merges to one segment for each group."""
+    """Groups of segments of one span. One task merges each group into one segment."""
 
     span: ReplaceSpan
     groups: tuple[tuple[int, int], ...]
@@ -69,13 +70,13 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceReport:
-    """Result of each log that a job has changed."""
+    """Result of a job: one item for each replaced span of a log."""
 
     logs: tuple[Replaced, ...]
 
 
 def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
-    """Return the target for replacing segments of a tier that is read as ``source``.
+    """Return a write target for the tier of ``source``, to replace its segments.
 
     Raises:
         ConfigError: ``source`` is not a tier, or is an earlier state of a tier (``as_of``).
@@ -89,8 +90,8 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
     """Divide spans into runs of about equal size: one run per task, but at least 4 MiB and at most 128 MiB.
 
-    The size is that of the segments with committed records. The last run of a span may be smaller, and a run of a single
-    segment may be larger.
+    Only segments with committed records count for the size of a run. A run of one segment may be larger than
+    ``run_bytes``.
     """
     committed = Isolation.READ_COMMITTED
     span_pieces = [
@@ -125,9 +126,9 @@ def rewrite(
     task: Message[T],
     progress: TaskProgress | None,
 ) -> list[tuple[ReplaceSpan, Rewritten]]:
-    """Run ``work`` on each input in a task, with a writer of ``target``. Return the results with their spans, in order.
+    """Run ``work`` on each item of ``tasks``, in a task with a writer of ``target``. Return spans and results in order.
 
-    Errors are those of ``run_tasks``.
+    Raises the errors of ``run_tasks``.
     """
 
     def run(item: T) -> Rewritten:
@@ -147,7 +148,7 @@ def publish(
     is_clean: bool = False,
     keeps_others: bool = False,
 ) -> tuple[Replaced, ...]:
-    """Replace each span by one commit. Return a result for each replaced span.
+    """Replace the segments of each span by one commit. Return a result for each replaced span.
 
     If the replacement of a span fails, its new segments are discarded, and the other spans are still replaced.
 
@@ -155,12 +156,13 @@ def publish(
         writer: writer of the tier.
         spans: planned spans.
         parts: result of ``rewrite``.
-        reason: reason of the commit, for people.
+        reason: text for people that the commit stores.
         is_clean: True if the spans are now compacted.
         keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.
 
     Raises:
-        StorageError: a span was not replaced. It is the first such error; its note has the number of replaced spans.
+        StorageError: a span was not replaced. If several spans fail, the first error is raised. Its note contains the
+            number of replaced spans.
     """
     errors, replaced = list[StorageError](), list[Replaced]()
     for span in spans:

@@ -1,7 +1,7 @@
 """Small summaries that tasks create and the driver merges: the number of distinct keys, and records over time.
 
-Source of the count of keys: P. Flajolet and others, "HyperLogLog". The estimator is that of O. Ertl, "New cardinality
-estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
+Source of the count of keys: P. Flajolet and others, "HyperLogLog". Source of the estimator: O. Ertl, "New cardinality
+estimation algorithms for HyperLogLog sketches". This estimator needs no correction for small or large counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KeySketch:
         """Parse the output of ``to_message``.
 
         Raises:
-            ValueError: the data has another size.
+            ValueError: the size of the data is not 4 KiB.
         """
         if len(data) != _REGISTERS:
             raise ValueError(f"a sketch of {len(data)} bytes, not {_REGISTERS}")
@@ -98,7 +98,7 @@ def _tau(share: float) -> float:
 
 @dataclass(slots=True)
 class TimeSketch:
-    """Number of records over time, in at most 512 bins of one width. The width doubles when the times need more bins.
+    """Number of records over time, in at most 512 bins of equal width. The width doubles if more bins would be needed.
 
     ``counts[n]`` is the number of records in bin n, which starts at n x ``width_ms`` (ms since 1970).
     """
@@ -120,7 +120,7 @@ class TimeSketch:
         self._shrink()
 
     def merge(self, other: TimeSketch) -> None:
-        """Add all records of another sketch. The bins of the other sketch may become wider."""
+        """Add all records of another sketch. The call may make the bins of the other sketch wider."""
         width = max(self.width_ms, other.width_ms)
         self._widen(width)
         other._widen(width)

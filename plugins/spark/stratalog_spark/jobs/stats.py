@@ -33,15 +33,15 @@ class PartitionStats:
     Attributes:
         log: the partition.
         records: number of data records, without control records.
-        log_bytes: approximate size of the ``.log`` files, as stored, that the job reads.
+        log_bytes: approximate stored size of the ``.log`` files that the job reads.
         key_bytes: size of all keys.
         value_bytes: size of all values.
         without_key: number of records whose key is null.
         tombstones: number of records whose value is null.
         without_time: number of records without a timestamp.
-        damaged: number of corrupt batches, which are skipped.
+        damaged: number of corrupt batches, which the job skips.
         lost: number of offsets that were removed while the job ran.
-        key_sketch: estimates the number of distinct keys.
+        key_sketch: estimate of the number of distinct keys.
         times: number of records over time.
     """
 
@@ -87,7 +87,7 @@ class PartitionStats:
             self.times.add(times_ms)
 
     def merge(self, other: PartitionStats) -> None:
-        """Add another task's counts of this partition, except ``log_bytes``, which the driver counts."""
+        """Add another task's counts of this partition. ``log_bytes`` is not added, because the driver counts it."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.first_offset is not None and other.last_offset is not None:
@@ -144,14 +144,14 @@ def stats(
     isolation: str = "read_uncommitted",
     progress: TaskProgress | None = None,
 ) -> list[PartitionStats]:
-    """Count all records of a directory or tier. Return one result for each partition, sorted.
+    """Count all records of a directory or tier. Return one result for each partition, sorted by partition.
 
-    Corrupt batches are skipped, and their number is in the result.
+    The job skips corrupt batches, and the result contains their number.
 
     Args:
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
-        topics: topics to count; None means all.
+        topics: topics to count; None means all topics.
         isolation: isolation level; ``read_committed`` skips records that are not committed.
         progress: called with the numbers of completed tasks and of all tasks.
 

@@ -12,7 +12,7 @@ from stratalog_spark.jobs.stats import PartitionStats, time_text
 _CELLS: Final = 120
 _WIDTH, _LABEL, _STRIP, _BAR, _GAP = 1270, 170, 560, 110, 14
 _ROW, _TOP, _BOTTOM = 22, 84, 46
-_LARGEST: Final = 400  # limit of rows; further partitions are omitted, and the title says how many are shown
+_LARGEST: Final = 400  # maximum number of rows; if partitions are omitted, the title contains the number of shown ones
 _BARS: Final = ("records", "log_bytes", "keys")
 
 
@@ -30,7 +30,7 @@ def stats_chart(all_stats: Sequence[PartitionStats], title: str) -> str:
 
 
 def amount(number: int) -> str:
-    """Return a number as text for people: ``9,999`` or, from 10,000 on, ``1.2 M``."""
+    """Return a number as text for people: ``9,999`` for example, or ``1.2 M`` if it is 10,000 or more."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k")):
         if number >= size:
             return f"{number / (size if size != 10**4 else 1000):.1f} {unit}"
@@ -69,7 +69,7 @@ def _span(shown_stats: Sequence[PartitionStats]) -> tuple[int, int]:
 def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
     """Return the number of records in each of 120 equal cells of the time from ``first`` to ``last`` (ms since 1970).
 
-    The records of a bin that covers several cells are distributed over them.
+    If a bin covers several cells, its records are distributed equally over these cells.
     """
     cells, width = [0.0] * _CELLS, max(last + 1 - first, 1) / _CELLS
     for number, count in times.counts.items():

@@ -24,8 +24,8 @@ _RESULT: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int
 class VerifyReport:
     """Result of a check of a tier.
 
-    ``wrong`` are problems that affect readers. ``orphans`` are objects that no manifest names; the collector will
-    delete them. ``size_bytes`` is the size of the ``.log`` files that were read.
+    ``wrong`` contains problems that affect readers. ``orphans`` contains objects that no manifest names; the collector
+    will delete these objects. ``size_bytes`` is the size of the ``.log`` files that were read.
     """
 
     logs: int
@@ -50,13 +50,13 @@ def verify(
 ) -> VerifyReport:
     """Check the current state of a tier without changing it.
 
-    The driver checks roots and pages and lists the objects; the executors read the content of the objects. A damaged
-    object does not prevent the check of other objects.
+    The driver checks roots and pages, and lists the objects. The tasks read the objects. If an object is damaged, the
+    other objects are still checked.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        topics: topics to check; None means all.
+        topics: topics to check; None means all topics.
         deep: True to read every ``.log`` file, and check its hash and each batch; False to check only manifests, sizes
             and indexes.
         progress: called with the numbers of completed tasks and of all tasks.

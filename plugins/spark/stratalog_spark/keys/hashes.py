@@ -1,8 +1,9 @@
 """Keyed 128-bit hashes of keys, which tasks exchange instead of keys. Equal keys have equal hashes.
 
-Hashes of 64 bits would be too short: two of 10^9 keys could have equal hashes. Without a secret, a producer could
-create a key that collides with another key. ``hashes_c`` is the compiled version of this module, and computes different
-hashes. Code that compares hashes of several processes must compare ``KIND`` first.
+Hashes of 64 bits would be too short: with 10^9 keys, two different keys could have equal hashes. The hashes are keyed
+with a secret, so that no producer can create a key with the hash of another key. ``hashes_c`` is the compiled version
+of this module, and computes different hashes. Code that compares hashes of several processes must first compare
+``KIND``.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _NO_KEY: Final = bytes(_HASH_BYTES)
 
 _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 KIND: Final = 0 if _twin is None else 1
-"""The implementation that hashes in this process: 0 is pure Python, 1 is compiled."""
+"""Number of the implementation that this process uses: 0 is pure Python, 1 is compiled."""
 
 DIFFERENT_KINDS: Final = (
     "the driver or some workers have the compiled code of stratalog and others do not: install the same wheel on all"
 )
-"""Error if processes of a job have different values of ``KIND``."""
+"""Error text for a job whose processes have different values of ``KIND``."""
 
 
 def hash_keys(keys: pa.Array[Any], secret: bytes) -> Any:
@@ -45,7 +46,7 @@ def hash_keys(keys: pa.Array[Any], secret: bytes) -> Any:
         raw = b"".join(_hash(key, secret) for key in keys.to_pylist())
         return np.frombuffer(raw, np.uint64).reshape(-1, 2)
     _, ends, data = keys.buffers()
-    assert ends is not None  # Arrow allows only the data of an empty array to be missing
+    assert ends is not None  # Arrow may omit a buffer only if the array is empty
     raw = _twin.hash_items(
         memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret
     )

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Hashes of keys, compiled; the twin of ``hashes``, which documents it."""
+"""Compiled version of ``hashes``. See ``hashes`` for the documentation."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER

@@ -1,4 +1,4 @@
-"""Sets of keys, as sorted hashes: 16 bytes for each key, whatever its size."""
+"""Sets of keys, stored as sorted hashes of 16 bytes. The size of a set does not depend on the size of its keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stratalog.errors import StorageError
 from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND, SECRET_BYTES, hash_keys
 
 _HASH: Final = (
-    "S16"  # compared as bytes; numpy ignores zeros at the end, but different hashes of 16 bytes stay different
+    "S16"  # numpy ignores zero bytes at the end of S16, but this cannot make two different hashes of 16 bytes equal
 )
-_KEY_BYTES: Final = 64  # memory of one key while a set is made, sorted and sent
+_KEY_BYTES: Final = 64  # memory that one key needs while a set is created, sorted and sent
 _BLOCK_KEYS: Final = 1 << 12  # number of keys that are hashed together
 
 
@@ -39,7 +39,7 @@ class KeySet:
     def split_keys(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
         """Yield sets that together contain all keys. The keys are read one by one.
 
-        A set takes at most about ``memory_bytes``, also while it is created.
+        A set needs at most about ``memory_bytes``, even while it is created.
         """
         secret, remaining_keys = secrets.token_bytes(SECRET_BYTES), iter(keys)
         max_keys = max(memory_bytes // _KEY_BYTES, 1)
@@ -60,8 +60,8 @@ class KeySet:
         """Return a numpy array of booleans: True for each key of a binary column that the set contains; False for null.
 
         Raises:
-            StorageError: this process and the process that made the set use different hash functions: only one of them
-                has the compiled code.
+            StorageError: this process and the process that created the set use different hash functions, because only
+                one of them has the compiled code.
         """
         if self.kind != KIND:
             raise StorageError(DIFFERENT_KINDS)

@@ -1,4 +1,4 @@
-"""The latest offset of each key, by hashes of keys, in memory proportional to the number of keys.
+"""Tables of the latest offset of each key, by the key's hash. They need memory in proportion to the number of keys.
 
 The compiled extension ``newest_c`` uses a hash table. Without the extension, rows are sorted.
 """
@@ -23,8 +23,8 @@ _ROWS: Final = 1 << 16  # rows per call or sort
 class Newest:
     """Offsets of records with the hashes of their keys, as numpy arrays of equal length.
 
-    ``hashes`` has the shape (n, 2) and the type uint64. Equal rows are equal keys; a row of zeros means a record
-    without a key. ``offsets`` has the type int64.
+    ``hashes`` has the shape (n, 2) and the type uint64. Equal rows mean equal keys. A row of zeros is a record without
+    a key. ``offsets`` has the type int64.
     """
 
     hashes: Any
@@ -32,9 +32,9 @@ class Newest:
 
 
 class HashedKeys:
-    """Map from keys to their latest offsets, in any order. Used by one thread.
+    """Map from keys to their latest offsets. Rows may be added in any order. Used by one thread.
 
-    The table has open addressing and 24 bytes per slot. It doubles when two thirds of it are filled.
+    The table has open addressing and 24 bytes per slot. When two thirds of the slots are used, its size doubles.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class HashedKeys:
 class SortedKeys:
     """``HashedKeys`` in pure Python. It collects rows, and regularly sorts them to keep only the latest row of each key.
 
-    The length may be up to 65,535 more than the number of keys, if rows of equal keys were not merged yet.
+    The length may exceed the number of keys by up to 65,535, because the latest rows are not merged yet.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class SortedKeys:
         return self._count
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Collect the rows; after 65,536 new rows, keep only the latest row of each key. Rows of zeros are ignored."""
+        """Collect rows. After 65,536 new rows, keep only the latest row of each key. Rows of zeros are ignored."""
         has_key = (hashes[:, 0] | hashes[:, 1]) != 0
         self._parts.append(Newest(hashes[has_key], np.array(offsets)[has_key]))
         self._count += len(self._parts[-1].offsets)

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The latest offset of each key, compiled: the table of ``newest``."""
+"""Compiled part of ``newest``: the hash table with the latest offset of each key."""
 
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int64_t, uint64_t
