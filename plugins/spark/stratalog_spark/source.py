@@ -1,4 +1,4 @@
-"""The data source ``stratalog``: batches of records as Arrow, planned once and read by independent tasks."""
+"""The data source ``stratalog``. A read is planned once, and independent tasks read the records as Arrow batches."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StratalogSource(DataSource):
 
     See docs/spark.md for options and columns.
 
-    The readers deliberately have no ``pushFilters``. Spark plans a DataFrame once, so it would silently use a filtered
-    plan for later reads of the whole DataFrame (observed with Spark 4.3). Instead, options select the offsets, and the
-    schema selects the columns.
+    The readers deliberately have no method ``pushFilters``. Spark plans a DataFrame once, so later reads of the whole
+    DataFrame would silently use the filtered plan (observed with Spark 4.3). Instead, options select the offsets, and
+    the schema selects the columns.
     """
 
     @classmethod
@@ -58,7 +58,7 @@ class StratalogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``. Raise ConfigError if an option or a column is wrong.
 
-        ``schema`` selects the columns. It is the user's schema, or the result of ``schema()`` if the user gave none.
+        ``schema`` selects the columns. It is the user's schema, or the result of ``schema()`` if the user set none.
         """
         options = Options(merge_table_options(self.options, schema, streaming=False))
         options.warn_of_ignored()
@@ -74,7 +74,10 @@ class StratalogSource(DataSource):
         return stream_reader_class()(options, _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return the writer for ``df.write``. Raise ConfigError for another mode than ``append`` or a wrong option."""
+        """Return the writer for ``df.write``.
+
+        Raise ConfigError if the mode is not ``append``, or an option is wrong.
+        """
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers do not need it
 
@@ -82,7 +85,10 @@ class StratalogSource(DataSource):
         return BatchWriter(SinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
-        """Return the writer for ``df.writeStream``. Raise ConfigError for output mode complete or a wrong option."""
+        """Return the writer for ``df.writeStream``.
+
+        Raise ConfigError if the output mode is complete, or an option is wrong.
+        """
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers do not need it
 
@@ -91,18 +97,24 @@ class StratalogSource(DataSource):
 
 
 def _names(schema: StructType) -> tuple[str, ...]:
-    """Return the names of a schema's columns. Raise ConfigError if the source has no column of such a name and type."""
+    """Return the names of a schema's columns.
+
+    Raise ConfigError if the source has no column with one of the names and types.
+    """
     return check_names(schema.names, [field.dataType.simpleString() for field in schema.fields])
 
 
 class BatchReader(DataSourceReader):
-    """Reader of one DataFrame. It plans once, so the DataFrame never contains records that are appended later."""
+    """Reader of one DataFrame.
+
+    The read is planned once, so the DataFrame never contains records that are appended later.
+    """
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the input of each task; at least one."""
+        """Return the inputs of the tasks, at least one."""
         with pause_collection():
             splits = plan(self._options)[::-1]
             return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # free each split: a plan is large

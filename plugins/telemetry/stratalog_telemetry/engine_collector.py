@@ -31,11 +31,14 @@ class EngineCollector(Collector):
         self._engine = engine
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing. A registry then does not collect the metrics when the collector is registered."""
+        """Yield nothing.
+
+        Because of this method, a registry does not collect the metrics when the collector is registered.
+        """
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the present metrics and latencies of the engine; raise ClosedError if the engine is closed."""
+        """Yield the current metrics and latencies of the engine. Raise ClosedError if the engine is closed."""
         for metric, samples in groupby(self._engine.metrics(), key=lambda sample: sample.metric):
             family = _FAMILIES[metric.kind](metric.name, metric.doc, labels=metric.labels)
             for sample in samples:

@@ -28,8 +28,8 @@ _PROBLEM_METRICS: Final = frozenset({
 class MetricsService(Service):
     """HTTP server for ``GET /metrics`` of Prometheus, and for ``GET /healthy``.
 
-    ``/healthy`` has the status 200, or 503 and a list of problems. If the service cannot listen on its address, it logs
-    a warning, and retries every ten seconds.
+    ``/healthy`` returns the status 200, or the status 503 and a list of problems. If the service cannot listen on its
+    address, it logs a warning, and retries every ten seconds.
     """
 
     def __init__(self, settings: MetricsSection) -> None:
@@ -51,8 +51,8 @@ class MetricsService(Service):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Stop listening and the retries. Idempotent. The service cannot be started again."""
-        del deadline_ns  # requests do not wait, and a client that sends no request is disconnected
+        """Stop listening, and stop the retries. Idempotent. The service cannot be started again."""
+        del deadline_ns  # no wait is necessary: requests are short, and a client that sends no request is disconnected
         self._stopped.set()
         with self._lock:
             server, self._server = self._server, None
@@ -80,7 +80,7 @@ class MetricsService(Service):
             serve = self._server.serve_forever
             try:
                 threading.Thread(target=serve, args=(_POLL_S,), name="stratalog-metrics", daemon=True).start()
-            except BaseException:  # the system has no thread left; `stop` would wait for this thread forever
+            except BaseException:  # the thread cannot start, and `stop` would wait for it forever
                 self._server.server_close()
                 self._server = None
                 raise
@@ -108,9 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer a request for ``/metrics`` or ``/healthy``. The status is 404 for other paths.
+        """Answer a request for ``/metrics`` or ``/healthy``. For other paths, the status is 404.
 
-        The status is 503 if the engine is closed, and for ``/healthy`` also if the engine has problems.
+        The status is 503 if the engine is closed. For ``/healthy``, it is also 503 if the engine has problems.
         """
         path = self.path.partition("?")[0]
         if path not in {"/metrics", "/healthy"}:

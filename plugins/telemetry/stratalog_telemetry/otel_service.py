@@ -48,7 +48,7 @@ class Otel(Service):
 
     def stop(self, deadline_ns: int) -> None:
         """Stop the tracing. If the service created the tracer provider, send the remaining spans. Idempotent."""
-        del deadline_ns  # the exporter has a time-out of its own, OTEL_EXPORTER_OTLP_TIMEOUT
+        del deadline_ns  # OTEL_EXPORTER_OTLP_TIMEOUT is the timeout of the exporter
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.trace(None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from stratalog.errors import ConfigError
 from stratalog_spark.columns.scanned_rows import COLUMN_TYPES
 
-PREFIX: Final = "kafka_"  # an underscore alone would give names that Iceberg reserves
+PREFIX: Final = "kafka_"  # not "_", because Iceberg reserves some names such as _partition
 KEY: Final = "kafka_key"
 PARTITION: Final = "kafka_partition"
 OFFSET: Final = "kafka_offset"
@@ -21,11 +21,14 @@ HOUR: Final = "kafka_hour"
 _RECORD: Final = (KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS)
 _QUARANTINED: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 RESERVED: Final = frozenset({*_RECORD, BUCKET, DATE, HOUR})
-_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # type in the schema, and wider type in the table
+_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # in the schema, wider in the table
 
 
 def record_columns(*, bucketed: bool) -> Any:
-    """Return the ``pyarrow.Schema`` of the columns for a record's properties; ``bucketed`` adds ``kafka_bucket``."""
+    """Return the ``pyarrow.Schema`` of the columns for a record's properties.
+
+    If ``bucketed`` is True, add ``kafka_bucket``.
+    """
     fields: list[Any] = [pa.field(name, COLUMN_TYPES[name.removeprefix(PREFIX)]) for name in _RECORD]
     return pa.schema([*fields, pa.field(BUCKET, pa.int32())] if bucketed else fields)
 
@@ -37,7 +40,7 @@ def quarantine_columns() -> Any:
 
 
 def raw_columns() -> Any:
-    """Return the ``pyarrow.Schema`` with the only column ``value``, for values that are stored unchanged."""
+    """Return the ``pyarrow.Schema`` for values that are stored unchanged. It has only the column ``value``."""
     return pa.schema([pa.field("value", pa.binary())])
 
 
@@ -55,9 +58,9 @@ def value_columns(kind: Any) -> Any:
 
 
 def storable_schema(schema: Any) -> Any:
-    """Return a ``pyarrow.Schema`` with types that Iceberg and Delta can store, without metadata.
+    """Convert a ``pyarrow.Schema`` to types that Iceberg and Delta can store, and remove its metadata.
 
-    A column that can only contain null is left out.
+    A column of the type null is left out.
     """
     return pa.schema([column for column in map(_storable_field, schema) if column is not None])
 
@@ -71,7 +74,7 @@ def add_missing_columns(table: Any, needed: Any, name: str) -> Any:
         name: name of the schema ``needed``, for the error.
 
     Raises:
-        ConfigError: a column or a nested field has a type in ``needed`` that does not fit its type in the table.
+        ConfigError: the type of a column or nested field in ``needed`` does not fit its type in the table.
     """
     return pa.schema(_merge_fields(list(table), list(needed), name, ""))
 

@@ -20,12 +20,13 @@ _NO_ID: Final = -2
 
 @dataclass(frozen=True)
 class Decoded:
-    """Records of one batch.
+    """Decoded records of one Arrow batch.
 
     Attributes:
-        rows: the parsed records, as a ``pyarrow.Table`` with the columns of the table, except ``kafka_bucket``.
+        rows: the parsed records, as a ``pyarrow.Table`` with all columns of the lake's table except ``kafka_bucket``.
         bad: records that cannot be parsed, as a ``pyarrow.Table`` with the columns of the quarantine.
-        unknown: ids of schemas that the decoder does not have; their records are in neither table.
+        unknown: ids of schemas that the decoder does not have. Records of these schemas are neither in ``rows`` nor in
+            ``bad``.
     """
 
     rows: Any
@@ -39,8 +40,8 @@ class Decoder:
     Args:
         topic: the topic.
         kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
-        schemas: schemas by id; the key None is the schema of values without prefix.
-        missing: ids that have no schema; their records are bad.
+        schemas: schemas by id; the key None is for values without the prefix of a schema registry.
+        missing: ids for which no schema exists. Records with these ids are bad.
         columns: ``pyarrow.Schema`` of the value's columns in the table.
     """
 
@@ -52,11 +53,11 @@ class Decoder:
         self._schemas = schemas
 
     def decode(self, batch: Any) -> Decoded:
-        """Decode the records of one batch.
+        """Decode the records of one Arrow batch.
 
         Args:
-            batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``,
-                ``timestamp`` and ``headers`` of a read.
+            batch: a ``pyarrow.RecordBatch`` of a read, with the columns ``key``, ``value``, ``partition``, ``offset``,
+                ``timestamp`` and ``headers``.
         """
         if self._kind == "raw":
             return Decoded(self._rows(batch, [batch.column("value")]), quarantine_columns().empty_table())
@@ -85,7 +86,8 @@ class Decoder:
     def _split_by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
         """Yield the records in groups by schema: id of the schema, error, and records.
 
-        The id is None for values without prefix, and for null. The error is empty unless the records have no schema.
+        The id is None for null, and for values without the prefix of a schema registry. The error is empty if the
+        records have a schema.
         """
         if None in self._schemas:
             yield None, "", batch

@@ -41,7 +41,8 @@ class DeltaTable:
 
     Attributes:
         uri: path or URI of the table.
-        options: options of the store, as the library deltalake takes them; they may be credentials. Never printed.
+        options: options of the store in the form of the library deltalake. They may be credentials, and are never
+            printed.
     """
 
     uri: str
@@ -75,7 +76,7 @@ class DeltaFiles:
 
     def put(self, local: str, name: str) -> None:
         """Store a copy of a local file. Readers ignore the copy until a commit adds it."""
-        # without pyarrow's wrapper, which passes buffers that the library does not accept
+        # bypass pyarrow's wrapper: it passes buffers that the library does not accept
         target = self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
         with Path(local).open("rb") as source:
             shutil.copyfileobj(source, target, 1 << 20)
@@ -124,7 +125,7 @@ class DeltaLakeTable:
 
     @property
     def file_schema(self) -> Any:
-        """The value of ``columns``, because the data files of a Delta table need no field ids."""
+        """The same schema as ``columns``, because the data files of a Delta table need no field ids."""
         return self.columns
 
     @property
@@ -167,7 +168,7 @@ class DeltaLakeTable:
         self.exists = True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the missing columns and nested fields of a ``pyarrow.Schema``, as ``LakeTable.add_columns``."""
+        """Implement ``LakeTable.add_columns``: add the missing columns and nested fields of a ``pyarrow.Schema``."""
         errors = import_module("deltalake.exceptions")
         current_types = {column.name: column.type for column in self.columns}
         new_columns = pa.schema([column for column in columns if current_types.get(column.name) != column.type])
@@ -180,12 +181,15 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
+        """Return the exclusive end offset of the records in the table, by partition.
+
+        A partition without records is left out.
+        """
         versions = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in versions.items() if end is not None}
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the last commit that had bad records, and their files, as ``LakeTable.find_quarantined``."""
+        """Implement ``LakeTable.find_quarantined``: return the last commit with bad records, and their files."""
         number = self._version(_QUARANTINED_NUMBER) or 0
         if number <= after:
             return 0, ()
@@ -196,7 +200,10 @@ class DeltaLakeTable:
         return 0, ()
 
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
+        """Return the current data files of the table's partitions ``periods``.
+
+        ``NewFile.period`` describes these numbers.
+        """
         requested = set(periods)
         actions, partition_by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
@@ -265,7 +272,7 @@ def _partition_fields(partition_by: str) -> dict[str, Any]:
 
 
 def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
-    """Return the values of the partition columns for a ``NewFile.period``, by column, as Delta stores them."""
+    """Return the values of the partition columns for a ``NewFile.period``, by column, in Delta's encoding."""
     if partition_by == "none":
         return {}
     if partition_by == BUCKETS:
@@ -290,7 +297,7 @@ def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
 
 
 def _statistics(file: NewFile) -> str:
-    """Return the statistics in the footer of a file as JSON for Delta, without nested columns."""
+    """Return the statistics of a file's footer as JSON for Delta. Nested columns are omitted."""
     footer = file.metadata()
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
     for number in range(footer.num_columns):
@@ -313,9 +320,10 @@ def _statistics(file: NewFile) -> str:
 
 
 def _encode_bound(value: Any) -> object:
-    """Return a minimum or maximum as Delta stores it; None unless it is an integer or a date.
+    """Return a minimum or maximum in Delta's encoding; None unless it is an integer or a date.
 
-    Minima and maxima of strings may be truncated or large, and Delta stores those of timestamps only in milliseconds.
+    Minima and maxima of other types are not used: strings may be truncated or large, and Delta stores timestamps of
+    statistics only in milliseconds.
     """
     if type(value) is int:
         return value

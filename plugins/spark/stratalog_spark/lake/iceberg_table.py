@@ -1,6 +1,6 @@
 """Access to Iceberg tables with pyiceberg.
 
-Iceberg's connector for Spark is not used: it is a jar, and is released later than Spark.
+Iceberg's connector for Spark is not used, because it is a jar, and its releases follow Spark's releases late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUARANTINED: Final = "stratalog.quarantined"
 _PERIODS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# A commit must fail if the table has changed, because its mark would be stale: pyiceberg must not retry the commit. Old
+# If the table has changed, a commit must fail, because its Mark is stale. So pyiceberg must not retry the commit. Old
 # metadata files are deleted, because each commit writes one.
 _PROPERTIES: Final = {
     "commit.retry.num-retries": "0",
@@ -136,7 +136,7 @@ class IcebergLakeTable:
         self._table, self.exists = self._catalog.load_table(self._identifier), True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the missing columns and nested fields of a ``pyarrow.Schema``, as ``LakeTable.add_columns``."""
+        """Implement ``LakeTable.add_columns``: add the missing columns and nested fields of a ``pyarrow.Schema``."""
         try:
             with self._table.update_schema() as update:
                 update.union_by_name(columns)
@@ -146,17 +146,23 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
+        """Return the exclusive end offset of the records in the table, by partition.
+
+        A partition without records is left out.
+        """
         stored_ends = self._mark().ends
         return {partition: stored_ends[partition] for partition in partitions if partition in stored_ends}
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the last commit that had bad records, and their files, as ``LakeTable.find_quarantined``."""
+        """Implement ``LakeTable.find_quarantined``: return the last commit with bad records, and their files."""
         entry = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
         return (entry[0], entry[1]) if entry[0] > after else (0, ())
 
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
+        """Return the current data files of the table's partitions ``periods``.
+
+        ``NewFile.period`` describes these numbers.
+        """
         requested = set(periods)
         if not requested or self._table.current_snapshot() is None:
             return []
@@ -207,7 +213,7 @@ class IcebergLakeTable:
         return properties
 
     def _data_files(self, added_files: Sequence[NewFile]) -> list[Any]:
-        """Return the manifest entries of new files, with the statistics of their footers."""
+        """Return the manifest entries of new files, with the statistics from the footers of the files."""
         arrow, manifest = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.manifest")
         record = import_module("pyiceberg.typedef").Record
         schema, spec = self._table.schema(), self._table.spec()
@@ -232,7 +238,10 @@ class IcebergLakeTable:
         ]
 
     def _filter(self, periods: set[int | None]) -> Any:
-        """Return a pyiceberg predicate for the rows of the partitions ``periods``, and of periods between them."""
+        """Return a pyiceberg predicate for the rows of the partitions ``periods``.
+
+        It may also match periods between them.
+        """
         expressions, partition_by = import_module("pyiceberg.expressions"), self.layout.partition_by
         if partition_by == "none":
             return expressions.AlwaysTrue()
@@ -249,6 +258,6 @@ class IcebergLakeTable:
 
 
 def _number(value: Any) -> int | None:
-    """Return the value of a partition, which may be a date, as a number."""
+    """Return the value of a partition as a number. A date becomes the number of days since 1970."""
     number: int | None = (value - _EPOCH.date()).days if hasattr(value, "toordinal") else value
     return number

@@ -20,8 +20,8 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 def json_schema_fields(schema: Any) -> Any:
     """Return the ``pyarrow.Schema`` for the objects that a parsed JSON Schema describes.
 
-    A string of format ``date-time`` becomes a timestamp; other strings stay strings. ``oneOf`` and ``anyOf`` of a type
-    and null become that type.
+    A string of format ``date-time`` becomes a timestamp. Other strings stay strings. ``oneOf`` and ``anyOf`` of one
+    type and null become the one type.
 
     Raises:
         ConfigError: the schema does not describe an object, or a property cannot be a column.
@@ -70,7 +70,7 @@ def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tu
 
 
 def _single(schema: Mapping[str, Any], path: str) -> str:
-    """Return the only type of a schema besides null. Raise ConfigError if there are several or none."""
+    """Return the only type of a schema, not counting null. Raise ConfigError if it has several types, or none."""
     declared = schema.get("type")
     if declared is None and "properties" in schema:
         return "object"

@@ -75,7 +75,8 @@ class ProtobufValues:
     """Parser of Protobuf messages.
 
     Args:
-        descriptors: a serialized ``FileDescriptorSet``; the values are messages of the first type in its last file.
+        descriptors: a serialized ``FileDescriptorSet``. The values are messages of the first message type in its last
+            file.
         indexed: True if the message indexes of a schema registry precede each message.
 
     Attributes:
@@ -108,13 +109,16 @@ class ProtobufValues:
         self.type, self._convert = self._struct(descriptor, ())
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
+        """Parse a column of binaries.
+
+        Return structs, and the row numbers of bad values. Null and bad values become null.
+        """
         return parse_rows(values, self._parse_value, self.type)
 
     def _parse_value(self, value: bytes) -> object:
         start = 0
         if self._indexed:
-            if value[:1] == b"\0":  # the first message of the file; the usual case has a short form
+            if value[:1] == b"\0":  # short form of the index of the first message type in the file, the usual case
                 start = 1
             elif value[:2] == b"\x02\0":
                 start = 2

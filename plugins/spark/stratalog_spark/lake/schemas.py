@@ -1,4 +1,4 @@
-"""Schemas of the values of a topic, by their ids in a schema registry, and their parsers."""
+"""Schemas of a topic's values, by their ids in a schema registry, and the parsers for these schemas."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ PREFIX_BYTES: Final = CONFLUENT_BYTES
 _SUFFIXES: Final = {"json": (".json",), "avro": (".avsc", ".json"), "protobuf": (".proto", ".pb", ".desc")}
 
 Schemas: TypeAlias = "Mapping[int | None, object] | Callable[[int], object] | Path | str"
-"""Schemas by id; or a folder with one file ``ID.avsc``, ``ID.json``, ``ID.proto`` or ``ID.pb`` for each id; or a function
-that returns the schema of an id, and raises LookupError if there is none. The key None of a mapping is the schema of
-values without the prefix of a schema registry."""
+"""Schemas of the values.
+
+One of: a mapping from ids to schemas; a folder with one file ``ID.avsc``, ``ID.json``, ``ID.proto`` or ``ID.pb`` for
+each id; a function that returns the schema of an id, and raises LookupError if the id has none. The key None of a
+mapping is for values without the prefix of a schema registry.
+"""
 
 
 Parser: TypeAlias = JsonValues | AvroValues | ProtobufValues
@@ -27,11 +30,11 @@ Parser: TypeAlias = JsonValues | AvroValues | ProtobufValues
 
 
 class SchemaSet:
-    """Schemas that the user passed. Used by the driver; tasks get the schemas that they need.
+    """Schemas from the user. Only the driver uses a SchemaSet, and sends to the tasks the schemas that they need.
 
     Args:
         kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
-        schemas: schemas by id, or a folder or function that provides them, see ``Schemas``; None for ``raw``.
+        schemas: schemas by id, or a folder or function that provides them (see ``Schemas``). None for ``raw``.
 
     Raises:
         ConfigError: the kind is unknown or does not fit the schemas, or a schema is not valid.
@@ -60,11 +63,11 @@ class SchemaSet:
             self._lookup = self._read_folder(Path(schemas))
 
     def loaded_schemas(self) -> dict[int | None, object]:
-        """Return the schemas that were found so far, by id, in the form for ``parser_of``."""
+        """Return the schemas that were loaded so far, by id. ``parser_of`` accepts them."""
         return dict(self._schemas_by_id)
 
     def find(self, ids: Iterable[int]) -> dict[int | None, object]:
-        """Return the schemas of these ids, in the form for ``parser_of``. An id without a schema is left out.
+        """Return the schemas of ``ids``, by id. ``parser_of`` accepts them. An id without a schema is left out.
 
         Raises:
             ConfigError: a schema is not valid.
@@ -96,10 +99,10 @@ class SchemaSet:
         names = {file.stem for file in folder.iterdir() if file.suffix in _SUFFIXES[self.kind]}
         for number in sorted(int(name) for name in names if name.isdecimal()):
             self._schemas_by_id[number] = self._parse_schema(read(number), f"schema {number} in {folder}")
-        return read  # for files that appear later
+        return read  # also finds files that are added later
 
     def _parse_schema(self, schema: object, name: str) -> object:
-        """Return a schema as tasks get it: parsed JSON, or descriptors of Protobuf."""
+        """Return a schema in the form for the tasks: parsed JSON, or descriptors of Protobuf."""
         try:
             if self.kind == "protobuf":
                 parsed: object = compile_proto(schema) if isinstance(schema, str) else schema
@@ -118,8 +121,8 @@ def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
 
     Args:
         kind: ``json``, ``avro`` or ``protobuf``.
-        schema: as ``SchemaSet.find`` returns it.
-        prefixed: True if a schema registry's serializer wrote the values.
+        schema: a schema that ``SchemaSet.find`` returned.
+        prefixed: True if the values have the prefix of a schema registry, which its serializers write.
 
     Raises:
         ConfigError: the schema is not valid, or a field cannot be a column.

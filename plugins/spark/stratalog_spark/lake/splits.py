@@ -1,6 +1,6 @@
-"""Stream with one row for each split of a micro-batch. The row says where the records of the split are stored.
+"""Stream with one row for each split of a micro-batch. The row describes where the records of the split are stored.
 
-Tasks in Python read the records of a split, so the records never pass through the JVM.
+Python tasks read the records of each split, so the records never pass through the JVM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SplitSource(StratalogSource):
-    """Data source ``stratalog-splits`` for ``sync``, with the options of the source ``stratalog``."""
+    """Data source ``stratalog-splits``, which ``sync`` uses. It has the options of the source ``stratalog``."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,7 +29,7 @@ class SplitSource(StratalogSource):
         return "stratalog-splits"
 
     def schema(self) -> StructType | str:
-        """Return the only column, ``split``, as DDL."""
+        """Return the schema as DDL: only the column ``split``."""
         return "split string"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature

@@ -42,10 +42,12 @@ def sync(
     """Start a stream that keeps an Iceberg or Delta table up to date with a topic.
 
     The columns are ``kafka_key``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and ``kafka_headers`` of
-    the record, and the fields of its value. An upserted table also has ``kafka_bucket``, and a Delta table that is
-    partitioned by time ``kafka_date`` (and ``kafka_hour``). Each micro-batch is one commit of the table, which also
-    stores the end offset of each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint
-    neither repeats nor loses a record. A table has the records of one topic, and only one stream may write to it.
+    the record, and the fields of its value. A table with ``upsert`` has the additional column ``kafka_bucket``. A Delta
+    table that is partitioned by time has ``kafka_date``, and ``kafka_hour`` if it is partitioned by hour.
+
+    Each micro-batch is one commit of the table. The commit stores the end offset of each partition, too. Therefore no
+    record is lost or repeated after a repeated micro-batch, a killed driver, or a lost checkpoint. A table has the
+    records of one topic, and only one stream may write to it.
 
     Args:
         spark: a session, classic or Connect.
@@ -54,29 +56,30 @@ def sync(
         table: an ``IcebergTable`` or a ``DeltaTable``. It is created if it does not exist.
         checkpoint: folder for Spark's checkpoint of the stream.
         schema: kind of the values: ``raw`` (the column ``value``), ``json``, ``avro`` or ``protobuf``.
-        schemas: schemas by their ids in a schema registry; or a folder with a file ``ID.json``, ``ID.avsc``,
-            ``ID.proto`` or ``ID.pb`` for each id; or a function that returns the schema of an id and raises LookupError
-            if there is none; or ``{None: schema}`` for values without the prefix of a schema registry. Required except
-            for ``raw``, which has no schemas. New fields become columns; a field whose type does not fit its column is
-            an error.
-        partition_by: ``day`` or ``hour`` of the record's timestamp, in UTC, or ``none``. Without effect for ``upsert``.
-        upsert: if True, the table has one row for each key, that of the latest record; a record without value deletes
-            the row. Of a micro-batch, only the latest record of a key is parsed: if this fails, the earlier row of the
-            key stays. For compacted topics.
-        buckets: with ``upsert``: number of partitions of the table. A micro-batch rewrites the files that contain its
+        schemas: one of: schemas by their ids in a schema registry; a folder with a file ``ID.json``, ``ID.avsc``,
+            ``ID.proto`` or ``ID.pb`` for each id; a function that returns the schema of an id, and raises LookupError
+            if the id has none; ``{None: schema}`` for values without the prefix of a schema registry. None for ``raw``;
+            the other kinds need schemas. New fields become columns. It is an error if the type of a field does not fit
+            its column.
+        partition_by: ``day`` or ``hour`` of the record's timestamp, in UTC, or ``none``. It has no effect with
+            ``upsert``.
+        upsert: True for compacted topics: the table then has one row for each key, the latest record. A record without
+            value deletes the row of its key. In each micro-batch, only the latest record of a key is parsed. If it
+            cannot be parsed, the earlier row of the key stays.
+        buckets: number of partitions of a table with ``upsert``. A micro-batch rewrites the files that contain its
             keys.
-        quarantine: table of the records that cannot be parsed, or, with ``upsert``, have no key. None: the name of
-            ``table`` with ``_quarantine`` added.
-        maintenance: limits for the rewriting of small files; None: the defaults.
+        quarantine: table of bad records: records that cannot be parsed, and with ``upsert`` also records without a key.
+            None means the name of ``table`` with ``_quarantine`` added.
+        maintenance: limits for the rewriting of small files; None means the defaults.
         options: options of the source, such as ``maxOffsetsPerTrigger``, ``tier.NAME`` or ``startingTimestamp``. If the
-            table stores the end offset of a partition, the stream starts there; other partitions then start at their
-            log start, and the options ``starting...`` have no effect. The default of ``isolation`` is
-            ``read_committed``, and of ``startingOffsets`` it is ``earliest``.
+            table stores end offsets, the options ``starting...`` have no effect: a partition with an end offset starts
+            there, and other partitions start at their log start. Two defaults are different from those of reads:
+            ``isolation`` is ``read_committed``, and ``startingOffsets`` is ``earliest``.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 minute"}``. The default is
             ``{"availableNow": True}``.
 
     Raises:
-        ConfigError: an argument is invalid, does not match the existing table, or a schema does not fit the table.
+        ConfigError: an argument is invalid, or does not match the existing table; or a schema does not fit the table.
         UnknownSettingError: there is no such option.
         UnknownTopicError: the topic does not exist.
         PluginImportError: a library is not installed.
@@ -136,7 +139,7 @@ def _start_query(
 
 
 def _starting_offsets(partitions: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
-    """Return the value of option ``startingOffsets``: the table's end offset, or earliest for a new partition."""
+    """Return the value of option ``startingOffsets``: the end offset in the table; for a new partition, earliest."""
     return json.dumps(
         {
             partitions[0].topic: {

@@ -31,12 +31,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Limits for rewriting small files in the table's partitions that a micro-batch changed, after its commit.
+    """Limits for the rewriting of small files after a micro-batch. Only partitions that it changed are rewritten.
 
     Attributes:
-        small_files: number of small files in one partition of the table at which they are rewritten; 0 means never.
-        file_bytes: target size of a file; a file below half of this size is small.
-        max_bytes: limit for the total size of the files that are rewritten after one micro-batch.
+        small_files: the small files of a partition of the table are rewritten when it has this number of them; 0 means
+            never.
+        file_bytes: target size of a file. A file is small if its size is below half of this value.
+        max_bytes: maximum total size of the files that are rewritten after one micro-batch.
     """
 
     small_files: int = 16
@@ -46,10 +47,11 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class _BatchFiles:
-    """Files of one micro-batch before their commit. ``temporary`` names files that are deleted after the commit.
+    """Files of one micro-batch before their commit.
 
-    ``files`` are new data files, which replace ``replaced``. ``bad`` are new files for the quarantine. ``rows`` is the
-    number of records that the table gets.
+    ``temporary`` contains names of files that are deleted after the commit. ``files`` contains new data files, which
+    replace the data files in ``replaced``. ``bad`` contains new files for the quarantine. ``rows`` is the number of
+    records that the commit adds to the table.
     """
 
     files: list[NewFile]
@@ -63,9 +65,9 @@ class _BatchFiles:
 class Syncer:
     """Writer of micro-batches to a table and its quarantine.
 
-    The commit of the data also stores the end offset of each partition, and the names of the files of bad records. If
-    the driver is killed, the next driver skips the records that the table has, and adds the named files to the
-    quarantine if they are missing there.
+    Together with the data files, the commit stores the end offset of each partition, and the names of the files of bad
+    records. After the driver is killed, the next driver skips the records that are in the table. If the files of bad
+    records are not in the quarantine, the next driver adds them.
 
     Attributes:
         options: options of the read.
@@ -86,7 +88,7 @@ class Syncer:
     def prepare(self, partitions: Iterable[int]) -> dict[int, int]:
         """Create both tables if they do not exist, and check them. Return the end offsets in the table, by partition.
 
-        A partition that the table does not have is left out.
+        If the table has no records of a partition, the partition is left out.
 
         Raises:
             ConfigError: a table has other settings, or a schema does not fit it.
@@ -107,7 +109,9 @@ class Syncer:
         return table.ends(partitions)
 
     def apply(self, spark: SparkSession, splits: Sequence[Split]) -> int:
-        """Write the records of a micro-batch that are not in the table. Return the number of rows that the table gets.
+        """Write the records of a micro-batch that are not in the table yet.
+
+        Return the number of rows that the table gets.
 
         Bad records go to the quarantine and are not counted. With ``upsert``, only the latest record of a key is
         counted, unless it is a tombstone.
@@ -149,7 +153,7 @@ class Syncer:
                 )
 
     def _add_schema_columns(self, columns: Any, schemas: Mapping[int | None, object]) -> Any:
-        """Return ``columns`` with the missing columns of the schemas added, in the order of the schemas' ids."""
+        """Return ``columns`` plus the missing columns of the schemas, in the order of the schemas' ids."""
         if self.layout.schema == "raw":
             return add_missing_columns(columns, raw_columns(), "the column 'value'")
         for number in sorted(schemas, key=lambda number: -1 if number is None else number):
@@ -166,7 +170,7 @@ class Syncer:
             table.add_columns(needed)
 
     def _find_missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
-        """Return the splits without the table's offsets.
+        """Return the splits without the offsets that are already in the table.
 
         Raise ConfigError if the topic was created again, and CorruptBatchError if a log is damaged at its end.
         """
@@ -190,7 +194,10 @@ class Syncer:
         return missing
 
     def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _BatchFiles:
-        """Run the tasks, and return the files that they wrote. Run them again if they find ids of unknown schemas."""
+        """Run the tasks, and return the files that they wrote.
+
+        If tasks find ids of unknown schemas, run all tasks again.
+        """
         schemas, missing = self.schemas.loaded_schemas(), set[int]()
         parts: list[Sorted] | None = None
         while True:
@@ -238,9 +245,9 @@ class Syncer:
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of the table's last commit that had any to the quarantine, unless they are there.
+        """Add the bad records of the last commit with bad records to the quarantine, if they are not there yet.
 
-        ``files`` are the files with these records; None if an earlier driver may have written them.
+        ``files`` contains the files with these records. It is None if an earlier driver may have written the files.
         """
         if files is not None and not files:
             return
@@ -251,7 +258,7 @@ class Syncer:
             quarantine.commit(new_files, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
-        """Rewrite small files of some partitions of the table, within the limits of ``Maintenance``.
+        """Rewrite small files in the table's partitions ``periods``, within the limits of ``Maintenance``.
 
         If a task or the commit fails, a warning is logged, the table is unchanged, and a later micro-batch retries.
         """
@@ -291,7 +298,10 @@ def _pieces(splits: Iterable[Split]) -> Iterable[Piece]:
 
 
 def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
-    """Return one task for each bucket with new records, which merges these records and the live files of the bucket."""
+    """Return one input for each bucket with new records.
+
+    Its task merges these records and the live files of the bucket.
+    """
     parts_by_bucket: dict[int, list[tuple[str, int]]] = {}
     for part in parts:
         for number, bucket in enumerate(part.buckets):
@@ -310,5 +320,5 @@ def _sort_key(file: LiveFile) -> tuple[int, str]:
 
 
 def topic_id_text(topic_id: object) -> str:
-    """Return the id of a topic as text; an empty text for None."""
+    """Return the id of a topic as text. The text is empty if the id is None."""
     return "" if topic_id is None else str(topic_id)

@@ -1,4 +1,4 @@
-"""Interface for the tables of ``sync``, which Iceberg and Delta tables implement."""
+"""Interface of the tables that ``sync`` writes. Iceberg and Delta tables implement it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class TableConflictError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Settings of a table that never change.
+    """Settings of a table. They never change.
 
     Attributes:
         topic: the topic.
-        topic_id: id of the topic, or an empty text if it has none.
+        topic_id: id of the topic; empty if the topic has none.
         schema: kind of the values: ``raw``, ``json``, ``avro``, ``protobuf``; ``quarantine`` in a table of bad records.
         partition_by: ``day``, ``hour``, ``none``, or ``bucket`` for a table with one row for each key.
         buckets: number of buckets; 0 if there are none.
@@ -43,7 +43,7 @@ class Layout:
     buckets: int = 0
 
     def to_json(self) -> str:
-        """Return the text that a property of the table stores."""
+        """Return the settings as JSON text, which a property of the table stores."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -64,12 +64,12 @@ class NewFile:
     """A data file that a task wrote.
 
     Attributes:
-        name: name below the data files of the table.
+        name: name of the file, relative to the folder of the table's data files.
         rows: number of rows.
         size_bytes: size of the file.
-        period: days or hours since 1970, or the number of the bucket; None for rows without timestamp; 0 if the table
-            is not partitioned.
-        footer: the metadata of Parquet, as a file without rows.
+        period: number of the table's partition: days or hours since 1970, or the number of the bucket. None for rows
+            without timestamp; 0 if the table is not partitioned.
+        footer: the Parquet metadata of the file, encoded as a Parquet file without rows.
     """
 
     name: str
@@ -87,7 +87,7 @@ class NewFile:
 
     @classmethod
     def read_stored(cls, files: FileStore, name: str) -> NewFile:
-        """Return the description of a file that an earlier run wrote for a table without partitions."""
+        """Return the description of a stored file, for a table without partitions. An earlier run wrote the file."""
         with files.open(name) as stream:
             size_bytes = stream.seek(0, io.SEEK_END) or stream.tell()
             footer = pq.read_metadata(stream)
@@ -110,11 +110,11 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Position of the stream, which a commit stores together with its files.
+    """Position of the stream. Each commit stores it together with the files.
 
     Attributes:
-        number: number of the commit, from 1 on. In a quarantine, the number of the table's commit with these bad
-            records.
+        number: number of the commit, from 1 on. In a quarantine, it is the number of the data table's commit with these
+            bad records.
         ends: exclusive end offset of the records that the table contains, by partition.
         quarantined: names of the files of bad records that belong to the commit.
     """
@@ -125,27 +125,29 @@ class Mark:
 
 
 class FileStore(Protocol):
-    """The data files of a table. Can be pickled; its options, which may be credentials, are never printed."""
+    """The data files of a table. Can be pickled. Its options may be credentials, and are never printed."""
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file, completely or not at all."""
+        """Store a copy of a local file atomically."""
 
     def open(self, name: str) -> Any:
-        """Open the file ``name`` below the data files for reading, and return the file object."""
+        """Open the data file ``name`` for reading, and return the file object."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files. A file that does not exist is ignored."""
 
 
 class LakeTable(Protocol):
-    """One table in its state when it was opened, changed only by its own commits. Used by one thread.
+    """One table in the state in which it was opened.
+
+    Only commits through this object change the state. Used by one thread.
 
     Attributes:
         name: name for messages.
-        exists: False until ``create``.
+        exists: False until the table is created.
         layout: settings of the table.
-        columns: ``pyarrow.Schema`` of all columns of the data files.
-        file_schema: ``columns`` with the metadata that data files need, such as field ids.
+        columns: ``pyarrow.Schema`` of the columns of the data files.
+        file_schema: ``columns`` with the metadata for data files, such as field ids.
         number: number of the last commit of the stream, 0 before the first commit.
         files: access to the data files.
     """
@@ -185,7 +187,10 @@ class LakeTable(Protocol):
         """
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
+        """Return the exclusive end offset of the records in the table, by partition.
+
+        A partition without records is left out.
+        """
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
         """Return the number of the last commit that had bad records, and the names of the files with these records.
@@ -194,10 +199,13 @@ class LakeTable(Protocol):
         """
 
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
+        """Return the current data files of the table's partitions ``periods``.
+
+        ``NewFile.period`` describes these numbers.
+        """
 
     def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Add and remove files by one commit, which also stores the mark.
+        """Add files, remove files, and store the mark, by one commit.
 
         Args:
             added_files: files to add.
@@ -216,4 +224,4 @@ class TableTarget(Protocol):
         """Return the table in its current state. The table may not exist yet."""
 
     def quarantine(self) -> TableTarget:
-        """Return the target of the default table for records that cannot be parsed."""
+        """Return the target of the default quarantine: the table for records that cannot be parsed."""

@@ -1,4 +1,4 @@
-"""Work of the tasks: read records, decode them, and write data files that readers ignore until a commit."""
+"""Functions of the tasks: read records, decode them, and write data files. Readers ignore the files until a commit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from stratalog_spark.tasks.messages import Message
 
 READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
 NO_KEY: Final = "the record has no key, and the table has one row for each key"
-TEMPORARY: Final = "_stratalog"  # folder of files that are deleted after the commit
+TEMPORARY: Final = "_stratalog"  # folder for files that are deleted after the commit
 _NO_TIME: Final = -(1 << 63)
 _BATCH_ROWS: Final = 1 << 16
-_HELD_BYTES: Final = 64 << 20  # above this size, a task keeps only the latest record of each key
+_HELD_BYTES: Final = 64 << 20  # if collected rows are larger, a task keeps only the latest record of each key
 _PARQUET: Final = {"compression": "zstd", "coerce_timestamps": "us"}
 _FOLDER: Final = {"day": "date", "hour": "hour", "none": "none", BUCKETS: "none"}
 
@@ -42,9 +42,9 @@ class Done:
     Attributes:
         files: new data files.
         bad: new files of records that could not be parsed.
-        removed: names of the data files that ``files`` replace.
-        unknown: ids of schemas that the task did not have. The result is incomplete then.
-        rows: number of records that are in ``files`` for the first time.
+        removed: names of the existing data files that ``files`` replaces.
+        unknown: ids of schemas that the task did not have. If it is not empty, the result is incomplete.
+        rows: number of records in ``files`` that were not in the table before.
     """
 
     files: list[NewFile]
@@ -56,11 +56,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Result of ``Work.sort``: a temporary file with the latest record of each key in each partition, by buckets.
+    """Result of ``Work.sort``: a temporary file with the latest record of each key and partition, grouped by bucket.
 
     Attributes:
         name: name of the file; empty if there are no records.
-        buckets: number of the bucket of each record batch in the file.
+        buckets: for each Arrow record batch in the file: number of its bucket.
         bad: new files of records that have no key.
     """
 
@@ -75,7 +75,8 @@ class Bucket:
 
     Attributes:
         number: number of the bucket.
-        parts: new records of the bucket: names of files of ``Work.sort``, and numbers of record batches in these files.
+        parts: where the new records of the bucket are: names of files of ``Work.sort``, and numbers of Arrow record
+            batches in these files.
         data: names of the bucket's current data files.
     """
 
@@ -86,7 +87,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Input of ``Work.rewrite``: the names of small files of one partition of a table, which become one file."""
+    """Input of ``Work.rewrite``: names of small files in one partition of a table. They become one file."""
 
     period: int | None
     names: list[str]
@@ -100,13 +101,13 @@ REWRITE_TASK: Final = Message[Rewrite]("lake-rewrite", Rewrite)
 
 @dataclass(frozen=True)
 class Work:
-    """Settings of all tasks of one micro-batch. Spark sends them to the tasks with the function of the task.
+    """Settings of all tasks of one micro-batch, and the functions of the tasks. Spark sends both to the tasks.
 
     Attributes:
         options: options of the read.
         layout: settings of the table.
         schemas: schemas of the values by id.
-        missing: ids that have no schema.
+        missing: ids for which no schema exists.
         columns: ``pyarrow.Schema`` of the value's columns.
         file_schema: ``pyarrow.Schema`` of data files.
         files: the data files of the table.
@@ -125,7 +126,10 @@ class Work:
     bad_schema: pa.Schema
 
     def append(self, split: Split) -> Done:
-        """Write the records of a split to data files, and records that cannot be parsed to files of the quarantine."""
+        """Write the records of a split to data files.
+
+        Write records that cannot be parsed to files of the quarantine.
+        """
         decoder, unknown = self._decoder(), set[int]()
         with (
             self._open_data_files(_FOLDER[self.layout.partition_by]) as data_files,
@@ -141,7 +145,8 @@ class Work:
     def sort(self, split: Split) -> Sorted:
         """Write the latest record of each key and partition of a split to a temporary file for ``merge``.
 
-        The file has one record batch per bucket. Records without a key are written to files of the quarantine.
+        The file has one Arrow record batch for each bucket. Records without a key are written to files of the
+        quarantine.
         """
         decoder, tables, size = self._decoder(), list[Any](), 0
         with self._open_bad_files() as bad_files:
@@ -178,7 +183,7 @@ class Work:
         decoded = self._decoder().decode(clear_invalid_times(_combine_batches(rows)))
         if decoded.unknown:
             return Done([], [], [], sorted(decoded.unknown), 0)
-        changed_keys = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
+        changed_keys = decoded.rows[KEY].combine_chunks()  # includes tombstones, which have rows with a null value
         tombstones = rows.filter(rows["value"].is_null())["key"].combine_chunks()
         new_rows = decoded.rows.filter(pc.invert(pc.is_in(decoded.rows[KEY], value_set=tombstones)))
         removed = list[str]()
@@ -195,7 +200,10 @@ class Work:
             return Done(data_files.finish(), bad_files.finish(), removed, [], new_rows.num_rows)
 
     def rewrite(self, small: Rewrite) -> Done:
-        """Write the rows of several small data files to one new file, which replaces them after its commit."""
+        """Write the rows of several small data files to one new file.
+
+        The commit replaces the small files with the new file.
+        """
         with self._open_data_files("none", small.period) as data_files:
             for name in small.names:
                 with self.files.open(name) as stream:
@@ -212,9 +220,10 @@ class Work:
         return Decoder(layout.topic, layout.schema, self.schemas, self.missing, self.columns)
 
     def _open_data_files(self, partition_by: str, period: int | None = 0) -> _Files:
-        """Return a writer of data files: one file for each ``date`` or ``hour`` of the rows.
+        """Return a writer of data files. It writes one file for each ``date`` or ``hour`` of the rows.
 
-        If ``partition_by`` is ``none``, the writer creates one file for the table's partition ``period``.
+        If ``partition_by`` is ``none``, it writes one file for the partition ``period`` of the table (see
+        ``NewFile.period``). Otherwise ``period`` is not used.
         """
         folder_period = _FOLDER[self.layout.partition_by]
 
@@ -238,13 +247,13 @@ class Work:
 
 
 class _Files:
-    """Data files that a task writes. A context manager, which deletes unfinished files.
+    """Data files that a task writes. A context manager: its end deletes unfinished files.
 
     Args:
         writer: the writer.
         schema: ``pyarrow.Schema`` of the files.
         constants: values of columns that the rows do not have.
-        period: returns the partition of the table for the period of a file.
+        period: function that returns the number of the table's partition for the period of a file.
     """
 
     def __init__(
@@ -264,7 +273,7 @@ class _Files:
         self._writer.close()
 
     def add(self, rows: Any) -> None:
-        """Add rows. A column of the files that the rows do not have gets its constant value, or null."""
+        """Add rows. If the rows lack a column of the files, the column gets its value in ``constants``, or null."""
         if not rows.num_rows:
             return
         names = set(rows.schema.names)
@@ -288,8 +297,9 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
     Args:
         rows: a ``pyarrow.Table`` with the columns of a read.
-        each_partition: True for one record per key and partition, that with the largest offset; False for one record
-            per key, that with the latest timestamp (of equal timestamps, the largest partition).
+        each_partition: True to return one record for each key and partition: the record with the largest offset. False
+            to return one record for each key: the record with the latest timestamp. If timestamps are equal, the record
+            of the largest partition is returned.
     """
     partitions = rows["partition"].to_numpy()
     if each_partition:
@@ -302,7 +312,7 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
 
 def buckets_of(keys: Any, buckets: int) -> Any:
-    """Return the bucket of each key: Kafka's murmur2 of the key without the sign bit, modulo ``buckets``."""
+    """Return the bucket of each key: Kafka's murmur2 of the key without the hash's sign bit, modulo ``buckets``."""
     return pa.array((murmur2(keys.combine_chunks()) & 0x7FFFFFFF) % buckets, pa.int32())
 
 

@@ -66,7 +66,7 @@ def parse_natural(option: str, text: str) -> int:
 
 
 def parse_option(option: str, text: str, parse: Callable[[str], T]) -> T:
-    """Return ``parse(text)``. Raise ConfigError, with the option's name, if ``parse`` refuses the text."""
+    """Return ``parse(text)``. If ``parse`` raises an error, raise a ConfigError with the name of the option."""
     try:
         return parse(text)
     except (ValueError, TypeError, AttributeError, re.error) as error:
@@ -87,12 +87,12 @@ def parse_duration_ms(option: str, text: str) -> int:
 
 
 def parse_as_of(text: str) -> int | datetime:
-    """Parse option ``as_of``: digits are a version number of the manifest, other text is a time in ISO 8601.
+    """Parse option ``as_of``. Digits are a version of the manifest. Other text is a time in ISO 8601.
 
-    A time without a time zone counts as UTC.
+    A time without a time zone is in UTC.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is neither a version nor a time.
     """
     if text.isdigit():
         return parse_natural("as_of", text)

@@ -1,4 +1,4 @@
-"""Options of a read: those of Spark's Kafka source with the same meanings, and some additional ones."""
+"""Options of a read: the options of Spark's Kafka source with the same meanings, and additional options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stratalog_spark.options.option_values import (
 )
 from stratalog_spark.options.spark_options import COMMITS, CONSUMER_NAMES, LIMITS, NAMES, STREAM_NAMES, SparkOptions
 
-PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # set by the catalog in the JVM
+PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # the catalog in the JVM sets these options
 _ISOLATION: Final = "kafka.isolation.level"
 _GROUP: Final = "kafka.group.id"
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
@@ -40,8 +40,8 @@ class Bound:
 
     Attributes:
         option: name of the option that set the bound.
-        value: an offset, EARLIEST or LATEST for each partition, or one of these words for all partitions. With
-            ``is_time``: a timestamp for each partition, or one for all partitions.
+        value: for each partition an offset, EARLIEST or LATEST; or EARLIEST or LATEST for all partitions. If
+            ``is_time`` is True: a timestamp for each partition, or one timestamp for all partitions.
         is_time: True if ``value`` contains timestamps (ms since 1970).
     """
 
@@ -67,11 +67,11 @@ class Options(SparkOptions):
 
     Args:
         options: options as Spark passes them.
-        streaming: True for a stream, which has no end and may begin at the latest record; False for a batch; None for
-            both.
+        streaming: True for a streaming query, which has no end and may begin at the latest record. False for a batch
+            query. None accepts the options of both kinds of queries.
 
     Raises:
-        UnknownSettingError: a name is unknown; the text contains the most similar valid name, if there is one.
+        UnknownSettingError: a name is unknown. The error text contains the most similar valid name, if there is one.
         ConfigError: a value is wrong, or two options contradict each other.
     """
 
@@ -125,7 +125,7 @@ class Options(SparkOptions):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns: those of option ``columns``, or by default those of Spark's Kafka source.
+        """Names of the columns in option ``columns``; by default the columns of Spark's Kafka source.
 
         The options ``includeHeaders`` and ``corruptBatches`` add columns to the default.
         """
@@ -179,10 +179,11 @@ class Options(SparkOptions):
         return strategies[0], text
 
     def _bound(self, side: str, default: int, *, any_word: bool = False) -> Bound:
-        """Return the start or the end of the read, by options that begin with ``side`` (starting, ending).
+        """Return the start or the end of the read, from the options whose names begin with ``side`` (starting, ending).
 
-        ``default`` is EARLIEST or LATEST. Unless ``any_word`` is True, the other word raises ConfigError. As in Spark's
-        Kafka source, a timestamp for all partitions overrides timestamps by partition, which override offsets.
+        ``default`` is EARLIEST or LATEST. If ``any_word`` is False, the opposite of ``default`` raises ConfigError. As
+        in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, and timestamps
+        override offsets.
         """
         option = f"{side}Timestamp"
         text = self._get(option)

@@ -1,4 +1,4 @@
-"""Options as Spark passes them. Names are case-insensitive, some options have no effect, and a catalog adds options."""
+"""Options of a query as Spark passes them: case-insensitive names, ignored names, and options of a catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stratalog_spark.options.option_values import parse_natural
 
 _LOGGER: Final = logging.getLogger(__name__)
 TIER_PREFIX: Final = "tier."
-_KAFKA_PREFIX: Final = "kafka."  # of settings of Kafka's clients
+_KAFKA_PREFIX: Final = "kafka."  # prefix of settings of Kafka's clients
 CATALOG_PREFIX: Final = "catalog."
 NAMES: Final = (
     "path",
@@ -65,7 +65,7 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 
 
 def _merge_catalog(options: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
-    """Return the options of a query merged with those of its catalog, and the name of the catalog, empty without one.
+    """Return the options of a query and of its catalog, merged, and the name of the catalog; "" without a catalog.
 
     Options of the query override options of the catalog. An option of the catalog is left out if it is not in
     ``suited`` and is valid only for other kinds of queries.
@@ -84,15 +84,15 @@ class SparkOptions:
     """Options as Spark passes them. Names are case-insensitive.
 
     Args:
-        options: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
+        options: the options. Options of a catalog have the prefix ``catalog.``; options without this prefix override
+            them.
         names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
-        effective: names ``kafka.NAME`` that have an effect.
+        effective: names of the form ``kafka.NAME`` that have an effect.
         ignored: valid names that have no effect, such as options of Spark's Kafka source.
-        unsuited: valid names that are ignored if the catalog sets them, because the catalog sets them for other kinds
-            of reads.
+        unsuited: valid names for other kinds of queries. They are ignored if the catalog sets them.
 
     Raises:
-        UnknownSettingError: a name is unknown; the text contains the most similar valid name, if there is one.
+        UnknownSettingError: a name is unknown. The error text contains the most similar valid name, if there is one.
     """
 
     def __init__(
@@ -114,13 +114,16 @@ class SparkOptions:
         self._check_names({name.lower(): name for name in (*names, *ignored)})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._values,)  # Spark pickles the text of the options, which is checked again
+        return type(self), (self._values,)  # the copy checks the text of the options again
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names only: values may be credentials
 
     def warn_of_ignored(self) -> None:
-        """Log one warning with the names of the given options that have no effect, if there are any."""
+        """Log one warning with the names of the options that have no effect.
+
+        Log nothing if there are no such options.
+        """
         if self._ignored:
             _LOGGER.warning('options without effect in format("stratalog"): %s', ", ".join(self._ignored))
 
@@ -152,7 +155,7 @@ class SparkOptions:
         return value
 
     def _count(self, name: str) -> int | None:
-        """Return a number of 1 or more, or None if the option is not given. Raise ConfigError for another value."""
+        """Return a number of 1 or more, or None if the option is not set. Raise ConfigError for any other value."""
         text = self._get(name)
         number = None if text is None else parse_natural(name, text)
         if number is not None and number < 1:

@@ -2,8 +2,8 @@
 
 Spark passes the options of a table to a Python data source only when the table is created, not to later reads and
 writes. The source therefore stores them in the metadata of the table's columns. Spark keeps this metadata in the
-catalog, and passes it to each reader. Writes do not use the metadata: columns that are inserted from one table into
-another keep the metadata of the first table, so the rows would go to the wrong topic.
+catalog, and passes it to each reader. Writes do not use the metadata: if rows are inserted from one table into another,
+the columns keep the metadata of the first table, so the rows would be written to the wrong topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stratalog_spark.columns.kafka_columns import TYPES, canonical, check_names
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.spark_options import SINK_NAMES, STREAM_NAMES, TIER_PREFIX
 
-METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
+METADATA: Final = "stratalog"  # key of the metadata; catalogs store it, so it must not change
 _OPTION: Final = "option."  # Spark's prefix for options in OPTIONS
 _WRITE_ONLY: Final = frozenset(name.lower() for name in SINK_NAMES) - {"path", "config"}
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
@@ -46,7 +46,7 @@ _WRITE_ADVICE: Final = (
 
 
 def is_table(properties: Mapping[str, str]) -> bool:
-    """Return True if these are the properties of a table that is being created."""
+    """Return True if ``properties`` belong to a table that is being created."""
     return any(name.lower() == "provider" for name in properties)
 
 
@@ -84,16 +84,16 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
 
 
 def merge_table_options(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
-    """Return the options of a read, combined with those of its table. The options of the read override the others.
+    """Return the options of a read and of its table, combined. Options of the read override options of the table.
 
     Args:
-        options: options of the read. They are returned unchanged if they contain a path, or if the read is not of a
-            table.
+        options: options of the read. If they contain a path, or if the read is not of a table, they are returned
+            unchanged.
         schema: schema of the read. If the read is of a table, the metadata of a column contains the table's options.
         streaming: if False, omit options of the table that are only for streams.
 
     Raises:
-        ConfigError: the metadata is not in the form of ``table_schema``.
+        ConfigError: ``table_schema`` did not create the metadata.
     """
     names = {name.lower() for name in options}
     table_options = None if "path" in names else _table_options(schema)
@@ -127,10 +127,10 @@ def _table_options(schema: StructType) -> dict[str, str] | None:
 
 
 def restore_location(location: str) -> str:
-    """Return the location as the user gave it: a path, or a tier's URI.
+    """Return the location in the form that the user wrote: a path, or the URI of a tier.
 
     Spark converts both ``/data`` and ``file:///data`` to ``file:/data``. For ``file:/data``, the result is ``/data`` if
-    this is a log directory with partitions, and otherwise ``file:///data``.
+    this folder is a log directory with partitions. Otherwise the result is ``file:///data``.
     """
     if not location.startswith("file:/") or location.startswith("file://"):
         return location

@@ -14,7 +14,7 @@ from stratalog_spark.options.option_values import parse_natural
 from stratalog_spark.options.spark_options import CONSUMER_NAMES, SINK_NAMES, SparkOptions
 
 _COMPRESSION: Final = "kafka.compression.type"
-MERGE_BYTES: Final = 64 << 20  # size that a driver copies in about a second
+MERGE_BYTES: Final = 64 << 20  # a driver copies this size in about a second
 _IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
 
 

@@ -26,7 +26,7 @@ class Destination(Protocol):
     """Storage for finished files."""
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file, completely or not at all."""
+        """Store a copy of a local file atomically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class WrittenFile:
         name: name below the destination.
         rows: number of rows.
         size_bytes: size of the file.
-        period: days or hours since 1970 of its rows; None if its rows have no timestamp, 0 without ``partition_by``.
+        period: days or hours since 1970 of all its rows. None if its rows have no timestamp; 0 if ``partition_by`` is
+            ``none``.
         footer: the ``pyarrow.parquet.FileMetaData``.
     """
 
@@ -152,7 +153,7 @@ class PeriodWriter:
         self._written_files.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
 
     def _split_by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
-        """Yield each date or hour (as ``WrittenFile.period``) with its rows, in their order."""
+        """Yield each date or hour, as a number (see ``WrittenFile.period``), with its rows in their order."""
         if self._partition_by == "none":
             yield 0, batch
             return
@@ -170,9 +171,10 @@ class PeriodWriter:
 
 
 def period_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
-    """Return name and value of each folder for a period in UTC: ``date``, for ``hour`` also ``hour``.
+    """Return (name, value) of each partition folder of ``period``: ``date``, and for ``hour`` a second folder ``hour``.
 
-    Return [] for ``none``. The value for rows without timestamp is ``NO_DATE``.
+    Dates and hours are in UTC. Return [] if ``partition_by`` is ``none``. The value for rows without timestamp is
+    ``NO_DATE``.
     """
     if partition_by == "none":
         return []
@@ -186,8 +188,8 @@ def period_folders(period: int | None, partition_by: str) -> list[tuple[str, str
 def clear_invalid_times(batch: Any) -> Any:
     """Return a ``pyarrow.RecordBatch`` with null for each ``timestamp`` that is not in the years 1 to 9999.
 
-    Libraries of Iceberg and Delta fail on other years. A producer that sends microseconds as milliseconds sets such
-    timestamps.
+    The libraries for Iceberg and Delta fail on other years. A record can have such a timestamp if its producer sent
+    microseconds instead of milliseconds.
     """
     times = batch.column("timestamp")
     bounds = [pa.scalar(bound, pa.int64()).cast(times.type) for bound in (_FIRST_US, _LAST_US)]

@@ -1,4 +1,4 @@
-"""Parsers that convert JSON and Avro values to Arrow structs, and report the values that they cannot parse."""
+"""Parsers from JSON and Avro values to Arrow structs. They report each value that they cannot parse."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from pyspark.sql.types import StructType
 from stratalog.errors import ConfigError, PluginImportError
 
 Parsed: TypeAlias = "tuple[Any, list[int]]"
-"""A struct array, and the rows that could not be parsed, which are null in it. It is typed as Any, because pyarrow's types
-are incomplete."""
+"""Result of a parser: a struct array, and the numbers of the rows that could not be parsed.
+
+These rows are null in the array. The array is typed as Any, because pyarrow's type stubs are incomplete.
+"""
 
 CONFLUENT_BYTES: Final = 5  # a zero byte and the id of the writer's schema
 SAMPLE_ROWS: Final = 1_000
 _COLUMN: Final = "v"
-_BEFORE, _AFTER = b'{"v":[', b"]}"  # around a JSON value, which then is the column _COLUMN of a line
+_BEFORE, _AFTER = b'{"v":[', b"]}"  # before and after a JSON value: the result is a line with the column _COLUMN
 
 
 class JsonValues:
@@ -40,7 +42,10 @@ class JsonValues:
         self._options = pyarrow.json.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore")
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
+        """Parse a column of binaries.
+
+        Return structs, and the row numbers of bad values. Null and bad values become null.
+        """
         texts = [b"{}" if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
         parts: list[Any] = []
         bad_rows: list[int] = []
@@ -49,7 +54,7 @@ class JsonValues:
         return pc.if_else(values.is_valid(), structs, pa.scalar(None, self.type)), bad_rows
 
     def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad_rows: list[int]) -> None:
-        """Parse all texts at once. If that fails, parse both halves, until each bad text is isolated."""
+        """Parse all texts at once. If that fails, parse each half in this way, until each bad text is isolated."""
         structs = self._try_parse(texts)
         if structs is not None:
             parts.append(structs)
@@ -62,10 +67,11 @@ class JsonValues:
             self._parse(texts[middle:], first + middle, parts, bad_rows)
 
     def _try_parse(self, texts: Sequence[bytes]) -> Any:
-        """Return the structs of all texts; None unless each text is one JSON object that fits the schema.
+        """Return the structs of all texts; None if a text is not exactly one JSON object that fits the schema.
 
-        Each text becomes the only element of an array in a line. Without the array, pyarrow accepts two objects in one
-        text if another text is empty, and an object that begins in one text and ends in the next; ``null`` crashes it.
+        Each text becomes the only element of an array in a line. Without the array, pyarrow would accept two wrong
+        inputs: two objects in one text if another text is empty, and an object that begins in one text and ends in the
+        next. It would crash on the text ``null``.
         """
         if not texts:
             return pa.array([], self.type)
@@ -98,13 +104,13 @@ def ddl_fields(text: str) -> Any:
 def json_fields(values: Sequence[bytes | None]) -> Any:
     """Return the ``pyarrow.Schema`` that pyarrow infers from a sample of JSON values.
 
-    Values that are not objects are ignored. If objects have conflicting types, the schema is that of the most frequent
-    types. A field that is always null is left out.
+    Values that are not objects are ignored. If a field has different types in the objects, the most frequent types are
+    used. A field that is always null is left out.
 
     Raises:
         ConfigError: there are no JSON objects among the values.
     """
-    shapes: dict[str, list[bytes]] = {}  # objects by the types of their fields
+    shapes: dict[str, list[bytes]] = {}  # objects, grouped by the types of their fields
     for value in values:
         try:
             parsed = None if value is None else json.loads(value)
@@ -135,8 +141,9 @@ class AvroValues:
     """Parser of Avro records.
 
     Args:
-        schemas: writers' schemas by their id in Confluent's five-byte prefix of each value; or one schema, with the key
-            None, for values without the prefix. The columns are those of the schema with the greatest id.
+        schemas: writers' schemas by id. Each value begins with a prefix of Confluent of five bytes, which contains the
+            id. For values without the prefix: one schema with the key None. The fields of the schema with the greatest
+            id become columns.
 
     Attributes:
         type: Arrow type of a value, a struct.
@@ -165,7 +172,10 @@ class AvroValues:
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
+        """Parse a column of binaries.
+
+        Return structs, and the row numbers of bad values. Null and bad values become null.
+        """
         return parse_rows(values, self._parse_value, self.type)
 
     def _parse_value(self, value: bytes) -> object:
@@ -185,14 +195,14 @@ class AvroValues:
 
 
 def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
-    """Parse the binaries of a column one by one. Return structs and the numbers of bad rows.
+    """Parse the binaries of a column one by one. Return structs, and the row numbers of bad values.
 
-    Null and bad rows become null.
+    Null and bad values become null.
 
     Args:
         values: array of binaries.
         parse: returns the fields of a value, or None if the value cannot be parsed.
-        kind: struct type of the result. A row whose fields do not fit this type is bad.
+        kind: struct type of the result. A value is bad if its fields do not fit this type.
     """
     rows, bad_rows = list[object](), set[int]()
     for number, value in enumerate(values.to_pylist()):
@@ -226,11 +236,11 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 }
 # logical types that fastavro converts, and that become columns of the type in which they are stored
 _STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-micros"})
-_MOST_DIGITS: Final = 38  # of a decimal in Spark and in tables; Kafka Connect writes schemas with 64
+_MOST_DIGITS: Final = 38  # maximum for a decimal in Spark and in tables; schemas of Kafka Connect have 64
 
 
 def _strip_logical_types(schema: Any) -> Any:
-    """Return an Avro schema without the logical types whose values stay text or numbers, as in ``_parse_avro_type``."""
+    """Return an Avro schema without the logical types for which ``_parse_avro_type`` returns a text or number type."""
     if isinstance(schema, list):
         return [_strip_logical_types(branch) for branch in schema]
     if not isinstance(schema, Mapping):
@@ -245,7 +255,7 @@ def _strip_logical_types(schema: Any) -> Any:
 def _parse_avro_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
     """Return the Arrow type of an Avro schema that fastavro has parsed.
 
-    Raise ConfigError for a union of several types, and for a record that contains itself: these cannot be columns.
+    Raise ConfigError for a union of several types, and for a record that contains itself: such types cannot be columns.
     """
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
@@ -279,7 +289,7 @@ def _parse_named_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
         logical_type = _logical_type("fixed", schema.get("logicalType"), schema)
         arrow_type = pa.binary(schema["size"]) if logical_type is None else logical_type
     else:
-        types_by_name[schema["name"]] = None  # inside itself the type is not available
+        types_by_name[schema["name"]] = None  # the type cannot be used inside itself
         arrow_type = pa.struct(
             [pa.field(field["name"], _parse_avro_type(field["type"], types_by_name)) for field in schema["fields"]]
         )

@@ -1,1 +1,1 @@
-"""Reading of batches and streams."""
+"""Reads by batch queries and by streaming queries."""

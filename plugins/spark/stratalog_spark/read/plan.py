@@ -30,11 +30,11 @@ class SplitPartition(InputPartition):
 
     @property
     def split(self) -> Split:
-        """Split to read. Raises MessageError if another release created the message."""
+        """Split that the task reads. Raises MessageError if another release created the message."""
         return SPLIT.unpack(self.value)
 
     def rows(self, options: Options, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the split, in the task, as ``read_split``."""
+        """Return the result of ``read_split`` for the split. Called in the task."""
         from stratalog_spark.read.read_split import read_split  # noqa: PLC0415 - imports pyarrow, which plans do not need
 
         freeze_once()
@@ -44,11 +44,12 @@ class SplitPartition(InputPartition):
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
     """Return the splits of a batch query, one for each task. If there is nothing to read, return one empty split.
 
-    Errors are those of ``resolve``, and StorageError if the source cannot be read.
+    Raises the errors of ``resolve``, and StorageError if the source cannot be read.
 
     Args:
         options: options of the read.
-        tasks: approximate number of tasks, unless their splits would be too small or too large; None if it is unknown.
+        tasks: approximate number of tasks; None if it is unknown. The number of splits is different if the splits would
+            be too small or too large.
     """
     split_hints = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
@@ -56,9 +57,11 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 
 
 def plan_ranges(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **split_hints: int) -> list[Split]:
-    """Return the splits for ranges, without offsets that a pushed predicate excludes; one empty split if none is left.
+    """Return the splits for ranges, without offsets that a pushed predicate excludes.
 
-    For a pushed count, segments whose number of records is in a manifest are not read. They are read if
+    If no offset remains, return one empty split.
+
+    For a pushed count, a segment is not read if a manifest contains its number of records. All segments are read if
     ``corruptBatches`` is ``skip`` or ``columns``, because the count then excludes corrupt batches.
     """
     predicate = options.pushed

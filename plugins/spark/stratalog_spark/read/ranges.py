@@ -52,7 +52,7 @@ def named_topics(options: Options) -> frozenset[str] | None:
 
 
 def partitions_of_topics(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
-    """Return all partitions of these topics, sorted; those of all topics if ``topics`` is None.
+    """Return all partitions of ``topics``, sorted. None means all topics.
 
     Raises:
         UnknownTopicError: a topic does not exist.
@@ -79,15 +79,15 @@ def _check_missing(missing: list[str], reader: Reader) -> None:
 def resolve(
     options: Options, reader: Reader, partitions: Sequence[TopicPartition] | None = None
 ) -> Iterator[OffsetRange]:
-    """Yield the offset range of each partition, which may be empty. Some hundred logs at a time are opened in parallel.
+    """Yield the offset range of each partition. A range may be empty. Up to 256 logs at a time are opened in parallel.
 
     ``partitions`` are the partitions to read; None means the result of ``select_partitions``.
 
     Raises:
-        ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read;
-            or a partition has no record at or after its start timestamp, and ``startingOffsetsByTimestampStrategy`` is
-            ``error``.
-        OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
+        ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read.
+            Or ``startingOffsetsByTimestampStrategy`` is ``error``, and a partition has no record at or after its start
+            timestamp.
+        OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is true.
         UnknownTopicError: a topic or a partition does not exist.
     """
     partitions = select_partitions(options, reader) if partitions is None else partitions
@@ -139,7 +139,7 @@ def _clamp_offset(options: Options, log: LogReader, requested: int, last: int) -
     """Return ``requested``, or the nearest offset of the log if ``requested`` is outside the log.
 
     Raises:
-        OffsetOutOfRangeError: ``requested`` is outside the log, and ``failOnDataLoss`` is on.
+        OffsetOutOfRangeError: ``requested`` is outside the log, and ``failOnDataLoss`` is true.
     """
     first = log.offsets().log_start
     if options.fail_on_loss and not first <= requested <= last:

@@ -18,9 +18,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def read_split(options: Options, names: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split in batches of at most about 5 MiB, as ``scan``.
+    """Yield the rows of a split in Arrow batches of at most about 5 MiB. Raises the errors of ``scan``.
 
-    For a pushed count, yield one batch with the numbers of rows, as ``count_batch``.
+    For a pushed count, yield one Arrow batch: the result of ``count_batch``.
     """
     if options.counts:
         yield count_batch(names, _counts(options, split))
@@ -29,13 +29,13 @@ def read_split(options: Options, names: Sequence[str], split: Split) -> Iterator
 
 
 def _counts(options: Options, split: Split) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield log and number of rows: for each piece whose number is in the plan, and for each batch that is read."""
+    """Yield (log, number of rows) for each piece whose record count is in the plan, and for each batch that is read."""
     yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
     yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), split))
 
 
 def _rows(options: Options, names: Sequence[str], split: Split) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Yield log and rows of each batch of a split. A corrupt batch is one row if ``corruptBatches`` is ``columns``."""
+    """Yield (log, rows) of each batch of a split. A corrupt batch is one row if ``corruptBatches`` is ``columns``."""
     rows, damaged_ranges = Rows(names, options.pushed), list[DamagedRange]()
 
     def on_damage(damage: DamagedRange) -> None:

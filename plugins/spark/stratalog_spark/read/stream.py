@@ -1,6 +1,6 @@
-"""The stream source: micro-batches by the rules of Spark's Kafka source, with offsets in the format of that source.
+"""The stream source. Micro-batches and the format of offsets follow the rules of Spark's Kafka source.
 
-One process plans the whole query. Tasks run ``read`` on pickled copies, which contain no open readers.
+One process plans the whole query. Tasks call ``read`` of a pickled copy, which contains no open readers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class PlainStreamReader(DataSourceStreamReader):
-    """Stream reader for Spark below 4.2, where Python sources support neither limits of a micro-batch nor AvailableNow.
+    """Stream reader for Spark before 4.2.
+
+    There, Python sources support neither limits of a micro-batch nor AvailableNow.
 
     The constructor raises ConfigError if the options contain such limits.
     """
@@ -39,18 +41,18 @@ class PlainStreamReader(DataSourceStreamReader):
             raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._options, self._names)  # a copy in a task does not plan
+        return type(self), (self._options, self._names)  # copies in tasks do not plan, so they need no planner
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the start offsets of a new query. Errors are those of ``resolve``."""
+        """Return the start offsets of a new query. Raises the errors of ``resolve``."""
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the result of ``Planner.rising_ends``. Errors are those of ``Planner.ends``."""
+        """Return the result of ``Planner.rising_ends``. Raises the errors of ``Planner.ends``."""
         return to_json(self._planner.rising_ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the input of each task of one micro-batch; at least one. Errors are those of ``Planner.splits``."""
+        """Return the inputs of the tasks of one micro-batch, at least one. Raises the errors of ``Planner.splits``."""
         splits = self._planner.splits(from_json(start), from_json(end))
         return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
 
@@ -60,10 +62,10 @@ class PlainStreamReader(DataSourceStreamReader):
         return partition.rows(self._options, self._names)
 
     def commit(self, end: Json) -> None:
-        """Commit the offsets of the consumer group if option ``commitGroupOffsets`` is on.
+        """If option ``commitGroupOffsets`` is true, commit the offsets ``end`` for the consumer group.
 
         Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged,
-        because the next batch commits newer offsets.
+        because the next micro-batch commits newer offsets.
         """
         group, source = self._options.group, self._options.source
         if group is None:

@@ -1,4 +1,4 @@
-"""Offsets of a stream, and their format in checkpoints, which is that of Spark's Kafka source."""
+"""Offsets of a stream, and the format of offsets in checkpoints, which is the format of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stratalog import Reader, TopicPartition
 
-_IDS_KEY: Final = "#topic-ids"  # persistent: a key in checkpoints; ``#`` is not allowed in names of topics
+_IDS_KEY: Final = "#topic-ids"  # checkpoints store this key; it cannot be the name of a topic
 
 Json = dict[str, dict[str, Any]]
 
@@ -26,9 +26,9 @@ class Offsets(dict[TopicPartition, int]):
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
-    """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``.
+    """Return offsets in the format of the checkpoints of Spark's Kafka source: ``{"topic": {"0": 23}}``.
 
-    If the ids of topics are known, the key ``#topic-ids``, which cannot be a topic, contains them.
+    If ids of topics are known, the key ``#topic-ids`` contains them. No topic can have this name.
     """
     by_topic: Json = {}
     for name, offset in sorted(offsets.items()):
@@ -50,11 +50,14 @@ def from_json(offsets: Json) -> Offsets:
 
 
 def topic_ids(reader: Reader, partitions: Iterable[TopicPartition]) -> dict[str, str]:
-    """Return the ids of the topics of opened logs, by topic. A topic without a known id is left out."""
+    """Return the ids of the topics of ``partitions``, by topic.
+
+    The logs must be open. A topic without a known id is left out.
+    """
     ids = {partition.topic: reader.log(*partition).topic_id for partition in partitions}
     return {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
 
 
 def recreated_topics(before: Offsets, now: Offsets) -> frozenset[str]:
-    """Return the topics that were deleted and created again: their ids in ``before`` and ``now`` differ."""
+    """Return the topics that were deleted and created again: those whose ids in ``before`` and ``now`` differ."""
     return frozenset(topic for topic, topic_id in before.ids.items() if now.ids.get(topic, topic_id) != topic_id)

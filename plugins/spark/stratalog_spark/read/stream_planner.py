@@ -1,4 +1,4 @@
-"""Plan of a stream: the end offsets of each micro-batch, by the rules of Spark's Kafka source, and its splits."""
+"""Plan of a stream: the end offsets and splits of each micro-batch, by the rules of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Planner:
 
     Args:
         options: options of the query.
-        env: its clock measures how long ``minOffsetsPerTrigger`` may delay a batch.
+        env: provides the clock that measures how long ``minOffsetsPerTrigger`` delays a micro-batch.
     """
 
     def __init__(self, options: Options, env: Env | None = None) -> None:
@@ -39,12 +39,12 @@ class Planner:
         self._ends = Offsets({})
         self._returned = Offsets({})
         self._log_offsets: dict[TopicPartition, LogOffsets] = {}
-        self._batch: tuple[Offsets, Offsets] | None = None  # start and end of the batch that was returned last
+        self._batch: tuple[Offsets, Offsets] | None = None  # start and end in the last result of ``next``
         self._planned: tuple[Offsets, Offsets, list[Split]] | None = None
         self._planned_ns = self._clock.monotonic_ns()
 
     def first(self) -> Offsets:
-        """Return the start offsets of the query, which never change. Errors are those of ``resolve``."""
+        """Return the start offsets of the query, which never change. Raises the errors of ``resolve``."""
         if self._first is None:
             reader = self.reader()
             partitions = self._select_partitions(reader)
@@ -53,7 +53,7 @@ class Planner:
         return self._first
 
     def stop_at_current_ends(self) -> None:
-        """Make the current end offsets the end of the query: ``next`` then returns no later offsets."""
+        """Set the end of the query to the current end offsets. Later calls of ``next`` return no offsets above them."""
         self._target = self.ends()
 
     def ends(self) -> Offsets:
@@ -72,10 +72,11 @@ class Planner:
         return self._ends
 
     def rising_ends(self) -> Offsets:
-        """Return ``ends``, and never a lower end of a partition than an earlier call.
+        """Return ``ends``, but never a lower end of a partition than an earlier call returned.
 
-        The bound of readers may be low after the writer has restarted. A batch that ends there would move the query
-        back, and the next batch would repeat records. A truncated partition gets its log end offset.
+        After the writer has restarted, the bound of readers may temporarily be too low. A micro-batch that ended there
+        would move the query back, and the next micro-batch would repeat records. If a partition was truncated, its end
+        is the log end offset.
         """
         ends, returned = self.ends(), self._returned
         recreated = recreated_topics(returned, ends)
@@ -89,7 +90,7 @@ class Planner:
         return self._returned
 
     def _select_partitions(self, reader: Reader) -> list[TopicPartition]:
-        """Open the logs to read, and return their names, without those of deleted topics.
+        """Open the logs to read, and return their names. Logs of deleted topics are left out.
 
         Raise UnknownTopicError if an option names a deleted topic. A tier keeps the last state of a deleted topic for
         some time.
@@ -105,16 +106,16 @@ class Planner:
         return [partition for partition in partitions if partition.topic not in deleted]
 
     def next(self, start: Offsets, max_rows: int | None) -> Offsets:
-        """Return the end offsets of the next micro-batch, or ``start`` if ``minOffsetsPerTrigger`` delays the batch.
+        """Return the end offsets of the next micro-batch; ``start`` if ``minOffsetsPerTrigger`` delays the micro-batch.
 
         Args:
-            start: start offsets of the batch.
-            max_rows: limit of the number of offsets; None reads all, and ignores the options with limits.
+            start: start offsets of the micro-batch.
+            max_rows: maximum number of offsets in the micro-batch. None means no limit, even if options set limits.
 
         Raises:
-            ConfigError: the start offsets are those of another query, which read other topics.
-            OffsetOutOfRangeError, UnknownTopicError: ``failOnDataLoss`` is on, and records or partitions were deleted,
-                or a topic was created again.
+            ConfigError: the start offsets belong to another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: ``failOnDataLoss`` is true, and records or partitions were
+                deleted, or a topic was deleted and created again.
         """
         self._check_checkpoint(start)
         ends = self.ends() if self._target is None else self._target
@@ -149,13 +150,15 @@ class Planner:
             ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
 
     def _begin_offsets(self, start: Offsets, ends: Offsets) -> Numbers:
-        """Return the offset at which each partition continues.
+        """Return the offset at which the query continues in each partition.
 
-        A new partition, and a partition of a topic that was created again, start at the first record. A truncated
-        partition continues at its end. With ``failOnDataLoss``, a topic that was created again, a truncated partition,
-        and a missing partition raise UnknownTopicError or OffsetOutOfRangeError. A partition is truncated if its log
-        end offset is below the position of the query. If only the bound of readers is below, nothing is lost: the bound
-        may be low after the writer has restarted.
+        A new partition starts at its first record. So does a partition of a topic that was deleted and created again. A
+        truncated partition continues at its end. A partition is truncated if its log end offset is below the position
+        of the query. If only the bound of readers is below the position, nothing is lost: the bound may temporarily be
+        low after the writer has restarted.
+
+        If ``failOnDataLoss`` is true, raise UnknownTopicError or OffsetOutOfRangeError for a topic that was created
+        again, a truncated partition, or a missing partition.
         """
         missing = sorted(set(start) - set(ends))
         if missing:
@@ -178,11 +181,11 @@ class Planner:
         return begins
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return the latest end offsets, and metrics of the batch whose end ``next`` returned last.
+        """Return the latest end offsets, and metrics of the micro-batch whose end ``next`` returned last.
 
-        The metrics have the key ``Stratalog[...]``, which cannot be the name of a topic. They are the distances of the
-        end of the batch from the latest offsets, as in Spark's Kafka source, and the bytes and segments that the batch
-        reads.
+        The metrics have the key ``Stratalog[...]``, which cannot be the name of a topic. Like those of Spark's Kafka
+        source, they contain the distance between the end of the micro-batch and the latest offsets. They also contain
+        the number of bytes and of segments that the micro-batch reads.
         """
         progress: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
         if self._batch is None:
@@ -207,9 +210,9 @@ class Planner:
         """Return the splits of one micro-batch, one for each task. A repeated micro-batch has the same rows.
 
         Raises:
-            ConfigError: the offsets are those of another query, which read other topics.
-            OffsetOutOfRangeError, UnknownTopicError: as for ``next``, and if readers temporarily cannot see records
-                below ``end``.
+            ConfigError: the offsets belong to another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: ``next`` raises these errors for the same reasons. This method
+                also raises them if readers temporarily cannot see records below ``end``.
         """
         planned, self._planned = self._planned, None
         if planned is not None and planned[:2] == (start, end):
@@ -219,7 +222,10 @@ class Planner:
         return self._split(start, end)
 
     def _split(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits from ``start`` to ``end``, by the reader's last refresh. Errors are those of ``splits``."""
+        """Return the splits from ``start`` to ``end``, from the reader's last refresh.
+
+        Raises the errors of ``splits``.
+        """
         reader = self._reader or self.reader()
         existing = set(reader.partitions())
         partitions = [partition for partition in sorted(end) if partition in existing]
@@ -271,7 +277,9 @@ class Planner:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def reader(self) -> Reader:
-        """Return a reader of the current state of the source. The first call opens it, and later calls refresh it.
+        """Return a reader of the current state of the source.
+
+        The first call opens the reader, and later calls refresh it.
 
         Raises:
             StorageError: the source cannot be read.
@@ -287,7 +295,7 @@ class Planner:
 
 
 def _share(waiting: int, total: int, max_rows: int) -> int:
-    """Return a partition's share of ``max_rows``, in proportion to its waiting records; at least 1 if it has any."""
+    """Return a partition's share of ``max_rows``, in proportion to its waiting records; at least 1 if records wait."""
     return max(max_rows * waiting // total, min(waiting, 1))
 
 
@@ -301,6 +309,6 @@ def _recreated_error(topic: str, old_id: str, new_id: str, location: str) -> Unk
 
 
 def _describe(options: Options) -> str:
-    """Return a description for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
+    """Return a description of the query for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
     strategy, text = options.topics
     return f"Stratalog[{strategy[0].upper()}{strategy[1:]}[{text}] of {options.source.location}]"

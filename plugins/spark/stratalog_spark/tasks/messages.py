@@ -1,7 +1,7 @@
 """Messages between Spark's driver and its tasks: values of declared types as JSON text, checked when they are read.
 
-A message contains its kind and the version of this encoding. Reading a message creates only values of the types that
-its kind declares. Unlike unpickling, it runs no code that the text names.
+A message contains its kind and the version of this encoding. ``unpack`` creates only values of the types that the kind
+declares. Unlike the unpickling of a text, it runs no code that the text names.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ class MessageError(StorageError):
 
 
 class _Codec(NamedTuple):
-    """Converts a value to JSON and back. ``decode`` raises ValueError, TypeError or KeyError for invalid input."""
+    """Two functions that convert a value to JSON and back.
+
+    ``decode`` raises ValueError, TypeError or KeyError for invalid input.
+    """
 
     encode: Callable[[Any], object]
     decode: Callable[[Any], Any]
 
 
 class Message(Generic[T]):
-    """One kind of message.
+    """One kind of message: its name, and the type of its values.
 
     Args:
         kind: name of the kind, which each message contains.
-        hint: type of the value: text, numbers, bytes, enums, tuples, lists, mappings, unions, named tuples and
-            dataclasses of such types. ``object`` is a JSON value. A class with ``to_message`` and ``from_message`` is
-            sent as the bytes that these methods convert.
+        hint: type of the value. Possible types are text, numbers, bytes and enums, and tuples, lists, mappings, unions,
+            named tuples and dataclasses of possible types. ``object`` is any JSON value. If a class has the methods
+            ``to_message`` and ``from_message``, these methods convert its values to bytes and back.
     """
 
     def __init__(self, kind: str, hint: Any) -> None:
@@ -121,7 +124,7 @@ def _generic_codec(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
 
 
 def _check_type(kind: type[T], value: Any) -> T:
-    """Return the value if its type is exactly ``kind``, otherwise raise TypeError: True is not an int."""
+    """Return the value if its type is exactly ``kind``; otherwise raise TypeError. For example, True is not an int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.80} is no {kind.__name__}")
     checked: T = value
@@ -129,9 +132,9 @@ def _check_type(kind: type[T], value: Any) -> T:
 
 
 def _union_codec(arms: tuple[Any, ...]) -> _Codec:
-    """Return a codec that keeps None, and encodes another value as a list: the number of its type, and the value.
+    """Return a codec that encodes None as null, and any other value as a list: the number of its type, and the value.
 
-    The type is the first one of ``arms``, without None, that accepts the value.
+    The type is the first type in ``arms``, not counting None, that accepts the value.
     """
     codecs = [_codec(arm) for arm in arms if arm is not NoneType]
     has_none = NoneType in arms

@@ -24,15 +24,18 @@ from stratalog_spark.tasks.worker import freeze_once
 T = TypeVar("T")
 R = TypeVar("R")
 TaskProgress = Callable[[int, int], None]
-"""Callback that regularly receives the number of completed tasks and of all tasks. It runs in another thread."""
+"""Callback for the progress of a job.
+
+Its arguments are the number of completed tasks and of all tasks. It runs in another thread.
+"""
 
 _POLL_SECONDS: Final = 0.3
-_TASKS_A_CORE: Final = 3  # enough that the last task does not delay the job much
+_TASKS_A_CORE: Final = 3  # with this number, the last task does not delay the job much
 _RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.*)", re.MULTILINE)
 
 
 class SparkJobError(StorageError):
-    """A task of a Spark job failed permanently. The message contains the task's error.
+    """A task of a Spark job failed permanently. The error text contains the task's error.
 
     Correct the cause of that error, and run the job again.
     """
@@ -44,7 +47,7 @@ def source_of(source: ReadSource | str) -> ReadSource:
 
 
 def task_count(spark: SparkSession) -> int:
-    """Return the number of tasks for work that can be divided freely: three times the number of tasks that run at once.
+    """Return the number of tasks for work that can be divided freely: three times the tasks that run at once.
 
     With Spark Connect, which does not provide that number, 8 tasks are assumed to run at once.
     """
@@ -68,8 +71,8 @@ def group_by_size(items: Iterable[T], size_of: Callable[[T], int], least_bytes: 
 class ByteCount:
     """Progress in bytes over several calls of ``run_tasks``.
 
-    Spark reports only the number n of completed tasks. Because Spark starts tasks in order, the first n tasks count as
-    completed.
+    Spark reports only the number n of completed tasks. Spark starts tasks in order, so this class counts the first n
+    tasks as completed.
 
     Args:
         progress: called with the bytes of completed tasks and of all known tasks; None to report nothing.
@@ -103,9 +106,9 @@ def run_tasks(
     result: Message[R],
     progress: TaskProgress | None = None,
 ) -> list[R]:
-    """Run ``work`` on each task in Spark, and return the results in order; [] if there are no tasks.
+    """Run ``work`` on each item of ``tasks`` in Spark, and return the results in order; [] if there are no items.
 
-    Tasks and results are sent as text in messages, so they must be small.
+    Items and results are sent as text in messages, so they must be small.
 
     Args:
         spark: a session.
@@ -136,7 +139,7 @@ def run_tasks(
 def frame_of_tasks(
     spark: SparkSession, count: int, run: Callable[[int], Iterable[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
-    """Return a DataFrame with one task for each number below ``count``. Its rows are the output of ``run(number)``."""
+    """Return a DataFrame with one task for each number below ``count``. The task yields the rows of ``run(number)``."""
 
     def run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_once()
@@ -165,7 +168,7 @@ def convert_errors() -> Iterator[None]:
 
 @contextmanager
 def watch_progress(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
-    """Return a context manager that reports the progress of the Spark jobs that this thread starts in it.
+    """Return a context manager that reports the progress of the Spark jobs that this thread starts in the context.
 
     A second thread calls ``progress`` with the numbers of completed tasks and of all tasks when they change. With Spark
     Connect, which does not provide these numbers, ``progress`` is not called.
@@ -190,7 +193,7 @@ def watch_progress(spark: SparkSession, progress: TaskProgress | None) -> Iterat
 
 
 def _context(spark: SparkSession) -> Any:
-    """Return the context of a session; None for Spark Connect, which has none."""
+    """Return the SparkContext of a session; None for Spark Connect, which has no SparkContext."""
     try:
         return spark.sparkContext
     except (PySparkException, AttributeError):

@@ -20,7 +20,7 @@ def freeze_once() -> None:
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Disable garbage collection inside the context, for work that creates very many objects without cycles.
+    """Return a context manager without garbage collection, for work that creates very many objects without cycles.
 
     The collector would examine the objects of a large plan dozens of times, which takes longer than the plan.
     """

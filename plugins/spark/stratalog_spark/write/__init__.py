@@ -1,1 +1,1 @@
-"""Writing of batches and streams."""
+"""Writes by batch queries and by streaming queries."""

@@ -1,7 +1,7 @@
 """Writers that a Python worker of Spark keeps open between micro-batches, and threads that merge small segments.
 
-Spark runs the tasks and the commits of a query in a few processes, which it reuses. A writer of a tier that stays open
-knows the newest manifests, so a micro-batch reads only changes.
+Spark runs the tasks and the commits of a query in a few processes, which it reuses. If the writer of a tier stays open,
+it has the manifests in memory, and a micro-batch reads only their changes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: 
     outcomes: Sequence[Published | Exception | None]
     try:
         outcomes = writer.merge_ends(sorted_logs, limit_bytes)
-    except StorageError as error:  # before the first merge
+    except StorageError as error:  # raised before the first merge
         outcomes = [error] * len(sorted_logs)
     for log, outcome in zip(sorted_logs, outcomes, strict=True):
         if isinstance(outcome, Exception):
@@ -72,10 +72,10 @@ def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: 
 
 
 class Merger:
-    """Merges of small segments at the ends of a tier's logs, in a thread of this process. Thread-safe.
+    """Merger of small segments at the ends of a tier's logs. It runs in a thread of this process. Thread-safe.
 
-    If the process ends during a merge, the log is unchanged. The next merge of the log includes these segments. Errors
-    are only logged.
+    If the process ends during a merge, the merge does not change the log, and the next merge includes the same
+    segments. Errors are only logged.
     """
 
     def __init__(self, target: WriteTarget) -> None:
@@ -85,7 +85,7 @@ class Merger:
         self._lock = threading.Lock()
 
     def submit(self, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
-        """Queue these logs for a merge to segments of at most ``limit_bytes``, and return immediately.
+        """Queue logs for a merge to segments of at most ``limit_bytes``, and return immediately.
 
         A log that is queued already is merged only once, with the latest ``limit_bytes``.
         """
@@ -124,7 +124,7 @@ _MERGERS: Final[list[Merger]] = []
 
 
 def merger_of(target: WriteTarget) -> Merger:
-    """Return the merger of a target, one for each target in a process."""
+    """Return the merger of a target. A process has one merger for each target."""
     for merger in _MERGERS:
         if merger.target == target:
             return merger

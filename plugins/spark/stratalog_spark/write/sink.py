@@ -1,8 +1,8 @@
 """The sink for batches and streams: tasks stage segments, and the driver publishes them by one commit per partition.
 
-Spark passes the message of one successful attempt of each task to the driver. Only segments in these messages are
-published; segments of other attempts are garbage. The commits of a micro-batch store the ids of the query and the batch
-as a WriteMark. If the batch is repeated, partitions that already have its records are skipped.
+For each task, Spark passes the message of one successful attempt to the driver. Only segments in these messages are
+published. Segments of other attempts are garbage. The commits of a micro-batch store the ids of the query and of the
+micro-batch as a WriteMark. If the micro-batch is repeated, partitions that already have its records are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 _ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
-"""An Arrow writer from Spark 4.1 on."""
+"""Base class of the stream writer; from Spark 4.1 on, a writer of Arrow batches."""
 
 
 def check_append(*, overwrite: bool) -> None:
@@ -46,7 +46,7 @@ def check_append(*, overwrite: bool) -> None:
 
 @dataclass(slots=True)
 class Written(WriterCommitMessage):
-    """Segments that one task staged, and the WriteMark of the write; None if the write has no mark."""
+    """Segments that one task staged, and the WriteMark of the write. The mark is None if the write has no mark."""
 
     staged: list[StagedSegment] = field(default_factory=list)
     mark: WriteMark | None = None
@@ -78,12 +78,12 @@ def publish(
     Args:
         options: options of the write.
         messages: messages of the tasks, whose segments are published in this order.
-        mark: id of the writer and number of the write; None: a repeated call publishes the records twice.
-        merges_later: True to merge in a thread of this process after the call, if the target is a tier.
+        mark: id of the writer and number of the write. If it is None, a repeated call publishes the records twice.
+        merges_later: True to merge the small segments of a tier in another thread of this process, after the call.
 
     Raises:
-        StorageError: a commit failed; the commits of other partitions are published. With a mark, a repeated call skips
-            those partitions.
+        StorageError: a commit failed. The commits of other partitions are published. If ``mark`` is not None, a
+            repeated call skips these partitions.
     """
     segments_by_log = dict[TopicPartition, list[StagedSegment]]()
     for segment in _collect_segments(messages):
@@ -100,7 +100,7 @@ def publish(
     except StorageError as error:
         if not published:
             raise
-        # the records are published and durable; an error would ask for a repetition
+        # the records are published and durable; after an error, the caller would repeat the write
         _LOGGER.warning("%s was not closed cleanly after a write: %s", options.target.location, error)
     if options.merge_bytes and merges_later:
         merger_of(options.target).submit(segments_by_log, options.merge_bytes)
@@ -134,9 +134,9 @@ def _collect_segments(messages: Sequence[WriterCommitMessage | None]) -> list[St
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    """Raise on the driver the errors that every task or the commit would raise. Log columns that are not written.
+    """Raise on the driver, before tasks start, the errors that every task or the commit would raise.
 
-    If option ``partitions`` is set, a missing topic is created.
+    Log the names of columns that are not written. If option ``partitions`` is set, create the topic if it is missing.
     """
     check_schema(schema, options.topic)
     options.warn_of_ignored()
@@ -157,7 +157,7 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writer for ``df.write``. Spark creates it once per write on the driver, and copies it to the tasks."""
+    """Writer for ``df.write``. Spark creates one writer for each write on the driver, and copies it to the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
@@ -181,9 +181,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(_ArrowStreamWriter):
-    """Writer for ``df.writeStream``. Spark creates it once per commit.
+    """Writer for ``df.writeStream``. Spark creates one writer for each commit.
 
-    Only tasks know the ids of query and batch, so their messages contain these ids.
+    Only tasks know the ids of the query and of the micro-batch. The messages of the tasks contain these ids for the
+    driver.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -205,7 +206,7 @@ class StreamWriter(_ArrowStreamWriter):
         """Publish the segments that the tasks of the micro-batch ``batchId`` staged, by one commit per partition.
 
         Raises:
-            ConfigError: a message is of another micro-batch.
+            ConfigError: a message belongs to another micro-batch.
             StorageError: a commit failed; the commits of other partitions are published.
         """
         marks = {message.mark for message in messages if isinstance(message, Written)}

@@ -1,4 +1,4 @@
-"""The work of the tasks of a write: rows become staged segments. Only tasks import this module: pyarrow is slow to import."""
+"""Conversion of rows to staged segments, in the tasks of a write. Only tasks import it: pyarrow is slow to import."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from stratalog_spark.tasks.worker import freeze_once
 from stratalog_spark.write.open_writers import open_writer
 
 _STAGE_BYTES: Final = 1 << 20  # size of the rows gathered for one partition before they are encoded
-_GATHERED_BYTES: Final = 64 << 20  # limit for all partitions
+_GATHERED_BYTES: Final = 64 << 20  # limit for the gathered rows of all partitions
 _ROWS: Final = 10_000  # rows that Spark puts into an Arrow batch
 
 
 def stage(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[StagedSegment]:
     """Stage the rows of one task, and return the staged segments.
 
-    Errors are those of ``split_by_log`` and ``Stage.add``. After an error, the staged segments of the task are
+    Raises the errors of ``split_by_log`` and ``Stage.add``. After an error, the staged segments of the task are
     discarded. If the process of the task is killed, its staged segments remain as garbage.
     """
     freeze_once()
@@ -77,7 +77,7 @@ class _Task:
 
 
 def convert_to_arrow(items: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the input of a sink as Arrow batches. Before Spark 4.1, the input of streams is rows, which are converted.
+    """Yield the input of a sink as Arrow batches. Before Spark 4.1, the input of streams is rows: convert them.
 
     A converted batch contains only the columns that are written.
     """
@@ -94,7 +94,10 @@ def convert_to_arrow(items: Iterable[Any], schema: StructType) -> Iterator[pa.Re
 
 
 def _select_columns(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the written columns of a row. The timestamp, which Spark passes as local time, gets a time zone."""
+    """Return the written columns of a row.
+
+    Add the time zone to the timestamp, because Spark passes it as local time.
+    """
     row = {names[name]: values[name] for name in names}
     timestamp = row.get("timestamp")
     return row if timestamp is None else {**row, "timestamp": timestamp.astimezone()}
