@@ -91,7 +91,10 @@ class Section:
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy of these settings, changed to ``values``. See ``from_mapping`` for arguments and errors."""
+        """Return a copy of these settings, changed to ``values``. Without values, return this object.
+
+        See ``from_mapping`` for arguments and errors.
+        """
         changed = self.merged(values, source)
         contradiction = changed.contradiction()
         if contradiction:
@@ -99,7 +102,9 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy of these settings, changed to ``values``. Contradictions between settings are not checked.
+        """Return a copy of these settings, changed to ``values``. Without values, return this object.
+
+        Contradictions between settings are not checked.
 
         Use this method for stored values: if a later version changes a default, the default can contradict a stored
         value, and this is not an error. See ``from_mapping`` for arguments and other errors.

@@ -38,9 +38,7 @@ _PLANNED: Final = (
 
 
 @click.command()
-@click.option(
-    "--dry-run", is_flag=True, help="Show for each log if it would be compacted, and why. Change nothing."
-)
+@click.option("--dry-run", is_flag=True, help="Show for each log if it would be compacted, and why. Change nothing.")
 @place_options
 @json_option
 def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:

@@ -59,7 +59,9 @@ CHECKPOINTS: Final = {
 @directories_option("For a tier with --repair: a log directory with local copies of segments; can be repeated.")
 @click.option("--budget", help="For a tier: limit of one run, as requests=NUMBER, bytes=NUMBER, or both with a comma.")
 @click.option(
-    "--state", type=click.Path(dir_okay=False), help="For a tier: file in which a run stores its position for the next run."
+    "--state",
+    type=click.Path(dir_okay=False),
+    help="For a tier: file in which a run stores its position for the next run.",
 )
 @config_option
 @tier_option

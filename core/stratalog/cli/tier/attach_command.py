@@ -26,7 +26,9 @@ _COLUMNS: Final[Columns[AttachedLog]] = {
 @click.command()
 @uri_options
 @directories_option("An empty log directory; can be repeated.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic: its name, or NAME-ID with the topic id; can be repeated.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Only this topic: its name, or NAME-ID with the topic id; can be repeated."
+)
 @json_option
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
     """Take over every topic in the tier at URI into empty log directories. Missing directories are created.

@@ -34,7 +34,7 @@ class DirectoryCheckpoints:
 
     Args:
         store: files of the directory.
-        stored: contents of the files now.
+        stored: contents of the files when the directory was opened.
         logs: open logs, by name. The directory changes this mapping later.
         folders: folder name of each partition in the directory. The directory changes this mapping later.
         linked_logs: logs whose folders are symbolic links.
