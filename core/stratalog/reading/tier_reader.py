@@ -29,7 +29,7 @@ KAFKA_LAYOUT: Final = "kafka_local_tiered"
 class BucketReader(Reader):
     """Reader of the logs of one tier, without a directory.
 
-    The tier may have records of a transaction whose marker is in a segment that the tier does not have. Then the last
+    The tier may lack the segment with the end marker of a transaction that has records in the tier. Then the last
     stable offset, up to which ``read_committed`` reads, is the first offset of the first such transaction.
 
     Args:

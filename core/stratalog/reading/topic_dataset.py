@@ -177,7 +177,7 @@ class TopicScanner(ds.Scanner):
 
 
 def _columns_to_decode(columns: Columns, filter_expression: ds.Expression | None) -> list[str]:
-    """Return the columns that a scan must decode: those of the result, and all whose names are in the expressions."""
+    """Return the columns that a scan must decode: those in the result, and those that an expression names."""
     if columns is None:
         return list(ARROW_COLUMNS)
     is_dict = isinstance(columns, dict)

@@ -260,7 +260,7 @@ class Tier(CheckedArguments, Closeable):
         """Return by log the segments that other software, such as a Kafka broker, wrote in this layout.
 
         Such segments have no manifest: the call lists all objects and reads each segment. The result is empty if the
-        tier is empty, if its first object is one of stratalog, or if the layout is not installed.
+        tier is empty, if stratalog wrote its first object, or if the layout is not installed.
 
         Raises:
             CorruptObjectError: a segment cannot be parsed.

@@ -247,7 +247,7 @@ class TierLog(TierLogReader):
     ) -> None:
         """Commit the next entries of a rebuilt manifest, except entries that the manifest already has.
 
-        ``log_start`` and ``end_offset`` are those of the complete manifest. The call raises the errors of ``offload``.
+        ``log_start`` and ``end_offset`` are the bounds of the complete manifest. Raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty_lock:

@@ -216,7 +216,7 @@ class _Recoding:
     def _columns_to_encode(
         self, segment: ReadableSegment, chunk: Chunk, table: BatchTable
     ) -> Iterator[RecordColumns | None]:
-        """Yield for each batch of magic 2 its records if it must be encoded with another codec, otherwise None.
+        """Yield, for each batch of magic 2, its records if it must be encoded with another codec, or None if not.
 
         A batch whose first or last offset has no record is not encoded, because its offset range would be lost. Control
         batches, and batches that compaction has given a delete horizon, are not encoded either.

@@ -27,7 +27,7 @@ class TierTarget:
     Attributes:
         publisher: publishes segments of the log.
         encoder: encoder for the topic.
-        epochs: leader epochs of the log, including that of the next records.
+        epochs: leader epochs of the log, including the epoch of the next records.
         snapshot: returns a snapshot of the producers' state at the log end; None if records keep their offsets.
         folder: returns the folder for temporary files, and creates it at the first call.
     """

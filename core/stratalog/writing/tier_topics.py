@@ -137,7 +137,7 @@ class TierTopics:
         return remote
 
     def _new_id(self, topic: str) -> TopicId:
-        """Return the topic id for a new topic: equal for all writers that create the topic at the same time.
+        """Return the topic id for a new topic. Writers that create the topic at the same time get the same id.
 
         The id is computed from the tier's URI and the name, and differs from the ids of deleted topics.
         """

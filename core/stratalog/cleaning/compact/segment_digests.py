@@ -65,7 +65,8 @@ class SegmentDigests:
         writable: True if files may be written and removed. The constructor then removes files whose segment is gone.
 
     Attributes:
-        secret: secret with which filters hash keys: that of the existing files, or a new random one without files.
+        secret: secret with which filters hash keys: the secret in the existing files, or a new random one if there are
+            no files.
     """
 
     def __init__(self, log: Log, *, writable: bool = True) -> None:
@@ -91,7 +92,7 @@ class SegmentDigests:
     def find_sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
         """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
 
-        Return None otherwise, also if the segment has no valid digest.
+        Return None if it does not prove that, or if the segment has no valid digest.
         """
         digest = self._digests.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:

@@ -36,7 +36,7 @@ class RewriteStats:
     """Statistics of one compaction round. Pass 1 shows records to the filters; pass 2 writes the records that stay.
 
     Attributes:
-        bytes_observed: bytes that pass 1 has read, usually those of the dirty range.
+        bytes_observed: bytes that pass 1 has read, usually the bytes of the dirty range.
         bytes_read: bytes that pass 2 has read.
         bytes_written: bytes of the batches that were written to new segments.
         records_read: records that pass 2 has read.

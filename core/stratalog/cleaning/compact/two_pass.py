@@ -105,7 +105,7 @@ class _PartPass(Generic[S]):
         return end
 
     def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
-        """Show the records of a table to the filters; return None, or the end of the offsets that they accept."""
+        """Show a table's records to the filters; if a filter is full, return the end of the accepted offsets."""
         visible = table
         if is_special(table):
             dropped = self._transactions.rows(table, chunk.data)

@@ -102,7 +102,7 @@ class OldVerdicts(NamedTuple):
 def old_format_verdicts(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
     """Return the verdicts for a table of V0 or V1. These formats have no delete horizon and no empty batches.
 
-    Tombstones are dropped if ``is_over``, which means that their time has expired, and stay otherwise. If
+    If ``is_over`` is True, the time of the tombstones has expired, and they are dropped. If it is False, they stay. If
     ``ends_round`` and all records of the last batch are dropped, its last record stays in place of an empty batch.
     """
     all_verdicts = [bytes(words) for words in verdicts]

@@ -22,9 +22,7 @@ from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, LogSummary, Segme
 from stratalog.tier.tier_log import TierLog
 
 HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is deleted only after this time counts as kept for good
-_MAX_SEGMENTS: Final = (
-    100  # number of segments, oldest first, whose deletion time is searched, with about 45 plans each
-)
+_MAX_SEGMENTS: Final = 100  # number of oldest segments whose deletion time is searched, with about 45 plans each
 
 
 class Fate(StrEnum):
@@ -97,7 +95,7 @@ def explain(
     """Return the fates of the ranges of a log in the next retention pass and compaction rounds. Changes nothing.
 
     With ``offset`` or ``key``, the result contains only the ranges and the records with that offset or key. If both are
-    given, ``key`` is ignored. Without either, the result contains all ranges, but no records.
+    given, ``key`` is ignored. If none is given, the result contains all ranges, but no records.
 
     Raises:
         StorageError: the pass or a round would fail with this error.

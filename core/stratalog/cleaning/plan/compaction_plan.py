@@ -73,8 +73,8 @@ def plan_parts(
         policies: policies of its topic.
         tier: the log's part in a tier; None if the log has no tier.
         now_ms: time when the round would begin.
-        asks_all: True to call the policies even if no policy has a record filter. If a policy then fails or plans a
-            Rewrite, which is an error, a plan with the error is returned; otherwise [].
+        asks_all: True to call the policies even if no policy has a record filter. If the log is uncleanable, or if a
+            policy then fails or plans a Rewrite, which is an error, one plan reports this. If not, the result is [].
     """
     rewriting, state, has_tier = rewriters(policies), log.maintenance.cleaning, tier is not None
     if not rewriting:

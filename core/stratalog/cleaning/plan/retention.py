@@ -129,7 +129,7 @@ def plan_retention(
             break
         summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset, dirty_start=dirty_start)
     view = log.view()
-    removed = () if has_tier and not view.is_leader else total  # only the leader deletes, also in the tier
+    removed = () if has_tier and not view.is_leader else total  # only the leader deletes, locally and in the tier
     removal = _removal(summary, removed, local, config, view.remote_end if has_tier else 0)
     return RetentionPlan(summary, total, local, removal)
 
@@ -304,7 +304,7 @@ def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: Retent
     if deletion.end > plan.summary.offsets.log_start:
         log.maintenance.raise_log_start(deletion.end)
     view = log.view()
-    if tier is not None and deletion.end and view.is_leader:  # the log may be a follower since then
+    if tier is not None and deletion.end and view.is_leader:  # the log may be a follower now, unlike in the plan
         with log.maintenance.stop_if_fenced(view.leader_epoch):
             tier.expire(deletion.end, leader_epoch=view.leader_epoch, reason="; ".join(deletion.reasons))
         log.maintenance.refresh_remote()

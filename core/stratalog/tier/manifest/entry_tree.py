@@ -210,7 +210,7 @@ def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, 
 
 
 def _gather_refs(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
-    """Return the references; move the oldest ones of a level that has too many to a new page of the next level."""
+    """Return the references; if a level has too many, its oldest references move to a new page of the next level."""
     level = 0
     while any(ref.level >= level for ref in refs):
         first = next((index for index, ref in enumerate(refs) if ref.level == level), len(refs))

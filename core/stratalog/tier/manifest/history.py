@@ -53,7 +53,8 @@ class History:
 
         Raises:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
-            TamperedManifestError: the latest root has a MAC, and the found root is not linked to a root with a MAC.
+            TamperedManifestError: the latest root has a MAC, and no chain of hashes links the root to a root with a
+                MAC.
             CorruptManifestError: a root is damaged.
             StoreError: the store failed or refused.
         """

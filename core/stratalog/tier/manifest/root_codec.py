@@ -99,7 +99,7 @@ def seal(body: bytes) -> bytes:
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
-    """Return the root that ``data`` encodes, and its hashes, after all checks except that of the MAC.
+    """Return the root that ``data`` encodes, and its hashes, after all checks except the check of the MAC.
 
     Args:
         data: the bytes that were read.

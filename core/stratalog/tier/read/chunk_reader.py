@@ -121,7 +121,7 @@ class ChunkReader:
         return self._store.read_exactly(key, start, end)
 
     def drop(self, keys: Collection[str], *, refuse: bool = False) -> None:
-        """Remove all cached bytes of some objects, also on disk. With ``refuse``, do not cache them on disk again."""
+        """Remove all cached bytes of some objects, also on disk. With ``refuse``, never cache them on disk again."""
         self._prefetcher.drop(keys)
         self._memory.drop(lambda cached: isinstance(cached, ObjectRange) and cached.key in keys)
         if self._disk is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class StoredBounds:
-    """Base class of readable segments in a tier: bounds and times from the manifest entry, which a subclass sets."""
+    """Base class of readable segments in a tier, with bounds and times from ``entry``. Subclasses set ``entry``."""
 
     __slots__ = ()
 

@@ -81,7 +81,7 @@ def _view(chain: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
 
 
 def drop_empty_epochs(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs without those that have no records, because the next epoch begins at the same offset."""
+    """Return the leader epochs that have records. An epoch has none if the next one begins at the same offset."""
     entries: list[EpochEntry] = []
     for entry in epochs:
         if entries and entries[-1].start_offset == entry.start_offset:

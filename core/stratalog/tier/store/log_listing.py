@@ -58,7 +58,7 @@ def list_logs(
 
 
 def _log_of(key: str) -> TierLogName | None:
-    """Return the log that ``key`` belongs to; None if ``key`` is not that of a log of stratalog."""
+    """Return the log that ``key`` belongs to; None if ``key`` is not a key of a log of stratalog."""
     parsed_prefix = parse_log_prefix(key)
     if parsed_prefix is None or not key.startswith(log_prefix(*parsed_prefix)):
         return None

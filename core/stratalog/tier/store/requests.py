@@ -173,7 +173,7 @@ class Requests:
     def _try_once(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
         """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError.
 
-        A try gets half of the time left, or all of it if it is an upload or the last retry.
+        A try gets half of the remaining time. An upload or the last retry gets all of the remaining time.
         """
         now_ns = self._env.clock.monotonic_ns()
         remaining_ns = call.end_ns - now_ns

@@ -91,7 +91,7 @@ class Verification:
             return kind not in self._verified
 
     def record_success(self, kind: str) -> None:
-        """Record that an object of this kind was read back and was correct; ``first`` then reads back no other one."""
+        """Record that an object of this kind was read back and was correct; ``first`` then reads back no more."""
         with self._lock:
             self._verified.add(kind)
 

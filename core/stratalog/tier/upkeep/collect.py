@@ -9,7 +9,7 @@ The rules, and the losses that they prevent:
   may create the previous version again, and must then find this root, which shows that the writer's root is stale. The
   root is kept longer if history is kept, unless a key was erased in the meantime.
 - Objects and pages are deleted with the last root that names them, directly before that root. After a crash between the
-  two, a repetition is harmless. Once a root stops naming an object, no later root names it again.
+  two deletions, a repetition is harmless. Once a root stops naming an object, no later root names it again.
 - A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
   stale root is deleted, not the objects that it names.
 - An object that no root names may be an upload in progress. The module ``orphans`` has the rules for such objects.

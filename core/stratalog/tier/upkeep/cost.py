@@ -1,7 +1,7 @@
 """Costs of a tier: estimated from a topic's settings and write rate, or computed from the stored segments.
 
-The numbers of requests are those of the S3 store; its tests count them. A listing costs as much as a write. Deletions
-cost nothing.
+The numbers of requests are the numbers that the S3 store sends; the tests of that store count them. A listing costs as
+much as a write. Deletions cost nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PART_BYTES: Final = 64 << 20  # the S3 store's default
 COMMIT_WRITES: Final = 2  # a root, and the listing that confirms it
 COMMIT_READS: Final = 1  # the check that no newer root exists
 DEAR_SHARE: Final = 0.1  # requests that cost more than this share of a month of storage cause a warning
-OBJECTS: Final = {"plain": 6}  # objects of a segment by layout, if not 1; without a transaction index
+OBJECTS: Final = {"plain": 6}  # number of objects of a segment without a transaction index, by layout; others: 1
 _GIB: Final = 1 << 30
 _MONTH_S: Final = 730 * 3600
 _THOUSAND: Final = 1000
@@ -28,7 +28,7 @@ _THOUSAND: Final = 1000
 class Prices:
     """Prices of 1,000 writes, 1,000 reads, and of 1 GiB stored for a month, in any currency.
 
-    The defaults are those of S3 Standard in us-east-1, in US dollars, as published in 2025.
+    The defaults are the prices of S3 Standard in us-east-1, in US dollars, as published in 2025.
     """
 
     thousand_writes: float = 0.005

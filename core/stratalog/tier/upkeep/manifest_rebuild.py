@@ -168,7 +168,7 @@ class Rebuilder:
         return [self._unpack(segment) for segment in chain_of(self._read_trusted())]
 
     def entries(self) -> list[StoredSegment]:
-        """Read the footers of all objects, and return all entries, in any order, also replaced and untrusted ones."""
+        """Read the footers of all objects, and return all entries, even replaced and untrusted ones, in any order."""
         return [self._unpack(segment) for segment in self._read_segments()]
 
     # --- footers -------------------------------------------------------------------------------------------------
@@ -326,8 +326,8 @@ def rebuild_change(
 ) -> Change | None:
     """Return the change that appends the rebuilt entries that ``root``, the latest root, lacks; None if it lacks none.
 
-    ``log_start`` and ``end_offset`` are those of the complete manifest. Until then, its high watermark is above its end
-    offset, and bulk writers refuse the log.
+    ``log_start`` and ``end_offset`` are the bounds of the complete manifest. Until the manifest is complete, its high
+    watermark is above its end offset, and bulk writers refuse the log.
     """
     end = root.end_offset if root is not None and root.segments else log_start
     missing = tuple(entry for entry in entries if entry.info.base_offset >= end)

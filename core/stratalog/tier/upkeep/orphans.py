@@ -1,13 +1,13 @@
 """Collection of orphans: objects and pages that no root names, and uploads that were never completed.
 
-An orphan may be an upload in progress. It is deleted only if it is older than the grace time and no writer can commit
-it any more:
+An orphan may be an upload in progress. It is deleted only if it is older than the grace time, and no writer can commit
+it any more. That is certain in two cases:
 
-- An orphan of a lower leader epoch than that of the head: its writer is fenced.
-- An orphan of the leader epoch of the head, if this process leads the log in that epoch, and is not uploading or
-  committing the object itself. Another writer in that epoch is an earlier process, or a process that should not run.
-  Therefore this process first commits a root. The root fences such writers, and takes the version of any root that they
-  are about to create. While the orphans are deleted, this process commits nothing.
+- An orphan has a lower leader epoch than the head. Then its writer is fenced.
+- An orphan has the leader epoch of the head, this process leads the log in that epoch, and this process is not
+  uploading or committing the object. Then another writer in that epoch is an earlier process, or a process that should
+  not run. Therefore this process first commits a root. The root fences such writers, and takes the version of any root
+  that they are about to create. While the orphans are deleted, this process commits nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class OrphanCollector:
         self._grace_ms, self._owner = grace_ms, owner
 
     def collect(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
-        """Delete orphans; return the number of deleted ones, and the number of those that are too young.
+        """Delete orphans; return the number of deleted orphans, and the number of orphans that are too young.
 
         Args:
             kept_versions: versions of the superseded roots that still exist.

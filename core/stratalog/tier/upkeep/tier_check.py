@@ -94,7 +94,8 @@ class TierLogCheck:
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
         """Yield the segments of the latest readable root, and findings about its pages, about gaps and missing MACs.
 
-        The segments end above ``start`` and above the log start, and ascend. Nothing is yielded without such a root.
+        The segments end above ``start`` and above the log start, and ascend. If no root is readable, nothing is
+        yielded.
         """
         if self._head is None:
             return
@@ -373,7 +374,7 @@ def _leaves_out(before: Head, after: Head) -> bool:
 
 
 class _StreamedSegment(StoredBounds):
-    """A ReadableSegment without indexes over the bytes of a segment in a tier, which can be read once, in order.
+    """A ReadableSegment without indexes, for one sequential read of a segment in a tier.
 
     Args:
         entry: the entry in the manifest; it gives the bounds, size and timestamps.

@@ -37,8 +37,8 @@ def differences(
 ) -> Iterator[SegmentDifference]:
     """Yield the segments that only one of two ascending lists has, ascending; both lists are consumed one by one.
 
-    Two segments are equal if their offsets and sizes are equal, and if both are in a tier, also the SHA-256 of their
-    ``.log`` files. The keys of their objects are not compared.
+    Two segments are equal if their offsets and sizes are equal. If both are in a tier, the SHA-256 of their ``.log``
+    files must be equal, too. The keys of their objects are not compared.
 
     Args:
         left: segments of one state.

@@ -115,7 +115,7 @@ class SegmentUploader:
         label: ``name@version`` of the layout.
         layout: the layout, which stores a segment as objects.
         section: the topic's settings of the layout; None if it has none.
-        commit: ``Committer.commit``, or a function with the same effect.
+        commit: commits a change in a leader epoch, for example ``TierLog.commit``.
         uploads: registers the keys of objects until it is known if a root names them.
     """
 
