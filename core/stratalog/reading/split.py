@@ -68,7 +68,7 @@ class Piece(NamedTuple):
         damage: damage at the end of the log, which the scan must report; the piece then has no records. None for other
             pieces.
         file_start: position (bytes) in the file where the segment begins. It is above 0 only for a file that is read as
-            several segments, as Kafka before 2.0 may have written it.
+            several segments; Kafka before 2.0 may have written such a file.
         file_bytes: size of the whole file; 0 means ``size_bytes``.
         records: number of the records, if only the number is requested and the manifest contains it; nothing is read
             then. None for other pieces.

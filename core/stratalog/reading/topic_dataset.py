@@ -156,7 +156,7 @@ class TopicScanner(ds.Scanner):
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first matching records as a table, at most ``num_rows``; fewer if fewer match."""
+        """Return the first ``num_rows`` matching records as a table, or all of them if there are fewer."""
         batches, remaining_rows = list[pa.RecordBatch](), num_rows
         for batch in self.to_batches():
             batches.append(batch.slice(0, remaining_rows))

@@ -54,7 +54,7 @@ class TopicReader(CheckedArguments):
     Args:
         name: name of the topic.
         log: returns the log of a topic and partition.
-        partitions: returns the numbers of all partitions, as of the last refresh.
+        partitions: returns the numbers of all partitions at the last refresh.
         refresh: updates the logs to their current state.
         clock: clock of the reader.
 

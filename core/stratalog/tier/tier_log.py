@@ -101,8 +101,8 @@ class TierLog(TierLogReader):
     def discard(self, entries: Iterable[StoredSegment]) -> None:
         """Delete the objects of segments that were uploaded but not committed, except objects that a root names.
 
-        The collector deletes the kept objects when readers of older roots no longer need them. If an object cannot be
-        deleted now, a later ``collect`` deletes it.
+        The collector deletes objects that a root names later, when readers of older roots no longer need them. If an
+        object cannot be deleted now, a later ``collect`` deletes it.
 
         Raises:
             ReadOnlyError: the tier was opened for reading.

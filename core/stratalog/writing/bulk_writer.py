@@ -196,7 +196,7 @@ class BulkWriter(CheckedArguments, Closeable):
         raise only_engine(span.log)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """Stage a whole span, compacted as by ``cleanup.policy=compact``, with both passes of a compaction round.
+        """Compact a whole span like ``cleanup.policy=compact``, with both passes of a round, and stage the result.
 
         Pass 1 reads keys from the log's first dirty offset on, or the whole span if the topic's ``cleanup.policy`` does
         not contain ``compact``. Afterwards, call ``replace`` with the end of the span as

@@ -128,7 +128,7 @@ class LocalRange:
         return segment.file.modified_ms
 
     def index_bytes(self, segment: Segment, role: IndexRole) -> int:
-        """Return the size (bytes) of an index file, as of the first call; 0 if the file did not exist."""
+        """Return the size (bytes) of an index file at the first call; 0 if the file did not exist."""
         if self._sizes is None:
             self._sizes = {info.name: info.size_bytes for info in segment.files.list()}
         return self._sizes.get(segment.file_name(segment.components.indexes[role].suffix), 0)

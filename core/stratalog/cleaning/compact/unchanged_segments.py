@@ -60,7 +60,7 @@ class UnchangedState:
         Args:
             open_commits: ids of producers with a committed transaction that has data before the segment, and its marker
                 in the segment or after it.
-            last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
+            last_records: last data offset and epoch of each producer; see ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """
         if self.has_old_tombstones and not old_tombstones_stay:
@@ -135,7 +135,7 @@ class UnchangedTracker:
 
     Attributes:
         components: the log's components.
-        last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
+        last_records: last data offset and epoch of each producer; see ``verdicts.stay_empty``.
         open_commits: ids of producers with a committed transaction that has data before the current position, and its
             marker after the position.
     """
@@ -145,7 +145,7 @@ class UnchangedTracker:
     open_commits: set[int] = field(default_factory=set)
 
     def note(self, table: BatchTable, facts: BatchVerdicts, state: UnchangedState) -> bool:
-        """Add the batches of a table to the segment state ``state``, as the pass writes these batches.
+        """Add the batches that the pass writes from a table to the segment state ``state``.
 
         Return False if the next round will drop or change a batch.
         """

@@ -1,7 +1,7 @@
 """Proof of an erasure as JSON, and the later check that the key is gone.
 
 The proof does not contain the key, but a slow hash (scrypt) of the key with a random salt. With the key, a reader can
-check that the proof is about this key. A key that is easy to guess can be found from the proof: each try takes some
+check that the proof is about this key. A key that is easy to guess can be found from the proof: each try takes a few
 hundredths of a second.
 """
 

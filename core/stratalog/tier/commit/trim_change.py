@@ -34,7 +34,7 @@ def expire_change(root: Root | None, kind: ChangeKind, log_start: int, reason: s
     """Return the change that removes segments from the start of a log, or all segments; None if there is no root.
 
     The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``. An
-    EXPIRE after one of them would list the log in the tier again.
+    EXPIRE after a CLEAR or DELETE would list the log in the tier again.
 
     Args:
         root: the latest root.

@@ -45,7 +45,7 @@ def list_logs(
                 name, newest = _log_of(info.key), None
                 prefix = log_prefix(*name) if name is not None else ""
             version = parse_manifest_key(prefix, info.key) if name is not None else None
-            newest = newest if version is None else version  # keys ascend, and so do versions
+            newest = newest if version is None else version  # the versions ascend with the keys
         if len(page) < LIST_LIMIT:
             break
         after = page[-1].key

@@ -69,7 +69,8 @@ class Bill:
     Attributes:
         segments: number of the current segments.
         log_bytes: size of their ``.log`` files.
-        stored_bytes: size of all their files as they are stored, without manifests and uncollected objects.
+        stored_bytes: stored size of all their files. Manifests, and objects that the collector has not deleted yet, are
+            not included.
         objects: number of objects with these files.
         smallest_bytes, largest_bytes: sizes of the smallest and the largest ``.log`` file; 0 without segments.
         commits: number of all commits of the log so far.

@@ -8,8 +8,8 @@
   only history.
 - A damaged head, which is the latest root, is replaced by a root of the next version. The new root is made from the
   newest good root, which becomes its parent, and from the footers of later segments. Without a good root, it is made
-  from footers alone. Changes that only the damaged root had are lost: of the log start, of settings, and replacements
-  of segments. Therefore a compaction or an erasure must run again. The damaged root is deleted last.
+  from footers alone. Changes that only the damaged root had are lost: a change of the log start or of settings, or a
+  replacement of segments. Therefore a compaction or an erasure must run again. The damaged root is deleted last.
 
 No engine may write to the log during a repair. Damaged roots are first copied to other keys. After an interruption the
 repair can be repeated.

@@ -238,7 +238,7 @@ class _SameBytes:
         return self.source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``; the last one only if the hash is right.
+        """Yield all bytes, in pieces of at most ``chunk_bytes``; yield the last piece only if the hash is right.
 
         Raises:
             CorruptObjectError: the hash is wrong, so the store must not keep the object.
