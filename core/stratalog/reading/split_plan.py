@@ -36,7 +36,7 @@ MAX_SPLITS: Final = (
     20_000  # Spark's driver needs milliseconds and kilobytes for each task: a larger read gets larger splits
 )
 _KEPT_SEGMENTS: Final = 10_000  # if a plan has more segments, the reader releases each log that is planned
-USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
+USUAL_SPLITS: Final = 8  # enough to keep a few cores busy to the end; a read of more than 1 GiB gets more
 
 
 @checked

@@ -90,7 +90,7 @@ class TierCollection:
         """Call ``collect`` for several logs, each with its ``leader_epoch``; return the sum of the reports.
 
         If the whole store fails, the call raises the error at once. If one log fails, the call collects the other logs
-        and then raises the error. ``progress`` is called after each log, also after a log that failed.
+        and then raises the error. ``progress`` is called after each log, even after a log that failed.
 
         Raises:
             StoreError: the store refused or failed.

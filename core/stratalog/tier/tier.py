@@ -281,7 +281,7 @@ class Tier(CheckedArguments, Closeable):
     def _has_segments(self, prefix: str, start: int = 0) -> bool:
         """Return True if the log with this prefix has objects of segments at or above an offset; send one request.
 
-        Of a deleted log, only notes of repairs can be left.
+        Notes of repairs, which can remain after the deletion of a log, do not count.
         """
         segments = segments_prefix(prefix)
         return bool(self._store.list(segments, after=f"{segments}{start:020d}", limit=1))

@@ -254,7 +254,7 @@ def check_settled(log: Log) -> None:
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
-    """Return the description of a compaction round that record filters receive."""
+    """Return the ``RewriteJob`` that describes a compaction round to the record filters."""
     bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 

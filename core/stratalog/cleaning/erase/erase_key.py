@@ -50,7 +50,7 @@ def erase(
     dry_run: bool = False,
     on_bytes: OnBytes = uncounted,
 ) -> EraseResult:
-    """Erase the records of a key below the present log end from one log, and return the result.
+    """Erase the records of a key from one log, up to the current log end, and return the result.
 
     An error that ends the erasure early is in the result. The active segment is rolled first if it contains the key.
     The call waits for a running compaction round or offload of the log. If the log is a follower, its segments in the

@@ -39,8 +39,8 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
         root: the root.
         pages: pages of the log's manifest.
         offset: exclusive lower bound of the end offsets.
-        since_ms: skip pages whose segments are all older than this timestamp. Older entries of other pages, and of the
-            root itself, are not skipped.
+        since_ms: skip the pages in which all segments are older than this timestamp. Older entries of other pages, and
+            of the root itself, are not skipped.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)

@@ -29,7 +29,7 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
 
 
 def named_keys(roots: Iterable[Root], pages: Pages) -> set[str]:
-    """Return the keys of all objects and pages that at least one of the roots names, also below its log start.
+    """Return the keys of all objects and pages that at least one of the roots names, even below its log start.
 
     A page that several roots share is read once. The call raises the errors of ``Pages.read``.
     """

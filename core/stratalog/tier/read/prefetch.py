@@ -1,7 +1,7 @@
 """Prefetching for sequential readers: ranges of objects (spans) are fetched before readers request them.
 
 Sequential readers are detected by their requests: a reader that requests the span after its last span begins a
-*stream*, also if the next span is in another object. Each further span doubles the number of prefetched spans, up to
+*stream*, even if the next span is in another object. Each further span doubles the number of prefetched spans, up to
 the limits of threads and memory.
 """
 

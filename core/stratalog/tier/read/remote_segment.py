@@ -218,7 +218,7 @@ class PagedSegments(RemoteSegments):
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Yield the segments that end above ``offset``, ascending.
 
-        With ``since_ms``, pages are skipped whose segments are all older than this timestamp.
+        With ``since_ms``, skip the pages in which all segments are older than this timestamp.
         """
         last, start = self._last_segment, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:

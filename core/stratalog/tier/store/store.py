@@ -17,8 +17,8 @@ from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, O
 from stratalog.tier.store.request_metrics import StoreMetrics
 from stratalog.tier.store.requests import Requests
 
-LIST_LIMIT: Final = 1000  # keys a page, as in S3
-DELETE_LIMIT: Final = 1000  # keys a request, as in S3
+LIST_LIMIT: Final = 1000  # keys in one page of a listing, as in S3
+DELETE_LIMIT: Final = 1000  # keys in one request, as in S3
 UPLOAD_STEP_BYTES: Final = 64 << 20  # for each 64 MiB, the deadline of an upload is longer by ``store.deadline.ms``
 _LOGGER: Final = logging.getLogger(__name__)
 _SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags

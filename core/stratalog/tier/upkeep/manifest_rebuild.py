@@ -101,8 +101,8 @@ class Rebuilder:
         progress: called with the number of objects checked so far.
         start: ignore objects whose keys have a lower base offset.
         end: ignore objects whose keys have this base offset or a higher one; None ignores none.
-        authentic_only: use only segments that a key authenticates. If False, other segments are ignored only if a key
-            authenticates at least one segment of the log.
+        authentic_only: True to use only segments that a key authenticates. If False, other segments are used, too,
+            unless a key authenticates at least one segment of the log.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Rebuilder:
     # --- footers -------------------------------------------------------------------------------------------------
 
     def _read_trusted(self) -> list[_FoundSegment]:
-        """Return the segments that may be used: all, or if a key is needed, only those that a key authenticates."""
+        """Return the segments that may be used: all, or, if a key is needed, only those that a key authenticates."""
         segments = list(self._read_segments())
         needs_key = self._authentic_only or any(segment.is_authentic for segment in segments)
         if not needs_key or self._accepts_any():
