@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from stratalog.env.forks import ends_with_fork
 
 _NEW_SHARE: Final = 0.25
-_REMEMBERED: Final = 8  # times the limit; keys are small compared with chunks
+_REMEMBERED: Final = 8  # the remembered keys have items of up to 8 times the limit; keys are small
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CacheMetrics:
 
 
 class CacheOrder(Protocol):
-    """Policy that chooses the items that a cache evicts. Not thread-safe: the cache calls it under the cache's lock."""
+    """Policy that chooses the items to evict from a cache. Not thread-safe: the cache calls it under the cache's lock."""
 
     @property
     def size_bytes(self) -> int:
@@ -38,7 +38,7 @@ class CacheOrder(Protocol):
         """Record the use of a cached item."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item that is not cached yet, and return the keys of the items that the cache must evict.
+        """Add an item that is not cached yet, and return the keys of the items to evict.
 
         The order has already removed the returned keys. ``key`` is one of them if the new item must not be cached.
         """

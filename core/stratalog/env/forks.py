@@ -1,4 +1,4 @@
-"""Objects and file locks that only the process that opened them may use, not a forked child.
+"""Objects and file locks that a forked child must not use: they belong to the process that opened them.
 
 A forked child has no threads of its parent, and a lock that such a thread holds is never released in the child. Parent
 and child would also write to the same files at the same positions. In a child, the parent's objects therefore raise

@@ -1,4 +1,5 @@
-"""A pool of open descriptors and maps. Above its limit, the pool closes the least recently used ones without a pin."""
+"""A pool of open descriptors and maps. Above its limit, the pool closes the least recently used ones that are not
+pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on the bytes per second that cleaning reads and writes, and that uploads to a tier send."""
+"""Limits on bytes per second: the reads and writes of cleaning, and the uploads to a tier."""
 
 from __future__ import annotations
 

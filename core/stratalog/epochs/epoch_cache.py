@@ -38,7 +38,7 @@ class EpochCache:
         return f"EpochCache({list(map(tuple, self.entries))})"
 
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
-        """Return a cache whose latest epoch is ``epoch``, which begins at ``start_offset``.
+        """Return a cache with ``epoch`` as the latest epoch. It begins at ``start_offset``.
 
         Entries with the same or a higher epoch, and entries with the same or a higher start offset, are removed. If
         ``epoch`` is already the latest epoch and begins at or before ``start_offset``, the result is this cache.

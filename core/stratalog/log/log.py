@@ -374,7 +374,7 @@ class Log(LogReader):
 
         Returns:
             True if this call or an earlier call closed the log cleanly. False if the log was damaged or out of service;
-            the files are closed, and nothing was written. Also False if an earlier call failed.
+            the files are closed, and nothing was written. The result is also False if an earlier call failed.
 
         Raises:
             StorageError: a write or a sync failed; the files are closed.

@@ -194,7 +194,7 @@ class LogMaintenance:
             self.cleaning.void(0)
 
     def mark_uncleanable(self, error: StorageError, part: str = "local") -> None:
-        """Do not compact a part of the log until the log is opened again; log the reason and notify listeners.
+        """Mark a part of the log as uncleanable until the log is opened again; log the reason and notify listeners.
 
         ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, do nothing.
         """

@@ -81,8 +81,8 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
 
     Raises:
         FencedEpochError: the tier has records that the directory lacks, or other records at the same offsets. Only
-            another engine that took the log over can have written such records. Not raised if ``watermark`` is
-            ``external``.
+            another engine that took the log over can have written such records. The error is not raised if
+            ``watermark`` is ``external``.
         LogDirError: an index file cannot be opened.
         The errors of ``tier_at_opening``.
     """

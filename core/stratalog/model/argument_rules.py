@@ -31,8 +31,8 @@ class Rule(NamedTuple):
     """The check that belongs to one annotation.
 
     Attributes:
-        sure: Python source of an expression that is true only for values that need no further check. ``{0}`` stands for
-            the argument.
+        sure: Python source of an expression. If the expression is true for a value, the value needs no further check.
+            ``{0}`` stands for the argument.
         check: function of the argument's description and value, which returns the value in its exact type. If the
             annotation does not accept the value, the function raises WrongTypeError or ConfigError.
         words: the annotation in words, for error texts.

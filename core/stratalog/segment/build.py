@@ -105,8 +105,8 @@ class SegmentBuilder:
     """Builder of one segment. As a context manager, it removes the segment's files after an error.
 
     One thread at a time may use it, without the log's lock. Existing files with the names of the segment's files are
-    removed first. Index entries are collected in memory, at most ``segment.index.bytes`` of each kind except for
-    aborted transactions.
+    removed first. Index entries are collected in memory: at most ``segment.index.bytes`` for each index, and without a
+    limit for the transaction index.
 
     Args:
         files: folder for the files.

@@ -63,7 +63,9 @@ def check_listed(files: LogFiles, names: Iterable[str]) -> None:
 
 
 def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
-    """Raise PluginError if an opened ``.log`` file does not have its listed size, before recovery truncates a file.
+    """Raise PluginError if the size of an opened ``.log`` file differs from its listed size.
+
+    This check comes before recovery truncates a file.
 
     Only folders in a segment store of a plugin are checked.
     """

@@ -72,7 +72,7 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
 
 
 class EpochSetter:
-    """Converter that sets the leader epoch of all batches in a file that is read in pieces.
+    """Converter that sets the leader epoch of all batches in a file. It receives the file in pieces.
 
     The CRCs stay valid, because no CRC covers the leader epoch. Batches of magic 0 and 1 have no epoch and stay
     unchanged. If the stored size of a batch is below 14 bytes, the batch and all bytes after it stay unchanged. No
@@ -208,7 +208,7 @@ def _misplaced_error(
 def ascending(
     tables: tuple[BatchTable, ...], last_offset: int, offset_limit: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
-    """Return the batches before the first misplaced batch, that batch or None, and the offset that it had to be below.
+    """Return the batches before the first misplaced batch, this batch (or None), and the upper bound of its offsets.
 
     Offsets must be above ``last_offset``, above those of earlier batches, and below ``offset_limit``. If a batch begins
     at or below the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if

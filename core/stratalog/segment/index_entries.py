@@ -60,7 +60,7 @@ class IndexEntries:
 
 
 def rebuild_entries(segment: ReadableSegment, role: IndexRole, components: Components) -> bytes:
-    """Return the entries of an offset or time index, rebuilt from the batches up to the first damaged one.
+    """Return the entries of an offset or time index, rebuilt from the batches before the first damaged batch.
 
     For a transaction index, the result is empty: it cannot be rebuilt from its segment alone, because a transaction may
     begin before the segment. The log rebuilds a transaction index from the state of its producers.

@@ -1,4 +1,4 @@
-"""Memory that reads reuse. To allocate new memory for a read costs as much time as to decode the bytes."""
+"""Memory that reads reuse. Allocating new memory for a read takes as long as decoding the bytes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class ReusedReads:
         buffer = self._find_free() if size_bytes <= self._usual_bytes else None
         if buffer is None:
             return segment.read(position, size_bytes)
-        #  AMD processors, `pread` takes up to three times as long if the address of the memory, modulo 4 KiB, is 1 to
-        # 31 bytes above the address in the page cache.
+        # On AMD processors, `pread` takes up to three times as long if the address of the memory, modulo 4 KiB, is 1
+        # to 31 bytes above the address in the page cache.
         padding_bytes = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
         return read_over(position, memoryview(buffer)[padding_bytes : padding_bytes + size_bytes])
 

@@ -130,7 +130,7 @@ class Segment(KeepsReadPosition):
 
     @property
     def age_from_ms(self) -> int:
-        """Start of the age for time-based retention: the largest timestamp; the file's time if no record has one."""
+        """Start of the age for time-based retention: the largest timestamp, or the file's time if no record has one."""
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.file.modified_ms
 
@@ -214,7 +214,7 @@ class Segment(KeepsReadPosition):
         return self._read_sound_entries(role) is not None
 
     def limit_to(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
-        """Return a segment with the first ``size_bytes`` of this one, and these index entries.
+        """Return a segment with the first ``size_bytes`` of this segment, and these index entries.
 
         The returned segment owns the ``.log`` file from now on.
         """

@@ -48,7 +48,7 @@ class LocalPublisher:
         return SegmentBuilder(state.files, base_offset, state.settings.components, state.settings.config)
 
     def replace(self, built: BuiltSegment, old: Sequence[Segment]) -> bool:
-        """Replace consecutive closed segments with a finished one.
+        """Replace consecutive closed segments with one finished segment.
 
         Args:
             built: the new segment, with the base offset of the first old segment. Its files are removed unless it is

@@ -84,8 +84,8 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
     A follower that is too far behind its leader restarts this way. The log end and the high watermark are then
     ``offset``. ``log_start`` is the first offset for readers, if a tier has the records from ``log_start`` on; None
     means ``offset``. If the tier has the records from ``log_start`` to ``offset``, the epochs and the producers' state
-    at ``offset`` are read from the tier. If the tier lacks one of these records, the log has no epochs and no producers
-    afterwards. The result is durable on return.
+    at ``offset`` are read from the tier. In all other cases, the log has no epochs and no producers afterwards. The
+    result is durable on return.
 
     Raises:
         ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, offset].

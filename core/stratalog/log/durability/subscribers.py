@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Background:
-    """Background threads for logs. Thread-safe. The creator closes it."""
+    """Background threads for logs. Thread-safe. The creator closes this object."""
 
     def __init__(self) -> None:
         self._syncing = [Worker(f"stratalog-sync-{number}", _NO_LIMIT) for number in range(1, _SYNCING + 1)]
@@ -74,7 +74,7 @@ def _submit(worker: Worker, job: Job) -> bool:
     """Return True if ``worker`` runs ``job``; False after ``close``, or if the system cannot start a thread."""
     try:
         return worker.submit(job)
-    except RuntimeError:  # the records are written: an error would report the opposite
+    except RuntimeError:  # the records are written: an error would wrongly report a failed append
         return False
 
 
@@ -142,6 +142,6 @@ class Subscribers:
                 continue  # unsubscribed in the meantime
             try:
                 callback(offsets)
-            except BaseException:  # an error of one subscriber, also SystemExit, must not stop the calls of the others
+            except BaseException:  # an error of one subscriber, even SystemExit, must not stop the calls of the others
                 self.failures += 1
                 _LOGGER.exception("a subscriber to %s failed", self._log_name)

@@ -57,7 +57,7 @@ def wait_until_durable(state: LogState, waiter: Waiter) -> None:
     If the waiter has queued batches, the batches are durable on return, unless ``waiter.end`` is ``REFUSED``. Raises
     the same errors as ``flush``.
     """
-    try:  # begins before take(): after Ctrl-C between take() and the sync, leave() must wake the other waiters
+    try:  # before take(): after Ctrl-C between take() and the sync, leave() must wake the other waiters
         while waiter.end != REFUSED and (state.durability.recovery_point < waiter.end or state.durability.folder_dirty):
             state.health.check_in_service()
             if state.durability.turns.take(waiter):

@@ -233,7 +233,7 @@ def read_epochs(files: LogFiles) -> EpochCache:
 
 
 def add_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
-    """Return ``epochs`` plus the epoch that ``write_next_epoch`` stored, which then begins at ``log_end``.
+    """Return ``epochs`` plus the epoch that ``write_next_epoch`` stored. This epoch begins at ``log_end``.
 
     If no epoch was stored, or if the stored epoch is not later than the last one, ``epochs`` is returned unchanged.
 

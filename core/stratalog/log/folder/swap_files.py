@@ -1,10 +1,10 @@
 """Renames that publish finished segments: from ``.cleaned`` names to ``.swap``, then to their final names.
 
 The new files are first made durable under ``.cleaned`` names. Then all new segments except the first are renamed to
-``.swap``, and after that the first one. While a ``.cleaned`` file exists, the next opening of the log undoes the new
-segments at and above the base offset of that file. After the first segment is renamed, the new segments are live. Then
-the replaced files are renamed to ``.deleted``, then the new logs to their final names, and last the new indexes. Each
-step is durable before the next begins, because a power loss may keep any subset of the names that were not synced.
+``.swap``, and after that the first segment. While a ``.cleaned`` file exists, the next opening of the log undoes the
+new segments at and above the base offset of that file. After the first segment is renamed, the new segments are live.
+Then the replaced files are renamed to ``.deleted``, then the new logs to their final names, and last the new indexes.
+Each step is durable before the next begins, because a power loss may keep any subset of the names that were not synced.
 ``swap_recovery`` completes or undoes the renames when the log is opened.
 
 Source: apache/kafka LocalLog.replaceSegments. Unlike Kafka, stratalog syncs the folder after each step.
@@ -23,7 +23,7 @@ from stratalog.spi.segment_store import LogFiles
 def swap_in(
     files: LogFiles, new_segments: Sequence[BuiltSegment], take_over: Callable[[Sequence[BuiltSegment]], Iterable[str]]
 ) -> list[str]:
-    """Rename finished segments to their final names, in place of the replaced ones: all or none, even after a crash.
+    """Rename finished segments to their final names, in place of old segments: all or none, even after a crash.
 
     After an error, delete no file: only the next opening of the log can complete or undo the change.
 
@@ -48,7 +48,7 @@ def swap_in(
     files.sync()
     deleted_files = list(take_over(swaps))
     files.sync()
-    for swap in swaps:  # sync each: live segments between two ``.swap`` logs would count as replaced
+    for swap in swaps:  # sync each rename: after a crash, live segments between two ``.swap`` logs are removed
         files.rename(swap.names[LOG_SUFFIX], segment_file(swap.base_offset, LOG_SUFFIX))
         files.sync()
     for swap in swaps:

@@ -72,8 +72,8 @@ def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callab
 
     A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
     and the first local segment, even records that were committed after the tier note was written. If an earlier release
-    wrote no note, ``note`` is None. Then a log start in the checkpoint that is below the first segment shows that
-    segments were evicted. ``why`` returns the error that a read from the tier raises.
+    wrote no note, ``note`` is None. If the checkpoint then has a log start below the first segment, segments were
+    evicted. ``why`` returns the error that a read from the tier raises.
     """
     known_note = note or TierNote()
     evicted_offsets = _find_evicted_offsets(known_note, loaded_log)
@@ -92,7 +92,7 @@ def build_assumed_view(note: TierNote | None, loaded_log: LoadedLog, why: Callab
 
 
 def report_losses(name: TopicPartition, tier_view: RemoteView, files: LogFiles, loaded_log: LoadedLog) -> None:
-    """Log an error if the tier has lost records that the tier note lists and that local disk no longer has.
+    """Log an error if the tier has lost records of the tier note, and local disk no longer has these records.
 
     Nothing is checked without a readable tier note.
     """

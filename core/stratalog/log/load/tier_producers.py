@@ -17,7 +17,7 @@ from stratalog.segment.readable import ReadableSegment
 
 @runtime_checkable
 class TieredSegment(ReadableSegment, Protocol):
-    """A segment in a tier whose other files, such as the producer snapshot, can be read."""
+    """A segment in a tier, with a method to read its other files, such as the producer snapshot."""
 
     def read_file(self, kind: FileKind) -> bytes:
         """Return the original bytes of a file that was uploaded with the segment; empty if there is none."""
@@ -26,9 +26,9 @@ class TieredSegment(ReadableSegment, Protocol):
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    Of the segments that end at or below ``offset``, the last one with a snapshot that can be decoded is used. The
-    batches from the end of this segment to ``offset`` are replayed on the snapshot. Without such a snapshot, all
-    batches from the tier's start are replayed. If a snapshot cannot be fetched, the error is raised.
+    Of the segments that end at or below ``offset``, the last one with a valid snapshot is used. The batches from the
+    end of this segment to ``offset`` are replayed on the snapshot. Without such a snapshot, all batches from the tier's
+    start are replayed. If a snapshot cannot be fetched, the error is raised.
 
     Raises:
         CorruptBatchError: a batch that must be read is damaged.

@@ -1,4 +1,4 @@
-"""Checks and conversions of a leader for batches that a client encoded. The log's lock is not held.
+"""Checks and conversions, by a leader, of batches that a client encoded. The log's lock is not held.
 
 Source: apache/kafka LogValidator, UnifiedLog.analyzeAndValidateRecords.
 """

@@ -111,7 +111,7 @@ def find_batches(
 def _search(segment: ReadableSegment, components: Components, request: _Request) -> BatchRange | None:
     """Return the range with the first wanted batch, by a search that checks the index.
 
-    If all bytes are read, the range also has the batches after it.
+    If all bytes are read, the range also has the batches after this batch.
     """
     offset, max_bytes, bound, needs_data, _ = request
     position_and_batch = find_batch(segment, offset, components, read_bytes=0 if needs_data else NEAR_BYTES)
@@ -235,7 +235,7 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
         return (position, lead_bytes, batch_bytes, indexed_offset, False), floor_place
     both_bytes = lead_bytes + batch_bytes
     if floor is None and (offset - base_offset) * both_bytes < (after_offset - base_offset) * lead_bytes:
-        return (0, 0, min(lead_bytes, limit_bytes), None, False), floor_place  # no entry names the first batch
+        return (0, 0, min(lead_bytes, limit_bytes), None, False), floor_place  # no index entry has the first batch
     return (after_position, 0, batch_bytes, after_offset, True), floor_place
 
 

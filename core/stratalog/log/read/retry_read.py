@@ -21,7 +21,10 @@ class DamagedReads:
         self._positions = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects
 
     def should_repeat(self, error: CorruptionError, segment: ReadableSegment) -> bool:
-        """Return True if a second read of ``segment`` may return other bytes. True at most once for each position."""
+        """Return True if a second read of ``segment`` may return other bytes.
+
+         The result is True at most once for each position.
+        """
         place = segment.label, error.position
         if place in self._positions:
             return False

@@ -151,12 +151,12 @@ class _SegmentsUpTo(RemoteSegments):
 
     @property
     def start_offset(self) -> int | None:
-        """Base offset of the first segment; None if there is none. May read from the store."""
+        """Base offset of the first segment; None if there is none. The access may read from the store."""
         return None if self.end_offset is None else self._all.start_offset
 
     @property
     def end_offset(self) -> int | None:
-        """Exclusive end offset of the last segment; None if there is none. May read from the store."""
+        """Exclusive end offset of the last segment; None if there is none. The access may read from the store."""
         next_segment = next(self._all.from_offset(self._end), None)
         end = self._all.end_offset if next_segment is None else next_segment.base_offset
         return None if end == self._all.start_offset else end

@@ -21,8 +21,8 @@ _MS: Final = 1000
 class Transfer:
     """Whole batches to send to a socket. The file stays open until all batches are sent or the transfer is released.
 
-    A context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent. If the
-    log is truncated in the meantime, ``send`` raises SegmentGoneError, or sends bytes that were appended later.
+    It is a context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent.
+    If the log is truncated in the meantime, ``send`` raises SegmentGoneError, or sends bytes that were appended later.
 
     Attributes:
         offset: the requested offset.
@@ -69,7 +69,7 @@ class Transfer:
                 timeout = to.gettimeout()
                 if timeout == 0:
                     break
-                if timeout is None:  # a blocking socket would block only until its own SO_SNDTIMEO
+                if timeout is None:  # a blocking socket raises the error only after its own SO_SNDTIMEO
                     raise TimeoutError("timed out") from None
                 _wait(to, timeout)
                 continue

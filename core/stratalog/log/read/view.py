@@ -79,7 +79,7 @@ class LogView(NamedTuple):
         return 0 if self.remote is None else self.remote.end_offset
 
     def segment_at(self, offset: int) -> ReadableSegment | None:
-        """Return the segment that contains ``offset``, or the next one after it; None at the log end.
+        """Return the segment that contains ``offset``, or the next segment after ``offset``; None at the log end.
 
         Local segments are preferred. The tier has the offsets below the local log start.
         """

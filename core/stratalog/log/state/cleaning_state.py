@@ -20,7 +20,7 @@ class CleanedPart:
         self.busy, self.uncleanable = rank.lock(), ""
 
     def mark_uncleanable(self, reason: str) -> bool:
-        """Do not compact the part until the log is opened again. Return True if ``reason`` is new."""
+        """Mark the part as uncleanable until the log is opened again. Return True if ``reason`` is new."""
         before, self.uncleanable = self.uncleanable, reason
         return reason != before
 

@@ -59,7 +59,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
 
 
 def _rebuild_indexes(state: LogState, active: Segment) -> None:
-    """Rebuild the indexes of an empty segment, which have no room for one entry, with the current settings."""
+    """Rebuild the indexes of an empty segment with the current settings, because an index has no room for an entry."""
     # Kafka deletes such a segment and creates it again.
     active.seal()
     state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))

@@ -2,7 +2,7 @@
 
 A turn is the right to sync. ``SyncTurns`` also has the queue of batches that group commit writes. Each waiter has its
 own lock and is woken once: when its records are durable, or when it has the turn. A condition variable would wake all
-waiters at each sync, and all of them would then queue for its lock.
+waiters at each sync, and all of them would then wait for the lock of the variable.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class WriteState:
         self.segments, self.appender = (*self.segments, segment), appender
 
     def replace_appender(self, appender: Appender) -> None:
-        """Append to the active segment with another appender."""
+        """Use ``appender`` for later appends to the active segment."""
         self.appender = appender
 
     def replace_segments(self, first: int, count: int, new_segments: Sequence[Segment]) -> None:

@@ -171,7 +171,7 @@ class _Stored:
 
 def stored(
     kind: FieldKind[Any], *, since: int = 0, until: int = _LAST_VERSION, tag: int | None = None, default: Any = MISSING
-) -> Any:  # Any: as dataclasses.field, which it replaces
+) -> Any:  # Any: the result type of dataclasses.field
     """Declare a field of a structure.
 
     Args:
