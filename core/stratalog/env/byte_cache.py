@@ -26,7 +26,10 @@ class CacheMetrics:
 
 
 class CacheOrder(Protocol):
-    """Policy that chooses the items to evict from a cache. Not thread-safe: the cache calls it under the cache's lock."""
+    """Policy that chooses the items to evict from a cache.
+
+    Not thread-safe: the cache calls the policy under the cache's lock.
+    """
 
     @property
     def size_bytes(self) -> int:

@@ -1,5 +1,7 @@
-"""A pool of open descriptors and maps. Above its limit, the pool closes the least recently used ones that are not
-pinned."""
+"""A pool of open descriptors and maps.
+
+Above its limit, the pool closes the least recently used descriptors and maps that are not pinned.
+"""
 
 from __future__ import annotations
 

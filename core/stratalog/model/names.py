@@ -392,7 +392,7 @@ def quarantined_key(prefix: str, key: str) -> str:
 
 
 def after_log_prefix(prefix: str) -> str:
-    """Return a key above all keys with the log's prefix and below those of the next log, to skip a log in a listing."""
+    """Return a key above all keys of a log and below all keys of the next log, to skip the log in a listing."""
     return prefix.removesuffix("/") + chr(ord("/") + 1)
 
 

@@ -133,7 +133,7 @@ class ProducerState:
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def draft(self) -> ProducerState:
-        """Return a draft for an append: a state that continues this one. Changes of the draft do not change this state."""
+        """Return a draft for an append: a continuation of this state. Changes of the draft do not change this state."""
         draft = ProducerState()
         draft.end_offset, draft._base_producers = self.end_offset, self.producers
         draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)

@@ -326,7 +326,7 @@ class _TimeCheck(_IndexCheck):
         self._top = max(self._top, *table.max_timestamp_ms)
 
     def finish(self, report: SegmentReport) -> Iterator[Finding]:
-        """Yield the finding. The last entry must have the segment's largest timestamp: a clean close writes this entry."""
+        """Yield the finding. After a clean close, the last entry has the segment's largest timestamp."""
         if self.next == len(self.reader):
             last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:

@@ -23,7 +23,7 @@ class DamagedReads:
     def should_repeat(self, error: CorruptionError, segment: ReadableSegment) -> bool:
         """Return True if a second read of ``segment`` may return other bytes.
 
-         The result is True at most once for each position.
+        The result is True at most once for each position.
         """
         place = segment.label, error.position
         if place in self._positions:

@@ -21,8 +21,9 @@ _MS: Final = 1000
 class Transfer:
     """Whole batches to send to a socket. The file stays open until all batches are sent or the transfer is released.
 
-    It is a context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent.
-    If the log is truncated in the meantime, ``send`` raises SegmentGoneError, or sends bytes that were appended later.
+    A transfer is a context manager. Only one thread at a time may use it. The bytes are read from the file when they
+    are sent. If the log is truncated in the meantime, ``send`` raises SegmentGoneError, or sends bytes that were
+    appended later.
 
     Attributes:
         offset: the requested offset.
