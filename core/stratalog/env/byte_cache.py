@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from stratalog.env.forks import ends_with_fork
 
 _NEW_SHARE: Final = 0.25
-_REMEMBERED: Final = 8  # the remembered keys have items of up to 8 times the limit; keys are small
+_REMEMBERED: Final = 8  # remember the keys of evicted items up to 8 times the limit: keys are small
 
 
 @dataclass(frozen=True, slots=True)

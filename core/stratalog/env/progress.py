@@ -74,7 +74,7 @@ def is_from_progress(error: BaseException) -> bool:
 
 
 def counted(progress: Progress, total_bytes: int) -> OnBytes:
-    """Return a callback for the size of each finished piece, which reports the sum of the sizes to ``progress``."""
+    """Return a callback that receives the size of each finished piece, and reports the sums to ``progress``."""
     done_bytes = 0
 
     def count(more_bytes: int) -> None:

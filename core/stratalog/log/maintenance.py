@@ -91,8 +91,8 @@ class LogMaintenance:
         been removed.
 
         Raises:
-            StorageError: the new segment cannot be created, and the settings do not apply; or the last sync failed,
-                after the settings were applied.
+            StorageError: the new segment cannot be created: the settings do not apply. Or the last sync failed: the
+                settings apply.
         """
         state = self._state
         with state.lock:

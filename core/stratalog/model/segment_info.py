@@ -138,7 +138,7 @@ class FileSlice:
 def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, end: int) -> int:
     """Estimate how many bytes of a segment belong to the offsets [start, end), as if all offsets had equal size.
 
-    Return 0 if the segment, which has the offsets [base_offset, end_offset), has none of these offsets.
+    The segment has the offsets [base_offset, end_offset). The result is 0 if none of them is in [start, end).
     """
     shared_offsets = min(end, end_offset) - max(start, base_offset)
     if shared_offsets <= 0 or end_offset <= base_offset:

@@ -36,9 +36,9 @@ _WRITTEN: Final = Watermark.WRITTEN
 class AppendResult(NamedTuple):
     """Offsets of appended records: [base_offset, last_offset], both inclusive.
 
-    ``append_time_ms`` is the time of the append by the log's clock (ms since 1970). ``duplicate`` is True for a retry
-    of an idempotent producer, which was not written again. The result then has the offsets of the earlier append, and
-    ``append_time_ms`` is the largest timestamp in its last batch.
+    ``append_time_ms`` is the time of the append by the log's clock (ms since 1970). ``duplicate`` is True if the
+    records are a retry of an idempotent producer, and were not written again. The result then has the offsets of the
+    earlier append, and ``append_time_ms`` is the largest timestamp in its last batch.
     """
 
     base_offset: int

@@ -61,8 +61,8 @@ class LocalPublisher:
 
         Raises:
             ClosedError: the log is closed.
-            StorageError: the log was not writable, or the tier could not be read, and nothing was done; or a rename or
-                a sync failed, and the log is out of service. The next opening then completes or undoes the change.
+            StorageError: the log was not writable, or the tier could not be read: nothing was done. Or a rename or a
+                sync failed: the log is out of service. The next opening then completes or undoes the change.
         """
         state = self._state
         with state.lock:
@@ -97,8 +97,8 @@ class LocalPublisher:
             NotLeaderOrFollowerError: the log does not lead; nothing was added.
             OutOfResourcesError: no space or no descriptors. Before the first rename, nothing was added, and the log
                 stays in service. After the first rename, the log is out of service.
-            StorageError: the log was not writable, and nothing was added; or the disk failed, and the log is out of
-                service. The next opening then completes the change or undoes it.
+            StorageError: the log was not writable: nothing was added. Or the disk failed: the log is out of service.
+                The next opening then completes the change or undoes it.
         """
         if not built:
             raise ConfigError("add() takes at least one segment")

@@ -46,8 +46,8 @@ def truncate_to(state: LogState, offset: int) -> bool:
         ConfigError: ``offset`` is negative, or above 2^63 - 1.
         OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
         StoreError, CorruptionError: the tier cannot be read; nothing was truncated.
-        StorageError: the log was not writable, and nothing was truncated; or a file failed, and the log is out of
-            service. Open it and truncate it again.
+        StorageError: the log was not writable: nothing was truncated. Or a file could not be read or written: the log
+            is out of service. Open it and truncate it again.
     """
     with _no_offload(state), state.durability.syncing:
         with state.lock:
@@ -92,8 +92,8 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
         OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records would
             get the same offsets.
         StoreError, CorruptionError: the producers' state cannot be read from the tier; nothing was truncated.
-        StorageError: the log was not writable, and nothing was truncated; or a file failed, and the log is out of
-            service.
+        StorageError: the log was not writable: nothing was truncated. Or a file could not be read or written: the log
+            is out of service.
     """
     start = offset if log_start is None else log_start
     with _no_offload(state), state.durability.syncing:

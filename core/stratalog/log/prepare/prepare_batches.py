@@ -71,8 +71,8 @@ def prepare_batches(
     Raises:
         CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", and its ``position`` is the
             position in ``data``.
-        RecordTooLargeError: a batch is above ``max.message.bytes``; or a single record, or a batch with a producer id,
-            is above it after it is encoded again.
+        RecordTooLargeError: a batch is above ``max.message.bytes``. Or, after it is encoded again, a batch with a
+            producer id or with a single record is above ``max.message.bytes``.
         InvalidRecordError, InvalidTimestampError: a batch or record breaks a rule of the topic, cannot be decoded, or
             cannot be written in the topic's magic.
         UnsupportedCompressionError: the codec of a batch or of the topic is not installed, or the topic's magic does

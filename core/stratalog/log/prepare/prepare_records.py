@@ -144,7 +144,7 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
     Raises:
         InvalidTimestampError: on a CreateTime topic, a timestamp is too far from the clock, even if other rules are
             broken too.
-        InvalidRecordError: on a compacted topic, a record has no key; or on any topic, a timestamp is below -1.
+        InvalidRecordError: a record of a compacted topic has no key, or a timestamp is below -1.
     """
     rows = ((record.key is None, record.timestamp_ms, False) for record in records)
     _check(rows, config, now_ms, least_ms=NO_TIMESTAMP)

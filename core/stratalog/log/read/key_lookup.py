@@ -23,10 +23,10 @@ _HAS_KEY: Final = 1
 
 
 class SegmentExtra(NamedTuple):
-    """An extra index of one segment, whose offsets are [base_offset, end_offset).
+    """An extra index of one segment. The segment has the offsets [base_offset, end_offset).
 
-    ``reader`` is None if the records must be read instead: for the active segment, for a segment whose index is not
-    built yet, and if the index is damaged or empty.
+    If ``reader`` is None, the records must be read instead. It is None for the active segment, for a segment without an
+    index, and for an index that is damaged or empty.
     """
 
     base_offset: int

@@ -57,7 +57,7 @@ class _Share(NamedTuple):
 def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[range]:
     """Return the plan's offsets as pieces of similar size.
 
-    Returns an empty list if the range is short, or partly in the tier, which reads ahead by itself.
+    The list is empty if the range is short, or if a part of the range is in the tier: the tier reads ahead by itself.
     """
     shares = _shares(plan)
     total_bytes = sum(share.size_bytes for share in shares)

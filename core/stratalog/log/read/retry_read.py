@@ -71,7 +71,7 @@ class ReadRetry:
 
 
 def read_with_retry(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegment, None, T]]) -> T:
-    """Return the result of ``read``, which is repeated with a newer view if ``ReadRetry`` allows it.
+    """Return the result of ``read``. After an error, repeat ``read`` with a newer view if ``ReadRetry`` allows it.
 
     ``read`` yields each segment before it reads the segment, and finally returns its result.
     """

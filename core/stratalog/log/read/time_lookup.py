@@ -37,8 +37,8 @@ class TimeFences:
     def first(self, segments: Sequence[ReadableSegment], count: int, timestamp_ms: int) -> int:
         """Return the index of the first segment with a timestamp at or above ``timestamp_ms``.
 
-        Only the first ``count`` of ``segments``, which are closed, are searched. The result is ``count`` if none of
-        them has such a timestamp.
+        Only the first ``count`` segments are searched. They must be closed. The result is ``count`` if none of them has
+        such a timestamp.
         """
         with self._lock:
             self._forget_replaced(segments)

@@ -61,7 +61,7 @@ class TierLink:
         """Store the tier note durably, unless the stored note is up to date.
 
         Nothing is stored if the log is closed or has no tier, or while the tier is unavailable. On a full disk, the
-        earlier note is kept, which is older but not wrong.
+        earlier note is kept: it is older, but still valid.
 
         Raises:
             LogDirOfflineError: the disk failed; the log is out of service.

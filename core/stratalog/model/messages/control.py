@@ -170,8 +170,8 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | Non
     As in Kafka, a key or end marker of any later version is read as version 0.
 
     Raises:
-        InvalidRecordError: the key or the value is null or too short, or its version is negative; a value other than
-            an end marker has an unknown version, or null where null is not allowed.
+        InvalidRecordError: the key or the value is null or too short, or its version is negative. Or a value that is
+            not an end marker has an unknown version, or a null field that must not be null.
     """
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"the key of a control record has {len(key or b'')} bytes, {_KEY.size} are needed")
