@@ -1,1 +1,1 @@
-"""Views of a log directory or a tier: a report, a console and a live table, which all show the same model."""
+"""Views of a log directory or a tier: a report (HTML file), a console (web pages) and a live table (terminal)."""

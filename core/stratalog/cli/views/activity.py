@@ -1,4 +1,4 @@
-"""Activity of a log directory or a tier over time: samples of its topics and groups, and the rates between samples."""
+"""Samples of the topics and groups of a log directory or a tier, and the rates between samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.reader import Reader
 
-WINDOW_MS: Final = 30_000  # window of a rate: writers checkpoint the high watermark only every few seconds
+WINDOW_MS: Final = 30_000  # window of a rate; long, because writers checkpoint the high watermark every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class TopicActivity:
 
     Attributes:
         topic: name of the topic.
-        partitions: number of its partitions.
+        partitions: number of partitions.
         log_end: sum of the partitions' log end offsets.
         high_watermark: sum of the partitions' high watermarks.
-        rate: offsets a second by which the sum of high watermarks has grown; None before the second sample.
+        rate: growth of ``high_watermark`` in offsets per second; None before the second sample.
         local_bytes: size on local disk.
         tier_bytes: size in the tier.
         tier_lag_bytes: size of the closed segments that are not in the tier yet.
@@ -52,8 +52,8 @@ class TopicActivity:
 class GroupActivity:
     """Lag of one group in one topic.
 
-    ``lag`` is the sum over the partitions for which the group has committed an offset; None if the reader has none of
-    these partitions.
+    ``lag`` is the sum of the lags in all partitions for which the group has committed an offset; None if the reader has
+    none of these partitions.
     """
 
     group: str
@@ -63,7 +63,7 @@ class GroupActivity:
 
 @dataclass(frozen=True, slots=True)
 class ActivitySample:
-    """State of the reader's logs at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
+    """State of a reader's logs at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
 
     time_ms: int
     topics: tuple[TopicActivity, ...]
@@ -74,7 +74,7 @@ class ActivitySample:
 class Activity:
     """Samples of the logs of a reader.
 
-    A log that has not changed since the last sample is not read again, unless it has an error or segments to offload.
+    A sample reads only logs that have changed since the last sample, that had an error, or that have segments to offload.
 
     Args:
         reader: the logs, which stay open between samples.
@@ -107,9 +107,10 @@ class Activity:
             return ActivitySample(now_ms, topic_activities, (), str(error))
 
     def _refresh(self) -> None:
-        """Discard the logs that the next sample must read again: those with changes, errors, or segments to offload.
+        """Refresh the reader. Discard logs with changes, errors or segments to offload: the next sample reads them.
 
-        The refresh of a directory's reader does not report a change that is visible only in the tier.
+        Logs with segments to offload are discarded, because the refresh of a directory's reader does not report changes
+        that are visible only in the tier.
         """
         for name, log in list(self._logs.items()):
             if log.waiting_bytes or log.error:
@@ -121,9 +122,9 @@ class Activity:
             del self._logs[name]
 
     def _rates(self, ends: Mapping[str, int]) -> dict[str, float]:
-        """Return the growth of each topic in offsets a second over about 30 seconds; {} for the first sample.
+        """Return the growth of each topic in offsets per second over about 30 seconds; {} for the first sample.
 
-        The rate is 0 if the high watermark has decreased, because the topic was deleted and created again.
+        If the high watermark has decreased, the rate is 0: the topic was deleted and created again.
         """
         now_ns = self._clock.monotonic_ns()
         self._ends.append((now_ns, ends))
@@ -161,9 +162,9 @@ def _activity(topic: str, logs: list[LogOverview], rate: float | None) -> TopicA
 
 
 def next_text(logs: Iterable[LogOverview]) -> str:
-    """Return the actions of the next passes of retention and compaction on one line.
+    """Return the next actions of retention and compaction as one line of text.
 
-    If there are none, return the time of the next deletion, or "" without a deletion.
+    If nothing is due now, return the time of the next deletion, or "" if no deletion is planned.
     """
     spans = [span for log in logs for span in log.spans if span.start < span.end]
     actions = []
@@ -177,6 +178,6 @@ def next_text(logs: Iterable[LogOverview]) -> str:
 
 
 def _minute(timestamp_ms: int) -> str:
-    """Return a timestamp without seconds, for the narrow columns of a terminal."""
+    """Return a timestamp as text without seconds, for narrow columns."""
     text = moment(timestamp_ms)
     return f"{text[:-8]}Z" if text.endswith("Z") else text

@@ -1,4 +1,4 @@
-"""One page of the records of a log: at most ``PAGE_RECORDS`` records, from at most about ``PAGE_BYTES`` of the log."""
+"""One page of records of a log: at most ``PAGE_RECORDS`` records, from about ``PAGE_BYTES`` bytes or less."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECODED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 class Shape(StrEnum):
     """Forms in which a page shows keys and values.
 
-    The words are those of ``consume --decoder``, without the decoders of Kafka's internal topics, and ``avro``.
+    The values are ``avro``, and the values of ``consume --decoder`` except the decoders of Kafka's internal topics.
     """
 
     TEXT = "text"
@@ -51,7 +51,7 @@ class Query:
 
     Attributes:
         start: position of the first record.
-        key: only records with this key; None for all.
+        key: key of the records; None for all records.
         isolation: isolation level of the read.
     """
 
@@ -67,7 +67,7 @@ class RecordPage:
     Attributes:
         records: the records, in order.
         start: first offset of the page.
-        end: exclusive end offset of the page; all records below this offset were read.
+        end: exclusive end offset of the page. The page has all records of the query in [start, end).
         log_start: first offset of the log.
         log_end: end offset of the log for the isolation level.
     """
@@ -85,12 +85,12 @@ class RecordPage:
 
     @property
     def previous_start(self) -> int | None:
-        """First offset of the page before this one; None if this page begins at the log start."""
+        """First offset of the previous page; None if this page begins at the log start."""
         return max(self.start - PAGE_RECORDS, self.log_start) if self.start > self.log_start else None
 
 
 def read_page(log: LogReader, query: Query) -> RecordPage:
-    """Return at most ``PAGE_RECORDS`` records of a log, from the start of the query on.
+    """Return a page with at most ``PAGE_RECORDS`` records of a log, from ``query.start`` on.
 
     Raises:
         StorageError: the records cannot be read.
@@ -113,7 +113,7 @@ def _records(log: LogReader, query: Query, start: int, end: int) -> Iterator[Rec
 def bounded_end(view: LogView, start: int, end: int) -> int:
     """Return an end offset, at most ``end``. A read from ``start`` to the result reads about ``PAGE_BYTES`` or less.
 
-    The bytes of a part of a segment are estimated from its size.
+    The size of a part of a segment is estimated from the size of the segment.
     """
     remaining_bytes, offset = PAGE_BYTES, start
     for segment in islice(view.readable_from(start), _PAGE_SEGMENTS):
@@ -130,7 +130,7 @@ def bounded_end(view: LogView, start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record as text. Contents of Kafka's internal topics are in ``value`` alone."""
+    """A record as text. ``value`` contains key and value if the topic is one of Kafka's internal topics."""
 
     offset: int
     timestamp_ms: int
@@ -141,7 +141,7 @@ class ShownRecord:
 
 
 def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None, *, full: bool = False) -> ShownRecord:
-    """Return a record as text. Long keys and values are cut: after 300 characters, with ``full`` after 131,072.
+    """Return a record as text. Keys and values are cut after 300 characters, or with ``full`` after 131,072 characters.
 
     A value that does not fit ``shape`` is shown as text or hex digits.
     """
@@ -162,7 +162,7 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
 
 def _format_json(value: bytes | None, shape: Shape, avro: AvroText | None, limit_characters: int) -> str:
-    """Return a JSON or Avro value as JSON: on several lines with the limit of a full record, otherwise on one line.
+    """Return a JSON or Avro value as JSON on one line, or on several lines if the page shows a single record.
 
     JSON that is longer than ``limit_characters`` is cut. A value that cannot be parsed is shown as text or hex digits.
     """

@@ -1,4 +1,4 @@
-"""``stratalog console``: a read-only web page about a log directory or a tier, on this machine."""
+"""``stratalog console``: serve a read-only web page about a log directory or a tier."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _POLL_S: Final = 0.2
     show_default=True,
     type=listener,
     metavar="HOST:PORT",
-    help="Address of the page; port 0 chooses a free one.",
+    help="Address of the page. Port 0 means any free port.",
 )
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Allow an address that other machines reach. The page has no login and no encryption, and shows all records.",
+    help="Allow an address that other machines can reach. The page has no login and no encryption, and shows all records.",
 )
 @click.option(
     "--avro",
@@ -50,8 +50,9 @@ _POLL_S: Final = 0.2
 def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, insecure: bool, browser: bool) -> None:
     """Serve a read-only web page about a log directory or a tier: topics, segments, records, groups, history.
 
-    The command runs until Ctrl-C. It locks and changes nothing, and can run while a broker or an engine is running.
-    Every user of this machine can open the page; other machines cannot. The page loads nothing from a network.
+    The command runs until Ctrl-C. It does not lock or change the logs, and can run while a broker or an engine is
+    running. Every user of this machine can open the page, but other machines cannot. The page loads nothing from other
+    servers.
     """
     if not (address.is_loopback or insecure):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Pages of the console. Each page reads a bounded part of the logs, in the state at its request."""
+"""Pages of the console. A page reads the current state of the logs, and at most a limited part of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REFRESH_PAUSE: Final = 10  # pause before the next refresh, as a multiple of th
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one page of a long list. ``number`` is the page, from 0."""
+    """Rows of one page of a long list. ``number`` is the page number, from 0."""
 
     rows: Sequence[Any]
     number: int
@@ -52,14 +52,14 @@ def part_of(rows: Sequence[T], number: int, size: int) -> Part:
 
 
 class ConsolePages:
-    """Pages of one reader, each as an HTML document. Thread-safe: a lock lets one request read at a time.
+    """Pages about the logs of a reader. Each method returns an HTML document. Thread-safe: requests run one at a time.
 
     The methods raise UnknownTopicError if the topic or partition does not exist, ConfigError for other wrong arguments,
-    and StorageError if the logs cannot be read. ``number`` is the number of a page of a long list, from 0.
+    and StorageError if the logs cannot be read. The argument ``number`` is the page number of a long list, from 0.
 
     Args:
-        reader: the logs. A request refreshes the reader unless the last refresh was recent, and closes the logs that
-            the request has opened.
+        reader: the logs. A request first refreshes the reader, unless the last refresh was recent. After the request,
+            the logs that it opened are closed.
         clock: clock for ages and next actions.
         avro: for each topic with Avro values, a function that converts a value to JSON.
     """
@@ -70,7 +70,7 @@ class ConsolePages:
         self._groups, self._refresh_ns = CommittedOffsets(reader), 0
 
     def close(self) -> None:
-        """Wait for the request in progress; later requests raise ConfigError."""
+        """Wait for the request in progress. Later requests raise ConfigError."""
         with self._lock:
             self._closed = True
 
@@ -105,7 +105,7 @@ class ConsolePages:
         return self._render("console_topics.html", "topics", part=part, tier_uri=tier_uri, is_tier=is_tier)
 
     def topic(self, topic: str, number: int) -> str:
-        """Return a page with partitions of a topic."""
+        """Return a page with a list of the partitions of a topic."""
         with self._lock_reader() as reader:
             info = reader.topics().get(topic)
             if info is None:
@@ -116,7 +116,7 @@ class ConsolePages:
         return self._render("console_topic.html", topic, topic=info, part=part, logs=logs, bounds=bounds)
 
     def partition(self, name: TopicPartition) -> str:
-        """Return a page with the segments of both tiers, the epochs and the transactions of a log."""
+        """Return a page about a log: its segments on local disk and in the tier, leader epochs and transactions."""
         with self._lock_reader() as reader:
             reader.log(*name)
             log = collect_log(reader, name, self._clock.now_ms(), Detail())
@@ -125,7 +125,7 @@ class ConsolePages:
         return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
 
     def records(self, name: TopicPartition, query: Query, shape: str, fields: Mapping[str, str]) -> str:
-        """Return a page of records; ``fields`` is the query as text, for links and the form."""
+        """Return a page of records. ``fields`` is the query as text, which links and the form on the page contain."""
         chosen_shape = self._shape(name.topic, shape)
         with self._lock_reader() as reader:
             page = read_page(reader.log(*name), query)
@@ -134,7 +134,7 @@ class ConsolePages:
         return self._render("console_records.html", f"records of {name}", page=page, rows=rows, **form)
 
     def record(self, name: TopicPartition, offset: int, shape: str) -> str:
-        """Return a page with one record, whose key and value are cut only if they are very long."""
+        """Return a page with one record. Its key and value are cut only if they are very long."""
         chosen_shape = self._shape(name.topic, shape)
         with self._lock_reader() as reader:
             log = reader.log(*name)
@@ -176,7 +176,7 @@ class ConsolePages:
         return self._render("console_history.html", f"history of {name}", name=name, roots=roots, limit=_COMMITS)
 
     def changes(self, name: TopicPartition, older: int, newer: int) -> str:
-        """Return a page with the segments that differ between two versions of a log in the tier."""
+        """Return a page with the differences between the segments of two manifest versions of a log."""
         with self._lock_reader() as reader:
             log = self._tier_log(reader, name)
             rows: list[SegmentDifference] = list(
@@ -193,11 +193,11 @@ class ConsolePages:
         )
 
     def failure(self, status: str, text: str) -> str:
-        """Return a page about an error, with the title ``status``."""
+        """Return a page about an error. ``status`` is the title of the page."""
         return self._render("console_error.html", status, status=status, text=text)
 
     def _form(self, name: TopicPartition, entered: Mapping[str, str], chosen_shape: Shape) -> dict[str, object]:
-        """Return the values that the user entered into the form for records, for the same form on the next page."""
+        """Return the contents of the form for records: the values that the user entered, and the selected shape."""
         fields = {field: entered.get(field, "") for field in ("from", "key", "hex", "isolation")}
         return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen_shape}
 

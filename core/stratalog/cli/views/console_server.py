@@ -1,4 +1,4 @@
-"""HTTP server of the console: GET requests on one address, for one host name, with headers that forbid scripts."""
+"""HTTP server of the console. It answers only GET and HEAD, checks the Host header, and forbids scripts in pages."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Address of a server. Port 0 chooses a free port."""
+    """Address of a server. Port 0 means any free port."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """True if only programs of this machine can connect."""
+        """True if only programs on this machine can connect."""
         address = _address(self.host)
         return self.host == _LOCALHOST if address is None else address.is_loopback
 
     def url(self, port: int) -> str:
-        """Return the URL of the server. ``port`` is the port at which the server listens; ``self.port`` may be 0."""
+        """Return the URL of the server. ``port`` is the port on which the server listens, because ``self.port`` can be 0."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
 
 
@@ -68,21 +68,21 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class GuardedApplication:
-    """Application that answers only GET and HEAD requests for its own address, and adds headers that protect a page.
+    """Application that answers only GET and HEAD requests for its own address, and adds headers that protect its pages.
 
-    The check of the address prevents DNS rebinding: the owner of another site lets the site's name resolve to this
-    machine, and a page of the site can then read the console. Such a request has the site's name in its Host header.
-    The application refuses the request, because the header must name localhost, the listener's host or an IP address. If
-    the listener's host is a loopback address, the IP address must be a loopback address, too.
+    The Host header of a request must be localhost, the listener's host or an IP address. If the listener's host is a
+    loopback address, the IP address must be a loopback address, too. This check prevents DNS rebinding: an attacker makes
+    the name of another site resolve to this machine, to read the console from a page of that site. The Host header of
+    such a request is the name of that site.
     """
 
     def __init__(self, application: Application, address: Listener) -> None:
         self._application, self._address = application, address
 
     def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
-        """Answer one request, as a WSGI application.
+        """Answer one WSGI request.
 
-        Refuse methods other than GET and HEAD with 405, and a Host header of another site with 421.
+        The status is 405 if the method is not GET or HEAD, and 421 if the Host header is the name of another site.
         """
 
         def start(status: str, headers: list[tuple[str, str]], *error_info: Any) -> Any:
@@ -111,7 +111,7 @@ def _refuse(start: Answer, status: str, text: str, headers: list[tuple[str, str]
 
 
 class ConsoleServer(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each connection: a connection without a request delays no other connection.
+    """Server with a thread for each connection, so a connection without a request does not delay other connections.
 
     Raises:
         OSError: the address cannot be used.
@@ -126,7 +126,7 @@ class ConsoleServer(ThreadingMixIn, WSGIServer):
         self.set_app(GuardedApplication(application, address))
 
     def server_bind(self) -> None:
-        """Bind the socket, without a lookup of the host's name in DNS."""
+        """Bind the socket. Unlike the base class, do not look up the host's name in DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
@@ -138,10 +138,10 @@ class ConsoleServer(ThreadingMixIn, WSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 10  # seconds for the request: browsers open connections in advance
+    timeout = 10  # seconds until the request must arrive, because browsers open connections in advance
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parameter's name in the standard library
-        """Log nothing: the command's output stays short."""
+        """Do nothing, because a log of requests would make the command's output long."""
 
     def address_string(self) -> str:
         return str(self.client_address[0])

@@ -92,7 +92,7 @@ def web_application(pages: ConsolePages) -> Application:
 
 
 def _number(text: str) -> int:
-    """Parse the number of a page, from 0; an empty text means 0. Raise ConfigError for anything else."""
+    """Parse a page number, from 0. "" means 0. Raise ConfigError for any other text."""
     if not text.isdecimal() or int(text) >= _MOST_NUMBER:
         if text:
             raise ConfigError(f"{text!r} is not the number of a page")

@@ -1,8 +1,8 @@
-"""Model of a log directory or a tier at one time.
+"""State of a log directory or a tier at one time, for the views.
 
-The model has logs, segments of both tiers, next actions of cleaning, cost and groups. A reader collects the model; the
-views only show it. Nothing is locked or written. If a log has more than ``MOST_SPANS`` segments, neighbours with the
-same place and next action are joined.
+The state has logs, segments on local disk and in the tier, next actions of cleaning, cost and groups. ``collect`` reads
+it with a reader, and does not lock or change anything. If a log has more than ``MOST_SPANS`` segments, neighbouring
+segments with the same place and next action are joined.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 
-MOST_SPANS: Final = 400  # number of spans of one log above which neighbours are joined
-LONG_MS: Final = 15 * 60_000  # Kafka's default of transaction.max.timeout.ms: a broker aborts older transactions
+MOST_SPANS: Final = 400  # maximum number of spans of one log that are not joined
+LONG_MS: Final = 15 * 60_000  # Kafka's default of transaction.max.timeout.ms, after which a broker aborts a transaction
 
 NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # offsets of a log that cannot be read
 
 
 class Place(StrEnum):
-    """Place of a segment: the active segment, only local disk, local disk and tier, or only the tier."""
+    """Place of a segment: active segment, only on local disk, on local disk and in the tier, or only in the tier."""
 
     ACTIVE = "active"
     LOCAL = "local"
@@ -47,11 +47,11 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One segment, or several neighbouring ones: offsets [start, end), records from ``first_ms`` to ``last_ms``.
+    """One segment, or several neighbouring segments: offsets [start, end), records from ``first_ms`` to ``last_ms``.
 
-    ``first_ms`` is the time of the newest record before the span, or, in the oldest span, of its first record; -1 if it
-    is unknown. ``last_ms`` is the time of the newest record in the span. ``fate`` is the next action of cleaning,
-    ``when_ms`` its time (None if unknown), and ``reason`` its reason.
+    ``first_ms`` is the time of the newest record before the span. In the oldest span, ``first_ms`` is the time of its
+    first record. -1 means unknown. ``last_ms`` is the time of the newest record in the span. ``fate`` is the next action
+    of cleaning, ``when_ms`` the time of this action (None if unknown), and ``reason`` the reason of this action.
     """
 
     start: int
@@ -68,7 +68,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An open transaction; ``age_ms`` is the time since the newest record of its producer, -1 if unknown."""
+    """An open transaction. ``age_ms`` is the time since the newest record of its producer; -1 if unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -77,21 +77,21 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if ``age_ms`` is above ``LONG_MS``. A broker with default settings aborts the transaction earlier."""
+        """True if ``age_ms`` is above ``LONG_MS``. A broker with default settings would have aborted the transaction."""
         return self.age_ms > LONG_MS
 
 
 @dataclass(frozen=True, slots=True)
 class TierState:
-    """The part of a log in a tier.
+    """State of a log in a tier.
 
     Attributes:
         version: version of the manifest root; 0 if there is none.
         end: exclusive end offset of the records in the tier.
         segments: number of segments in the tier.
         bill: cost of the segments; None if ``Detail.bill`` is False.
-        orphans: number of objects to which no root refers, and of incomplete uploads, uploads in progress included;
-            None if ``Detail.orphans`` is False.
+        orphans: number of objects to which no root refers, plus the number of unfinished uploads, including uploads in
+            progress; None if ``Detail.orphans`` is False.
     """
 
     version: int
@@ -103,11 +103,11 @@ class TierState:
 
 @dataclass(frozen=True, slots=True)
 class LogOverview:
-    """One log. ``error`` is the reason why the log cannot be read, or not completely; "" if there is none.
+    """State of one log. ``error`` is the reason why the log cannot be read completely, or "".
 
     Attributes:
-        spans: segments of both tiers, oldest first.
-        dirty_ratio: share of the closed segments that was not compacted yet; None if no policy compacts the log.
+        spans: segments on local disk and in the tier, oldest first.
+        dirty_ratio: share of the closed segments that is not compacted yet; None if no policy compacts the log.
     """
 
     name: TopicPartition
@@ -123,7 +123,7 @@ class LogOverview:
 
     @property
     def segments(self) -> int:
-        """Number of segments in both tiers; a segment in both counts once."""
+        """Number of segments on local disk and in the tier. A segment that is in both places counts once."""
         if self.tier is None:
             return sum(span.segments for span in self.spans)
         local_only = (Place.ACTIVE, Place.LOCAL)
@@ -131,7 +131,7 @@ class LogOverview:
 
     @property
     def size_bytes(self) -> int:
-        """Size (bytes) of the segments in both tiers; a segment in both counts once."""
+        """Size (bytes) of the segments on local disk and in the tier. A segment that is in both places counts once."""
         return self.bytes_in(*Place)
 
     @property
@@ -146,7 +146,7 @@ class LogOverview:
 
     @property
     def waiting_bytes(self) -> int:
-        """Size of the closed segments that are not in the tier yet; 0 without a tier."""
+        """Size (bytes) of the closed segments that are not in the tier yet; 0 if the log has no tier."""
         return self.bytes_in(Place.LOCAL) if self.tier is not None else 0
 
     @property
@@ -166,9 +166,9 @@ class LogOverview:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Committed offset of a group in one partition, and its lag behind the high watermark.
+    """Committed offset of a group in one partition. ``lag`` is the number of offsets from it to the high watermark.
 
-    ``lag`` is None if the reader's logs do not include the partition.
+    ``lag`` is None if the partition is not a log of the reader.
     """
 
     group: str
@@ -181,7 +181,7 @@ class GroupLag:
 class Overview:
     """Contents of a log directory or a tier at ``time_ms``.
 
-    ``group_error`` is the reason why groups cannot be read; "" if they can.
+    ``group_error`` is the reason why groups cannot be read, or "".
     """
 
     location: str
@@ -204,10 +204,10 @@ class Detail:
     """Optional work of ``collect``.
 
     Attributes:
-        bill: compute the cost in the tier: reads the whole manifest of each log.
-        orphans: search for orphans: lists the objects of each log, and reads every manifest root.
+        bill: True to compute the cost of each log in the tier. This reads the whole manifest of the log.
+        orphans: True to search for orphans. This lists the objects of each log, and reads every manifest root.
         prices: prices for the cost.
-        part_bytes: size of the parts of an upload.
+        part_bytes: size of a part of a multipart upload.
     """
 
     bill: bool = False
@@ -219,8 +219,8 @@ class Detail:
 def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overview:
     """Return the contents of the reader's directory or tier.
 
-    If a log cannot be read, its ``LogOverview`` has the error. Each log is closed after it is collected, which bounds
-    the memory for very many logs.
+    If a log cannot be read, its ``LogOverview`` has the error. Each log is closed before the next log is read, to limit
+    the memory.
 
     Raises:
         StorageError: the directory or the tier cannot be read.
@@ -240,7 +240,7 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overv
 
 
 def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detail) -> LogOverview:
-    """Return one log of the reader; a StorageError becomes the error of the result."""
+    """Return the state of one log. A StorageError is not raised, but becomes the ``error`` of the result."""
     overview = LogOverview(name)
     try:
         log = reader.log(*name)
@@ -295,10 +295,10 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
 
 
 def join_spans(spans: Iterable[Span], limit: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans. If there are more than ``limit``, join neighbours of the same place and next action (``fate``).
+    """Return the spans. If there are more than ``limit``, join neighbours with the same place and next action (``fate``).
 
-    Each joined span has about the same number of segments. The result can have more than ``limit`` spans if neighbours
-    differ.
+    All joined spans have about the same number of segments. The result can have more than ``limit`` spans, because
+    neighbours that differ are not joined.
     """
     all_spans = list(spans)
     segments_per_span, result = -(-len(all_spans) // limit), list[Span]()
@@ -316,7 +316,7 @@ def join_spans(spans: Iterable[Span], limit: int = MOST_SPANS) -> tuple[Span, ..
 
 
 def _join(older: Span, newer: Span) -> Span:
-    """Join two neighbours. The result has the deletion time of ``newer``."""
+    """Join two neighbouring spans. The time of the next action is the time of ``newer``."""
     return replace(
         older,
         end=newer.end,
@@ -348,7 +348,7 @@ def _transactions(log: StaticLog, now_ms: int) -> tuple[OpenTransaction, ...]:
 
 
 def tier_log(reader: Reader, log: StaticLog) -> TierLog | None:
-    """Return the log in the tier of a reader; None without a tier, or if the log has no topic id."""
+    """Return the log of the reader's tier; None if the reader has no tier or the log has no topic id."""
     if reader.tier is None or log.topic_id is None:
         return None
     return reader.tier.log(log.name, log.topic_id)
@@ -370,13 +370,13 @@ def _tier_state(reader: Reader, log: StaticLog, detail: Detail) -> TierState | N
 def _orphans(remote: TierLog, log: StaticLog) -> int:
     check = TierLogCheck(remote, log.components, contents=False)
     for findings in (check.roots(), check.segments()):
-        for _ in findings:  # reading the findings collects the named objects; `stratalog verify` reports the findings
+        for _ in findings:  # iterating collects the names of the objects; only `stratalog verify` reports the findings
             pass
     return sum(1 for finding in check.orphans() if finding.kind is FindingKind.ORPHAN)
 
 
 def group_lags(groups: CommittedOffsets, offsets: Mapping[TopicPartition, LogOffsets]) -> tuple[GroupLag, ...]:
-    """Return the committed offsets of all groups, sorted, with the lag behind the high watermark.
+    """Return the committed offsets and lags of all groups, sorted. ``offsets`` are the offsets of the reader's logs.
 
     Raises:
         StorageError: the topic of committed offsets cannot be read.

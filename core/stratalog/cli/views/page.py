@@ -1,4 +1,4 @@
-"""HTML pages of the report and of the console: templates, and the charts that they show. All texts are escaped."""
+"""HTML pages of the report and of the console: templates and charts. All texts in the pages are escaped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", _SE
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page, made from a template in this folder. Bytes of paths that are not UTF-8 are shown as escapes.
+    """Return the text of a template with ``values``. Bytes of paths that are not UTF-8 are shown as escapes.
 
     Raises:
         PluginImportError: jinja2 is not installed.
@@ -41,12 +41,12 @@ def render(template: str, **values: object) -> str:
 
 
 def time_text(time_ms: int | None) -> str:
-    """Return a time for people, to the second, in UTC; ``-`` if it is unknown."""
+    """Return a time as text in UTC, with seconds; ``-`` if the time is None (unknown)."""
     return "-" if time_ms is None else moment(time_ms).partition(".")[0].replace("T", " ")
 
 
 def age_text(duration_ms: int) -> str:
-    """Return a duration in its largest unit; ``-`` for a negative number, which means unknown."""
+    """Return a duration as text in its largest unit; ``-`` if the duration is negative (unknown)."""
     if duration_ms < 0:
         return "-"
     for unit, unit_ms in _UNITS:
@@ -56,13 +56,13 @@ def age_text(duration_ms: int) -> str:
 
 
 def offset_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first and the exclusive end offset of all segments, for a common scale; (0, 0) without segments."""
+    """Return the first offset and the exclusive end offset of all segments; (0, 0) if there are no segments."""
     spans = [span for log in logs for span in log.spans]
     return (min(span.start for span in spans), max(span.end for span in spans)) if spans else (0, 0)
 
 
 def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first and the last known time (ms since 1970) of all segments; (0, 0) if none is known."""
+    """Return the first and the last known time (ms since 1970) of all segments; (0, 0) if no time is known."""
     times = [time_ms for log in logs for span in log.spans for time_ms in (span.first_ms, span.last_ms) if time_ms >= 0]
     return (min(times), max(times)) if times else (0, 0)
 
@@ -73,7 +73,7 @@ def offsets_strip(log: LogOverview, bounds: Sequence[int]) -> str:
 
 
 def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
-    """Return a chart of the segments of a log over time, as SVG; segments without a time are left out.
+    """Return a chart of the segments of a log over time, as SVG. Segments without a time are omitted.
 
     ``bounds`` is the result of ``time_bounds``.
     """
@@ -103,7 +103,7 @@ def span_text(span: Span) -> str:
 
 
 def attention(overview: Overview) -> Iterator[str]:
-    """Yield problems that an operator should check, each as one line of text, the most serious first."""
+    """Yield problems that an operator should check, each as one line of text. The most serious problems are first."""
     for log in overview.logs:
         if log.error:
             yield f"{log.name} cannot be read: {log.error}"

@@ -1,4 +1,4 @@
-"""``stratalog report``: one HTML file about a log directory or a tier."""
+"""``stratalog report``: write one HTML file about a log directory or a tier."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from stratalog.tier.upkeep.cost import Prices
     "--orphans/--no-orphans",
     default=True,
     show_default=True,
-    help="Search the tier for orphans: list its objects, and read every manifest root.",
+    help="Search the tier for orphans. This lists the objects of the tier, and reads every manifest root.",
 )
 @price_options
 @view_options
 def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int:
     """Write one HTML file about a log directory or a tier: segments, next actions of cleaning, sizes, epochs, cost.
 
-    The file needs no network and no script. The command locks and changes nothing, and can run while a broker or an
-    engine is running. The exit code is 1 if a log cannot be read; the report shows the other logs.
+    The file needs no network and no script. The command does not lock or change the logs, and can run while a broker or
+    an engine is running. The exit code is 1 if a log cannot be read. The report then shows the other logs.
     """
     detail = Detail(bill=True, orphans=orphans, prices=prices, part_bytes=upload_part_bytes(place.settings()))
     with place.reader() as reader:

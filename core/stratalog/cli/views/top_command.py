@@ -1,4 +1,4 @@
-"""``stratalog top``: the topics of a log directory or a tier, live in the terminal."""
+"""``stratalog top``: show the topics of a log directory or a tier live in the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOPICS: Final[Columns[TopicActivity]] = {
     "next": lambda topic: f"cannot be read: {topic.error}" if topic.error else topic.next,
 }
 _GROUPS: Final = ("group", "topic", "lag")
-# characters of a terminal, and the columns that fit into it
+# minimum width of a terminal in characters, and the columns that are shown at this width
 _WIDTHS: Final = (
     (110, tuple(_TOPICS)),
     (80, ("topic", "rate/s", "HW", "local", "tier", "tier lag", "next")),
@@ -47,16 +47,16 @@ _SECOND_MS: Final = 1000
     metavar="SECONDS",
     help="Time between two samples.",
 )
-@click.option("--once", is_flag=True, help="Print one table, and exit; a rate needs a second sample, and is left out.")
+@click.option("--once", is_flag=True, help="Print one table, and exit. The table has no rates, because a rate needs two samples.")
 @view_options
 @json_option
 def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
-    """Show the topics of a log directory or a tier: rates, offsets, sizes of both tiers, next actions, lag of groups.
+    """Show the topics of a log directory or a tier: rates, offsets, sizes, next actions, lag of groups.
 
-    The command runs until Ctrl-C. It locks and changes nothing, and can run while a broker or an engine is running.
-    While a writer is running, records are counted up to its last high watermark checkpoint. A rate is the mean of the
-    last 30 seconds. Tier lag is the size of closed segments that are not in the tier yet. The exit code is 1 if a log
-    or the groups cannot be read at the end.
+    The command runs until Ctrl-C. It does not lock or change the logs, and can run while a broker or an engine is
+    running. While a writer is running, the high watermark is the one in the writer's last checkpoint. A rate is the mean
+    of the last 30 seconds. Tier lag is the size of closed segments that are not in the tier yet. The exit code is 1 if a
+    log or the groups could not be read in the last sample.
     """
     clock = SystemClock()
     with stop_event() as stop, place.reader() as reader, output.live() as show:
@@ -73,9 +73,9 @@ def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
 
 
 def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
-    """Return the tables of a sample, with the columns that fit into ``width`` characters.
+    """Return the tables of a sample. The table of topics has only the columns for a terminal of ``width`` characters.
 
-    The topics with the highest rates are first, and Kafka's internal topics are last.
+    The topics with the highest rates are first. Kafka's internal topics are last.
     """
     topics = sorted(sample.topics, key=lambda topic: (topic.topic.startswith("__"), -(topic.rate or 0), topic.topic))
     groups = sorted(sample.groups, key=lambda group: (-(group.lag or 0), group.group, group.topic))
