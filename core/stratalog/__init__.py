@@ -125,7 +125,7 @@ _HOMES: Final = {
 }
 
 _MODULES: Final = frozenset({"aio", "errors"})
-"""Public modules that need no import statement of their own."""
+"""Public modules that are imported at their first use as an attribute of ``stratalog``."""
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name

@@ -59,12 +59,12 @@ class _Calls:
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         async with self._turn:
             call = partial(contextvars.copy_context().run, function, *args, **kwargs)
-            # not a task: at its end, asyncio.run cancels all tasks, even if their threads still run
+            # a future, not a task: when asyncio.run ends, it cancels all tasks, even if their threads still run
             work = asyncio.get_running_loop().run_in_executor(None, call)
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
-                # only one thread at a time may use the object, also after a further cancellation
+                # wait for the thread, even after a further cancellation: only one thread at a time may use the object
                 while not work.done():
                     with contextlib.suppress(asyncio.CancelledError):
                         await asyncio.wait([work])
@@ -87,7 +87,7 @@ class AsyncProducer(_Calls):
     """A ``Producer`` for coroutines.
 
     Args:
-        producer: the producer to call; ``close`` of this object closes it.
+        producer: the producer. ``close`` of this object closes the producer.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -104,10 +104,10 @@ class AsyncProducer(_Calls):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record as ``Producer.send`` does; wait while the buffer is full. Return a future of the event loop.
+        """Call ``Producer.send`` on a thread, which waits while the buffer is full. Return a future of the event loop.
 
-        After the write, the result of the future is the record's ``RecordMetadata``. If the write fails, awaiting the
-        future raises the error.
+        Await the future to wait for the write: it returns the record's ``RecordMetadata``, or raises the error of the
+        write.
         """
         queued = await self._call(
             self._producer.send,
@@ -145,7 +145,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
     """A ``Consumer`` for coroutines.
 
     Args:
-        consumer: the consumer to call; ``close`` of this object closes it.
+        consumer: the consumer. ``close`` of this object closes the consumer.
     """
 
     def __init__(self, consumer: Consumer[RecordType]) -> None:
@@ -163,7 +163,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
 
         try:
             await self._call(poll)
-        except asyncio.CancelledError:  # nobody gets these records: the position must not be after them
+        except asyncio.CancelledError:  # the caller does not get these records: reset the position to the first one
             for name, records in records_by_partition.items():
                 first: Any = records[0]  # a Record or a DeserializedRecord
                 self._consumer.seek(name, first.offset)
@@ -214,7 +214,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return await self._call(self._consumer.lag)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return ``Consumer.positions()``, which does not wait; this method is no coroutine.
+        """Return ``Consumer.positions()``. This method is not a coroutine, because it does not wait.
 
         Do not call this method while a coroutine of this object runs.
         """
@@ -228,7 +228,7 @@ class AsyncLog:
     records.
 
     Args:
-        log: the log to call; the engine closes it.
+        log: the log. The engine closes the log.
     """
 
     def __init__(self, log: Log) -> None:
@@ -245,7 +245,7 @@ class AsyncLog:
     async def records(
         self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted"
     ) -> AsyncIterator[Record]:
-        """Yield the records of ``LogReader.records``; each call on a thread reads up to 500 records."""
+        """Yield the records of ``LogReader.records``. Each call on a thread reads up to 500 records."""
         records = self._log.records(start, end, isolation)
         error: StorageError | None = None
         while error is None:
@@ -261,12 +261,12 @@ class AsyncLog:
         return await asyncio.to_thread(self._log.offset_for_timestamp, timestamp_ms, isolation)
 
     def offsets(self) -> LogOffsets:
-        """Return ``LogReader.offsets()``, which does not wait; this method is no coroutine."""
+        """Return ``LogReader.offsets()``. This method is not a coroutine, because it does not wait."""
         return self._log.offsets()
 
 
 def _next_group(records: Iterator[Record]) -> tuple[list[Record], StorageError | None]:
-    """Return up to 500 records, and the error that follows the last one; None if there is none yet."""
+    """Return the next records (up to 500), and the error that the iterator raised after these records, or None."""
     group = list[Record]()
     try:
         for record in islice(records, _CHUNK_RECORDS):

@@ -1,4 +1,4 @@
-"""Import of the optional compiled modules, and the reason why such a module is not in use.
+"""Import of optional compiled modules, and the reason why a compiled module is not used.
 
 A compiled module gives the same results as the Python code that it replaces, but faster. If no C compiler was
 available when the package was built, the Python code runs. ``STRATALOG_NO_EXTENSIONS=1`` at run time disables all
@@ -16,7 +16,7 @@ SWITCH: Final = "STRATALOG_NO_EXTENSIONS"
 
 
 def extension(module: str) -> ModuleType | None:
-    """Return the compiled module of this name, or None if Python code must be used; ``absence`` returns the reason."""
+    """Return the compiled module ``module``; None if it cannot be used. ``absence`` returns the reason."""
     if os.environ.get(SWITCH):
         return None
     try:

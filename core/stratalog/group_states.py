@@ -63,7 +63,7 @@ class GroupStates(Protocol):
 
         Args:
             group: name of the group.
-            records: at most one for each key.
+            records: the records, at most one for each key.
             durability: ``written`` or ``durable``; None means the engine's setting.
 
         Raises:

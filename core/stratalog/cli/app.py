@@ -26,11 +26,11 @@ class LazyGroup(click.Group):
     """Commands of this package and of plugins. A command is imported when it runs, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, sorted. In a shell completion, plugins that cannot be loaded are no error."""
+        """Return the names of all commands, sorted. A shell completion ignores plugins that cannot be loaded."""
         return sorted(_texts(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command ``cmd_name`` of this package or, if this package has none, of a plugin; None if unknown."""
+        """Return the command ``cmd_name`` of this package, or of a plugin if this package has none; None if unknown."""
         del ctx
         if cmd_name in OWN_COMMANDS:
             return OWN_COMMANDS[cmd_name].load()
@@ -179,7 +179,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _advised(error: click.ClickException) -> click.ClickException:
-    """Return ``error``; if a command that has ``--dir`` got an argument too many, return an error that advises --dir."""
+    """Return ``error``; if a command with ``--dir`` got an extra argument, return an error that advises ``--dir``."""
     from stratalog.cli.parameters import NamedPath  # noqa: PLC0415 - only errors need it
 
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
@@ -208,7 +208,7 @@ def _drop_output() -> None:
 
 
 def _complete(instruction: str) -> int:
-    """Print a shell's completion script, or the completions. Errors are hidden: the command reports them when it runs."""
+    """Print a shell's completion script, or completions. Hide errors, because the command reports them when it runs."""
     try:
         return shell_complete(app, {"obj": make_output}, "stratalog", COMPLETE_VARIABLE, instruction)
     except StorageError:

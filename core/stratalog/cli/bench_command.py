@@ -87,7 +87,8 @@ class Figure:
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure the disk of --dir, and an object store if a tier is given.
 
-    Give --dir at most once. The directory must exist. Without --dir, the command measures the system's temporary folder.
+    Give --dir at most once. The directory must exist. Without --dir, the command measures the system's temporary
+    folder.
 
     The command writes to a new folder in the directory and to a new prefix below the tier's URI. At the end, it removes
     the folder and the prefix. It changes no other data. The results are wrong if other programs use the machine.

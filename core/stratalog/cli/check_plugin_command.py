@@ -20,8 +20,8 @@ def check(output: Output, name: str, *, contracts: bool) -> int:
 
     NAME is an entry point, a module, or the path of a Python file.
 
-    The exit code is 1 if a check or a contract test fails. If a component cannot be opened because a package is missing,
-    the command prints a warning and skips the contract tests of this component.
+    The exit code is 1 if a check or a contract test fails. If a component cannot be opened because a package is
+    missing, the command prints a warning and skips the contract tests of this component.
     """
     findings = check_plugin(name)
     if contracts and all(finding.severity is Severity.WARNING for finding in findings):

@@ -184,7 +184,7 @@ class TierPlace:
 
     @contextmanager
     def open_tier(self, *, read_only: bool) -> Iterator[Tier]:
-        """Return a context manager that opens the tier without a reader or an engine, yields the tier, and closes it."""
+        """Return a context manager that opens the tier without reader or engine, yields the tier, and closes it."""
         with (
             open_host(self.settings()) as host,
             open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,

@@ -82,8 +82,8 @@ class Limits(Section):
         "limits.prefetch.bytes",
         32 << 20,
         at_least=0,
-        doc="Memory of all readers together for chunks that were read ahead from the tier and are not used yet. 0 turns "
-        "reading ahead off.",
+        doc="Memory of all readers together for chunks that were read ahead from the tier and are not used yet. 0 "
+        "turns reading ahead off.",
     )
     upload_bytes: int = key(
         "limits.upload.bytes",
@@ -133,17 +133,17 @@ class EngineConfig(Section):
         "tier.outage.open",
         "serve",
         choices=("serve", "refuse"),
-        doc="Behaviour if the store is unavailable when the engine opens. `serve`: the engine opens with the records on "
-        "local disk, and uses the tier when the store is available again. `refuse`: the engine does not open.",
+        doc="Behaviour if the store is unavailable when the engine opens. `serve`: the engine opens with the records "
+        "on local disk, and uses the tier when the store is available again. `refuse`: the engine does not open.",
     )
     tier_verify: str = key(
         "tier.verify",
         "auto",
         choices=("auto", "first", "always", "never"),
         doc="Offloaded segments that are read back through their layout before they are committed. `first`: the first "
-        "segment of each layout in an engine. `always`: every segment. `never`: no segment. `auto` means `always` if the "
-        "layout or the store is of a distribution other than stratalog, `never` if the built-in store checks checksums or "
-        "is a local folder, and `first` in all other cases.",
+        "segment of each layout in an engine. `always`: every segment. `never`: no segment. `auto` means `always` if "
+        "the layout or the store is of a distribution other than stratalog, `never` if the built-in store checks "
+        "checksums or is a local folder, and `first` in all other cases.",
     )
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow",
@@ -359,10 +359,10 @@ class EngineConfig(Section):
         "plugin.deadline.ms",
         300_000,
         at_least=1,
-        doc="Deadline of one call into a plugin of a distribution other than stratalog. It applies to calls of cleanup "
-        "policies and tier layouts, to calls that open components or start services, and to all calls while an engine or "
-        "a reader opens, including imports and hooks. A call of a layout has this time for each 64 MiB of a segment, "
-        "including uploads. A call that takes longer fails, and its thread is abandoned.",
+        doc="Deadline of one call into a plugin of a distribution other than stratalog. It applies to calls of "
+        "cleanup policies and tier layouts, to calls that open components or start services, and to all calls while "
+        "an engine or a reader opens, including imports and hooks. A call of a layout has this time for each 64 MiB "
+        "of a segment, including uploads. A call that takes longer fails, and its thread is abandoned.",
     )
 
     @property

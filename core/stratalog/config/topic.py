@@ -22,9 +22,9 @@ NO_EFFECT: Final = "no effect"  # description of settings that only a broker use
 NO_CODEC: Final = ("producer", "uncompressed")  # words of compression.type that name no codec
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
-# A broker setting sets the default of a topic setting. Usually its name is a prefix of _BROKER_PREFIXES, followed by the
-# name of the topic setting. _BROKER_NAMES maps all other broker settings to their topic settings. Source: apache/kafka
-# ServerTopicConfigSynonyms.
+# A broker setting sets the default of a topic setting. Usually its name is a prefix of _BROKER_PREFIXES, followed by
+# the name of the topic setting. _BROKER_NAMES maps all other broker settings to their topic settings. Source:
+# apache/kafka ServerTopicConfigSynonyms.
 _BROKER_PREFIXES: Final = ("log.cleaner.", "log.")
 _BROKER_NAMES: Final = {
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -86,9 +86,9 @@ class TopicConfig(Section):
         "compression.type",
         "producer",
         check=_compression,
-        doc="Codec of stored batches. `producer` keeps the producer's codec, and `uncompressed` decompresses every batch. "
-        "Any other value is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or a plugin's codec. The "
-        "topic setting `NAME.level` is the level of the plugin's codec NAME.",
+        doc="Codec of stored batches. `producer` keeps the producer's codec, and `uncompressed` decompresses every "
+        "batch. Any other value is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or a plugin's "
+        "codec. The topic setting `NAME.level` is the level of the plugin's codec NAME.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level", -1, check=_gzip_level, doc="Level for gzip, 1 to 9; -1 is zlib's default."
@@ -220,7 +220,8 @@ class TopicConfig(Section):
         at_least=0,
         at_most=2,
         check=_record_version,
-        doc="Record format of appended batches: the version of Kafka's record format, or the name of an installed format.",
+        doc="Record format of appended batches: the version of Kafka's record format, or the name of an installed "
+        "format.",
     )
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="Names of the index formats of new segments."
@@ -323,7 +324,7 @@ class TopicConfig(Section):
         return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return ``values`` without settings of other plugins: ``is_of_plugin`` is True, and ``sections`` lacks them."""
+        """Return ``values`` without settings that are not in ``sections`` and for which ``is_of_plugin`` is True."""
         plugin_names = self.names_of_plugins()
         return {name: value for name, value in values.items() if name in plugin_names or not is_of_plugin(name)}
 

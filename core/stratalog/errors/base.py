@@ -60,7 +60,7 @@ class WrongTypeError(ConfigError, TypeError):
 
 
 class UnknownSettingError(ConfigError):
-    """No setting has the name ``name``. ``source`` is the origin of the name. ``nearest`` is a similar setting, or ""."""
+    """No setting has the name ``name``. ``source`` is its origin, and ``nearest`` the most similar name, or ""."""
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)

@@ -1,4 +1,4 @@
-"""Discovery of installed plugins: entry points are found and filtered without an import, then imported one by one.
+"""Discovery of installed plugins. Entry points are found and filtered without an import, then imported one by one.
 
 The name of the entry-point group contains the major version of the plugin interface. Therefore plugins for another
 version are never imported.
@@ -96,7 +96,7 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
 
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
-    """Return the installed plugins of an entry-point group, sorted by name, from metadata alone, without an import."""
+    """Return the installed plugins of an entry-point group, sorted by name. Reads metadata, and imports no plugin."""
     entry_points = importlib.metadata.entry_points(group=group)
     distributions = {id(entry_point.dist): entry_point.dist for entry_point in entry_points}
     owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parse metadata once
@@ -120,12 +120,12 @@ def _owner(distribution: importlib.metadata.Distribution | None) -> tuple[str, s
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The installed plugins, divided by what the settings allow.
+    """The installed plugins, divided by the settings ``plugins.allow`` and ``plugins.block``.
 
     Attributes:
-        to_import: plugins that are allowed, and whose name no other allowed plugin has.
-        blocked: plugins that are not imported.
-        ambiguous: plugins that are not blocked, but whose name several distributions use; they are not imported.
+        to_import: allowed plugins with a unique name.
+        blocked: plugins that are blocked or not allowed. They are not imported.
+        ambiguous: allowed plugins with a name that several distributions use. They are not imported.
         missing: names in ``plugins.allow`` that are not installed.
     """
 
@@ -136,7 +136,7 @@ class Selection:
 
 
 def select(candidates: Collection[Candidate], allow: Collection[str], block: Collection[str]) -> Selection:
-    """Return the installed plugins, divided by the settings ``allow`` and ``block``. No plugin is imported.
+    """Divide the installed plugins by the settings ``allow`` and ``block``. No plugin is imported.
 
     Args:
         candidates: the installed plugins.
@@ -174,11 +174,11 @@ def ambiguity(candidate: Candidate, candidates: Iterable[Candidate]) -> PluginCl
 
 
 def import_named(module: str) -> object:
-    """Import and return the plugin module with the name ``module``, from ``plugins.modules`` or from a caller.
+    """Import and return a plugin module. ``module`` is its name, from ``plugins.modules`` or from a caller.
 
     Raises:
         PluginImportError: no module has this name, or an import in the module failed.
-        PluginError: the import raised another exception than ImportError.
+        PluginError: the import raised an exception other than ImportError.
     """
     try:
         return importlib.import_module(module)
@@ -209,7 +209,7 @@ def _module_names(missing: str) -> list[str]:
 
 
 def bundled_hint(module: str) -> str:
-    """Return the extra or requirement of stratalog that installs a module; "" if no requirement has its name."""
+    """Return the extra or requirement of stratalog that installs ``module``; "" if no requirement has this name."""
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
     except importlib.metadata.PackageNotFoundError:

@@ -28,8 +28,8 @@ class Guard:
     """The guard of one component. Thread-safe.
 
     Attributes:
-        title: kind, name and version of the component, for texts.
-        origin: the plugin that offers the component, its distribution and version, for texts.
+        title: kind, name and version of the component, for error texts.
+        origin: the plugin that offers the component, its distribution and version, for error texts.
         is_bundled: True if the component comes with stratalog, in the same distribution.
         calls: the threads for calls with a deadline; None runs the calls on the caller's thread.
     """
@@ -53,13 +53,13 @@ class Guard:
 
         Args:
             method: name of the called method.
-            expected: class of an error that the plugin interface allows for this method, and that is not converted; ()
-                if there is none.
+            expected: class of the exception that the plugin interface allows for this method. This exception is not
+                converted. () if there is none.
         """
         return _Calling(self, method, self.calls, expected)
 
     def converting(self, method: str) -> _Calling:
-        """Return a context that converts exceptions as ``calling`` does, inside a call that already has a deadline."""
+        """Return a context that converts exceptions like ``calling``, for use in a call that already has a deadline."""
         return _Calling(self, method, None, ())
 
     def items(self, method: str, make: Callable[[], Iterable[T]]) -> Iterator[T]:
@@ -88,7 +88,7 @@ class Guard:
         wait_ms: float | None = None,
         close: Callable[[T], object] | None = None,
     ) -> T:
-        """Return the result of ``work``, which calls the component; exceptions are converted as in ``calling``.
+        """Call ``work``, which calls the component, and return its result. Exceptions are converted as in ``calling``.
 
         The call runs on a separate thread. After the deadline, the caller does not wait for this thread any longer. If
         the component comes with stratalog, or ``calls`` is None, the caller's thread makes the call without a deadline.
@@ -101,8 +101,8 @@ class Guard:
             close: closes a result that arrives after the deadline; None if there is nothing to close.
 
         Raises:
-            PluginError: the call raised an exception that is not a StorageError. Or it did not return in time, or was
-                not made because too many earlier calls into the component still run; the cause is then an OverdueError.
+            PluginError: the call raised an exception that is not a StorageError. Or the call did not return before the
+                deadline, or too many earlier calls into the component still run; the cause is then an OverdueError.
             StorageError: the call raised this error.
         """
         if self.calls is None or self.is_bundled:
@@ -161,7 +161,7 @@ class Guard:
         self.refuse(method, f"returned {_describe(value)}, not {expected}")
 
     def refuse(self, method: str, reason: str) -> NoReturn:
-        """Raise the PluginError of a call that broke the plugin interface; its text ends with ``reason`` and advice."""
+        """Raise the PluginError of a call that broke the plugin interface. Its text contains ``reason``."""
         raise PluginError(f"{self}: {method} {reason}; {_ADVICE}")
 
     def failure(self, method: str, error: BaseException) -> PluginError:

@@ -30,7 +30,7 @@ _NESTED: Final[Mapping[tuple[type[Any], str], type[Any]]] = {  # Any: classes of
     (LogFiles, "open_index"): IndexFile,
 }
 GUARDED_PARTS: Final = frozenset({RecordFormat, Codec, IndexFormat})
-"""Classes of the components that an engine opens at first use, and that are guarded as parts."""
+"""Classes of components that an engine opens at their first use. Such a component becomes a guarded part."""
 
 
 def guarded_part(inner: T, part: type[Any], guard: Guard) -> T:

@@ -13,7 +13,8 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
     """Return a policy that calls ``policy`` with a deadline. Exceptions that are not StorageErrors become PluginErrors.
 
-    If ``policy`` has a record filter, the returned policy has one, whose results are checked (``guarded_parts``).
+    If ``policy`` has a record filter, the returned policy has a record filter that is a guarded part
+    (``guarded_parts``).
     """
     if type(policy).record_filter is CleanupPolicy.record_filter:
         return _GuardedPolicy(policy, guard)
@@ -29,11 +30,11 @@ class _GuardedPolicy(Guarded, CleanupPolicy):
         self.inner, self.guard = policy, guard
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the result of ``plan`` of the plugin's policy, called with a deadline."""
+        """Call ``plan`` of the plugin's policy with a deadline, and return its result."""
         return self._actions("plan", lambda: self.inner.plan(log, config, now_ms))
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the result of ``local_plan`` of the plugin's policy, called with a deadline."""
+        """Call ``local_plan`` of the plugin's policy with a deadline, and return its result."""
         return self._actions("local_plan", lambda: self.inner.local_plan(log, config, now_ms))
 
     def _actions(self, method: str, plan: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:

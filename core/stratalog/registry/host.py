@@ -1,7 +1,7 @@
-"""The only caller of pluggy.
+"""Registration of plugins, and calls of their hooks. Only this module calls pluggy.
 
-Every hook is called separately for each plugin. pluggy's own call stops at the first exception, and its results do not
-name their plugin.
+A hook is called separately for each plugin. A single call of pluggy for all plugins would stop at the first exception,
+and its results would not name their plugins.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The result of one plugin's collecting hook: its offers, or an error if the hook raised or returned other values.
+    """The result of one plugin's collecting hook: its offers, or an error if the hook failed or returned a wrong type.
 
     A collecting hook is a hook with which plugins offer components or commands.
     """
@@ -107,7 +107,7 @@ class Host:
     Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
 
     Args:
-        calls: threads on which the collecting hooks of plugins of other distributions run, with a deadline.
+        calls: threads for calls with a deadline, for collecting hooks of plugins that do not come with stratalog.
     """
 
     def __init__(self, calls: DeadlineCalls) -> None:
@@ -116,7 +116,7 @@ class Host:
         self._manager.add_hookspecs(hooks)
         self._origins: dict[str, str] = {}
         self._strangers = set[str]()  # names of plugins that do not come with stratalog
-        self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
+        self._failures: Counter[str] = Counter()  # under _lock, because notifier threads write and any thread reads
         self._lock = threading.Lock()
 
     # --- plugins ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Host:
         return tuple(name for name, _ in self._callers(_LISTENERS[event]))
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Call every listener for ``event``, or only that of ``plugin``. Errors of listeners are logged and counted."""
+        """Call all listeners for ``event``, or only the listener of ``plugin``. Log and count errors of listeners."""
         hook = _LISTENERS[type(event)]
         for name, caller in self._callers(hook):
             if plugin is None or name == plugin:
@@ -201,7 +201,7 @@ class Host:
 
     @property
     def listener_failures(self) -> dict[str, int]:
-        """The number of failed listener calls of each plugin; plugins without failures are left out."""
+        """The number of failed listener calls of each plugin that has failures."""
         with self._lock:
             return dict(self._failures)
 

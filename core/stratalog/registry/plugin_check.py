@@ -1,6 +1,6 @@
 """``stratalog check-plugin``: a check of a plugin's structure against the plugin interface ``stratalog.spi``.
 
-The check does not test the behaviour of components; the classes of ``stratalog.testing.contracts`` do.
+The check does not test the behaviour of components. The classes of ``stratalog.testing.contracts`` test it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
 
 
 class Severity(StrEnum):
-    """The severity of a finding: ERROR if the plugin interface is broken; WARNING if a check was not possible here."""
+    """The severity of a finding. ERROR: the plugin breaks the plugin interface. WARNING: a check was not possible."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -87,10 +87,10 @@ class PluginFinding:
 
 
 def check_plugin(plugin: object) -> list[PluginFinding]:
-    """Check one plugin against the plugin interface, whatever the settings are, and return its problems.
+    """Check one plugin against the plugin interface, and return its problems. Settings have no effect.
 
-    Stores are not opened, because an open needs a location. Call this function in a new process: the import of a
-    heavy module (``HEAVY_MODULES``) by the plugin is found only if the process has not imported the module before.
+    Stores are not opened, because opening a store needs a location. Call this function in a new process: the check
+    finds an import of a heavy module (``HEAVY_MODULES``) only if the process has not imported this module before.
 
     Args:
         plugin: the name of an entry point, the name of a module, the path of a Python file, or a module or object with
@@ -125,7 +125,7 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
 
 
 def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
-    """Return the providers of a plugin by kind (``codecs``, ...). ``plugin`` is as for ``check_plugin``.
+    """Return the providers of a plugin by kind (``codecs``, ...). See ``check_plugin`` for ``plugin``.
 
     Raises:
         PluginError: the plugin cannot be imported, or breaks the plugin interface.
@@ -326,8 +326,8 @@ _ATTRIBUTES: Final[dict[ComponentKind, Callable[[Any], Iterator[str]]]] = {  # A
 def _signature_problems(component: object, part: type[object]) -> Iterator[str]:
     """Yield a sentence for each method of ``component`` that does not accept the arguments that ``part`` declares.
 
-    ``part`` is the class in ``stratalog.spi``. A method that is a coroutine function or cannot be called is a problem
-    too.
+    ``part`` is the class in ``stratalog.spi``. Also yield a sentence for each coroutine function, and for each method
+    that cannot be called.
     """
     for name, declared in members_of(part):
         attribute = inspect.getattr_static(type(component), name, None)

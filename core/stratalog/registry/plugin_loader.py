@@ -37,8 +37,8 @@ def load_plugins(
 ) -> tuple[LoadedPlugin, ...]:
     """Register the installed plugins and ``plugins`` in ``host``, and collect their offers.
 
-    Plugins that do not come with stratalog are imported on the threads of ``calls``, with a deadline. The other
-    arguments and the errors are those of ``Registry.load``.
+    Plugins that do not come with stratalog are imported on the threads of ``calls``, with a deadline. See
+    ``Registry.load`` for the other arguments and the errors.
 
     Returns:
         All plugins, sorted by name, including blocked and failed ones. Only plugins without an error have providers.
@@ -61,7 +61,7 @@ def load_plugins(
     candidate_by_name |= dict.fromkeys(_register_passed(host, plugins, calls))
     loaded_plugins = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, candidate_by_name)
     for plugin in loaded_plugins:
-        if plugin.info.status is PluginStatus.FAILED:  # log it: no lookup ever reports a plugin that only listens
+        if plugin.info.status is PluginStatus.FAILED:  # no lookup would report a failed plugin that has only listeners
             _LOGGER.warning("%s", plugin.info.absence)
     return tuple(sorted(loaded_plugins, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
@@ -98,7 +98,7 @@ def _free_name(host: Host, plugin: object) -> str:
 
 
 def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
-    """Call the hooks with which plugins offer components, except commands; return each plugin with its providers.
+    """Call the hooks with which plugins offer components, and return each plugin with its providers.
 
     If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider.
     If a hook of a plugin that the caller passed fails, a PluginError is raised.

@@ -29,7 +29,7 @@ class OfferInfo:
         name: name of the provider.
         version: version of the bytes that its component writes.
         capabilities: short descriptions for people.
-        extensions: names of the component's compiled modules, which are used if they could be built.
+        extensions: names of the component's optional compiled modules.
     """
 
     name: str
@@ -52,13 +52,13 @@ class PluginInfo:
     """The description of one plugin.
 
     Attributes:
-        name: name of its entry point, or of the module or class that the caller passed. For an entry in
-            ``plugins.allow`` without an installed plugin, this entry.
+        name: name of its entry point, or of the module or class that the caller passed. If no installed plugin matches
+            an entry of ``plugins.allow``, a PluginInfo with this entry as its name reports it.
         distribution: the installed distribution, "" if the caller passed the plugin.
         version: version of the distribution.
         status: ok, blocked by the settings, or failed; only a plugin with status ok has offers.
         error: the error of a failed plugin.
-        offers: its providers by kind (``codecs``, ``object_stores``, ...); kinds without offers are left out.
+        offers: its providers by kind (``codecs``, ``object_stores``, ...), without kinds that have no providers.
     """
 
     name: str

@@ -58,8 +58,8 @@ class Registry:
         """Import the installed plugins that ``allow`` and ``block`` permit, and collect the offers of all plugins.
 
         If an installed plugin cannot be imported or breaks the plugin interface, no error is raised: ``plugins()``
-        returns the error of this plugin. The error of a lookup that finds nothing lists such plugins too. ``allow`` and
-        ``block`` filter installed plugins before any import; they do not filter the argument ``plugins``.
+        returns the error of this plugin. If a lookup finds no component, the text of its error lists these plugins.
+        ``allow`` and ``block`` filter installed plugins before any import, but not the argument ``plugins``.
 
         Args:
             plugins: modules, objects with hooks, or names of modules, used in addition to the installed plugins. A
@@ -81,7 +81,7 @@ class Registry:
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
         """Return a registry of ``plugins``, ``plugins.modules``, and the installed plugins that the settings allow.
 
-        The arguments of ``load`` are taken from the settings. Errors are those of ``load``.
+        This method calls ``load`` with arguments from the settings. Raises the errors of ``load``.
         """
         engine = settings.engine
         return cls.load(
@@ -152,7 +152,7 @@ class Registry:
         return sections
 
     def engine_settings(self) -> dict[str, frozenset[str]]:
-        """Return the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``, a provider's name."""
+        """Return the names of the settings in each section ``[plugins.NAME]``, by ``NAME``, the name of a provider."""
         names_by_section = dict[str, frozenset[str]]()
         for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
@@ -196,12 +196,12 @@ class Registry:
         return self._host.listening(event)
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Call every listener for ``event``, or only that of ``plugin``. Errors of listeners are logged and counted."""
+        """Call all listeners for ``event``, or only the listener of ``plugin``. Log and count errors of listeners."""
         self._host.notify(event, plugin)
 
     @property
     def listener_failures(self) -> dict[str, int]:
-        """The number of failed listener calls of each plugin; plugins without failures are left out."""
+        """The number of failed listener calls of each plugin that has failures."""
         return self._host.listener_failures
 
     def _catalogue(self, kind: ComponentKind) -> Catalogue[Any]:  # Any: the public methods have the exact types

@@ -33,7 +33,7 @@ class Offer(Generic[P_co]):
 
     Attributes:
         provider: the provider, or the command.
-        plugin: the plugin's name: that of its entry point, or of the module or class that the caller passed.
+        plugin: name of the plugin's entry point, or of the module or class that the caller passed.
         distribution: the installed distribution, "" if the caller passed the plugin.
         version: version of the distribution.
     """
@@ -57,8 +57,8 @@ def origin(plugin: str, distribution: str, version: str) -> str:
 class OfferTable(Generic[P]):
     """All offers of one kind, by name.
 
-    If several offers have the same name, a lookup of this name and an iteration over the table raise PluginClashError;
-    ``names`` and ``offers`` do not.
+    If several offers have the same name, a lookup of this name and an iteration over the table raise PluginClashError.
+    ``names`` and ``offers`` never raise this error.
 
     Args:
         title: name of the kind, for texts.
@@ -66,7 +66,7 @@ class OfferTable(Generic[P]):
         absent: one sentence for each blocked or failed plugin. The error for an unknown name contains these sentences,
             because one of these plugins may offer the name.
 
-    Attributes: ``title`` and ``absent`` are the arguments.
+    Attributes: ``title`` and ``absent`` have the values of these arguments.
     """
 
     def __init__(self, title: str, offers: Iterable[Offer[P]], absent: Sequence[str] = ()) -> None:
@@ -119,7 +119,7 @@ class Catalogue(OfferTable[Provider[C]]):
         kind: the kind of component.
         offers: the offers of all plugins, in any order.
         absent: one sentence for each blocked or failed plugin, as for ``OfferTable``.
-        prefer: provider name to use for a URI scheme, if several providers serve the scheme.
+        prefer: mapping of URI scheme to provider name, for schemes that several providers serve.
         calls: the threads for calls into components with a deadline.
 
     Attributes:
@@ -143,7 +143,7 @@ class Catalogue(OfferTable[Provider[C]]):
         return tuple(sorted({scheme for offer in self._offers for scheme in offer.provider.schemes}))
 
     def by_scheme(self, scheme: str) -> Provider[C]:
-        """Return the provider for URIs of this scheme; upper and lower case are equal.
+        """Return the provider for URIs with this scheme. Upper and lower case are not distinguished.
 
         Raises:
             UnknownComponentError: no provider serves the scheme, or the preferred provider does not serve it.
@@ -175,7 +175,7 @@ class Catalogue(OfferTable[Provider[C]]):
         return self.by_name(label.rpartition("@")[0])
 
     def guard(self, provider: Provider[C]) -> Guard:
-        """Return the guard for calls into the component of ``provider``, which is in this catalogue."""
+        """Return the guard for calls into the component of ``provider``, a provider of this catalogue."""
         matching = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
         return Guard(
             f"{self.title} {provider.name!r} version {provider.version}",
@@ -185,12 +185,12 @@ class Catalogue(OfferTable[Provider[C]]):
         )
 
     def open(self, provider: Provider[C], context: OpenContext) -> C:
-        """Open and return the component of ``provider``, which is in this catalogue.
+        """Open and return the component of ``provider``, a provider of this catalogue.
 
         Raises:
             PluginImportError: a module that the component needs cannot be imported.
-            PluginError: ``open`` raised an exception that is not a StorageError, or returned a value of another type.
-                Or the component does not come with stratalog, and ``open`` did not return in ``plugin.deadline.ms``.
+            PluginError: ``open`` raised an exception that is not a StorageError, or returned a value of a wrong type.
+                Or ``open`` of a component that does not come with stratalog took longer than ``plugin.deadline.ms``.
             StorageError: ``open`` raised this error, for example a LogDirError or StoreError of a store.
         """
         guard = self.guard(provider)

@@ -33,9 +33,9 @@ class ResultCheck:
     """The check of one method of a guarded part.
 
     Attributes:
-        find_defect: called with the part, the result of ``before`` (None without it), the method's result and its
-            arguments; returns the defect as text, or "".
-        before: called before the method, with the part and the arguments; its result is passed to ``find_defect``.
+        find_defect: function of the part, the result of ``before`` (None if there is no ``before``), the method's
+            result and the method's arguments. It returns the defect of the method's result as text, or "".
+        before: function of the part and the method's arguments that is called before the method; None if not needed.
     """
 
     find_defect: Callable[..., str]
@@ -97,7 +97,7 @@ def _check_encode(
 
 
 def _compare_records(record_format: RecordFormat, data: Buffer, expected: Sequence[object]) -> str:
-    """Return the defect if ``data`` is not whole batches of records with these keys, values and headers; else ""."""
+    """Return "" if ``data`` is whole batches, whose records have the ``expected`` contents, or the defect as text."""
     table = record_format.scan(data, 0, len(data), check_crc=True)
     if table.stop is not ScanStop.END or not len(table):
         return f"made bytes that scan refuses: {table.reason or table.stop}"

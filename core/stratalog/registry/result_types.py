@@ -29,8 +29,8 @@ class ResultType:
     Attributes:
         allowed: classes of the results.
         items: classes of the items if the result is an iterator or a list; () if items are not checked.
-        is_lazy: True if the result is an iterator; the component then runs while the items are read.
-        text: the type as the signature has it, for error texts.
+        is_lazy: True if the result is an iterator. The component then runs while the items are read.
+        text: the type in the words of the signature, for error texts.
     """
 
     allowed: tuple[type[Any], ...]
@@ -75,7 +75,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:  # Any: type hints have no comm
 def _classes(hint: Any) -> tuple[type[Any], ...]:  # Any: as above
     classes = list[type[Any]]()
     for part in _alternatives(hint):
-        if isinstance(part, typing.TypeVar):  # the only type variable is that of an index's entries
+        if isinstance(part, typing.TypeVar):  # the only type variable is the type of an index's entries
             classes += _ENTRIES
             continue
         origin = _NONE if part is None else typing.get_origin(part) or part

@@ -1,4 +1,4 @@
-"""``stratalog serve``: an engine behind the gateway, until a signal stops it."""
+"""``stratalog serve``: run an engine and its gateway until a signal stops them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
 from stratalog_gateway.settings import GatewaySection
 
-_SWITCH_S: Final = 0.0005  # shorter waits for the GIL after a system call
-_STACK_BYTES: Final = 256 << 10  # of the thread of each connection
+_SWITCH_S: Final = 0.0005  # below Python's default, to shorten the wait for the GIL after a system call
+_STACK_BYTES: Final = 256 << 10  # stack size of the thread of each connection
 _IDS_FILE: Final = "stratalog-served-topics.json"  # in the directory of --state
 _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
 
@@ -34,18 +34,18 @@ _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
     "--listen",
     metavar="[NAME://]HOST:PORT",
     multiple=True,
-    help="Listener; port 0 chooses one. NAME is PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL. Can be repeated. "
-    "Default: 127.0.0.1:9092.",
+    help="Address to listen on; can be repeated. Port 0 means any free port. NAME is PLAINTEXT (the default), SSL, "
+    "SASL_PLAINTEXT or SASL_SSL. Default: 127.0.0.1:9092.",
 )
 @click.option(
-    "--advertised-host", metavar="HOST", help="Host that the gateway advertises to clients. Default: that of --listen."
+    "--advertised-host",
+    metavar="HOST",
+    help="Host that the gateway advertises to clients. Default: the host of --listen.",
 )
-@click.option(
-    "--insecure", is_flag=True, help="Listen on an address that other machines reach, without authentication."
-)
-@click.option("--node-id", type=click.IntRange(0, (1 << 31) - 1), help="Number of the broker. Default: 1.")
-@click.option("--tier", metavar="URI", help="Object store for closed segments.")
-@click.option("--read-only", is_flag=True, help="Serve a directory that another process writes, for reading only.")
+@click.option("--insecure", is_flag=True, help="Allow listeners without authentication that other machines can reach.")
+@click.option("--node-id", type=click.IntRange(0, (1 << 31) - 1), help="Node id of the broker. Default: 1.")
+@click.option("--tier", metavar="URI", help="URI of the tier: the object store for closed segments.")
+@click.option("--read-only", is_flag=True, help="Only read DIR. Another process may write to it.")
 @click.option(
     "--state",
     metavar="DIR",
@@ -66,14 +66,14 @@ def serve(
     insecure: bool,
     read_only: bool,
 ) -> None:
-    """Serve log directories to Kafka clients, by Kafka's protocol, as a cluster of one broker.
+    """Serve log directories to Kafka clients, as a cluster of one broker.
 
-    Missing directories are created. The background duties run, too. The command is ready when it prints its address, and
-    runs until Ctrl-C or SIGTERM. A listener that does not authenticate its clients needs --insecure if other machines
-    reach it. [plugins.gateway] of the settings file has further settings, which options override.
+    Missing directories are created. The background duties of the engine run, too. The command is ready when it prints
+    its address, and runs until Ctrl-C or SIGTERM. --insecure is necessary if other machines can reach a listener that
+    does not authenticate its clients. Options override the settings in [plugins.gateway] of the settings file.
 
-    If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it. Any
-    number of such gateways can read one tier while a writer commits to it.
+    If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it.
+    Several such gateways can read one tier while a writer commits to it.
     """
     overrides: dict[str, object] = {"listeners": [_listener(text) for text in listen]} if listen else {}
     options = {"advertised.host": advertised_host, "node.id": node_id, "insecure": insecure or None}
@@ -121,7 +121,7 @@ def _check_directory(directory: str) -> None:
     """Raise LogDirNotFoundError if a directory contains only files of other programs, such as a home directory."""
     path = Path(directory)
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-    if names - {"lost+found"} and ".lock" not in names:  # each engine and each broker makes a lock file
+    if names - {"lost+found"} and ".lock" not in names:  # each engine and each broker creates a lock file
         open_reader(directory, config={}).close()  # raises the error
 
 

@@ -1,4 +1,4 @@
-"""``stratalog users``: the users of PLAIN and SCRAM."""
+"""``stratalog users``: manage the users of SASL PLAIN and SCRAM."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _EPILOG: Final = "\b\nExample:  stratalog users add users.json alice"
 
 @click.group("users")
 def users() -> None:
-    """Manage the users that authenticate at the gateway by SASL: PLAIN or SCRAM.
+    """Manage the users of the gateway's SASL listeners (PLAIN and SCRAM).
 
-    The file has salted keys, from which no password can be read. `users.file` of [plugins.gateway] names the file; a
-    running gateway notices changes within a second.
+    FILE contains salted keys of the users, and no passwords. The setting `users.file` of [plugins.gateway] is the path
+    of FILE. A running gateway uses changes within a second.
     """
 
 
@@ -41,7 +41,7 @@ def users() -> None:
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
     default=DEFAULT_ITERATIONS,
     show_default=True,
-    help="Rounds of the key derivation.",
+    help="Number of iterations of the key derivation.",
 )
 def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None:
     """Add the user NAME to FILE, or change the user's password. A missing file is created."""

@@ -167,7 +167,7 @@ class _Meaning:
 
 
 def _decode_record(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
-    """Return the contents that ``read`` decodes. If ``read`` returns None or raises an error, return the record's bytes."""
+    """Return the contents that ``read`` decodes, or the record's bytes if ``read`` returns None or raises an error."""
     try:
         return read(record) or _Plain(record)
     except InvalidRecordError as error:

@@ -121,7 +121,7 @@ def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: 
 
 
 def _is_json(text: str) -> bool:
-    """Return True if ``text`` is a JSON object or array. These cannot be confused with null, quoted text or hex digits."""
+    """Return True if ``text`` is a JSON object or array, which differ from ``null``, quoted text and hex digits."""
     if not (text.startswith("{") and text.endswith("}")) and not (text.startswith("[") and text.endswith("]")):
         return False
     try:

@@ -42,8 +42,8 @@ _RAW: Final = "records of "
     "values",
     metavar="TOPIC=json|TOPIC=FILE.avsc",
     multiple=True,
-    help="Add a column for each field of the values of TOPIC. The values are JSON objects, or Avro records with the schema "
-    "in FILE.",
+    help="Add a column for each field of the values of TOPIC. The values are JSON objects, or Avro records with the "
+    "schema in FILE.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(

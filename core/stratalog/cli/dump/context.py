@@ -57,7 +57,7 @@ class Context:
             item(self.output, label, kind, values)
 
     def properties(self, source: Source, kind: str, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-        """Print one JSON object, or as text one line for each value. Text shows values in ``moments`` as date and time."""
+        """Print one JSON object, or one line of text for each value. Text shows ``moments`` as date and time."""
         self.item(source.label, kind, values)
         properties(self.output, values, moments)
 

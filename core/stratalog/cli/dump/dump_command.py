@@ -60,8 +60,8 @@ _SMALL: Final = {
 @click.option(
     "--decoder",
     type=click.Choice([decoder.value for decoder in Decoder]),
-    help="Decode keys and values in this way; implies --values. Default: records in the folders of Kafka's internal topics "
-    "are decoded, and other bytes are shown as text if they are printable UTF-8.",
+    help="Decode keys and values in this way; implies --values. Default: records in the folders of Kafka's internal "
+    "topics are decoded, and other bytes are shown as text if they are printable UTF-8.",
 )
 @click.option(
     "--kind",
@@ -128,7 +128,7 @@ def dump(
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
-    """Yield the files to show, and instead of a folder the files in it. Print a note about omitted files and folders."""
+    """Yield ``files``, but instead of a folder the files in it. Print a note about omitted files and folders."""
     for path in files:
         if not path.is_dir():
             yield path

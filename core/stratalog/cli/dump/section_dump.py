@@ -66,7 +66,7 @@ def _dump_sections(
     column: str,
     sections: Iterable[tuple[FileSection, bool]],
 ) -> None:
-    """Show ``sections``: pairs of a section and True if its CRC is correct. Then raise the error of the first bad one."""
+    """Show pairs of a section and True if its CRC is correct. Then raise the error of the first damaged section."""
     first_error = None
     with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
         for section, is_valid in sections:

@@ -40,9 +40,9 @@ def cell(value: object) -> str:
 class Table:
     """Rows in aligned columns, with notes after the last column.
 
-    A column is as wide as its widest cell so far. Rows are printed in pages, to limit the memory. If the terminal is too
-    narrow, the columns in ``optional`` are omitted, one after the other. If the terminal is still too narrow, rows are
-    printed as ``name=value`` pairs.
+    A column is as wide as its widest cell so far. Rows are printed in pages, to limit the memory. If the terminal is
+    too narrow, the columns in ``optional`` are omitted, one after the other. If the terminal is still too narrow, rows
+    are printed as ``name=value`` pairs.
     """
 
     def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:

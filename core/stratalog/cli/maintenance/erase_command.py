@@ -38,9 +38,9 @@ def erase(
 
     The command rewrites every segment that contains such a record. It prints a proof: the rewritten segments with their
     digests before and after, and the remnants, which are files and objects that can contain the key for a limited time.
-    Keep the output of --json for --check. The exit code is 1 if readers can still find the key, for example in a damaged
-    segment. In this case, run the command again. With --check, the exit code is 1 if a remnant still exists, or if a
-    segment contains the key.
+    Keep the output of --json for --check. The exit code is 1 if readers can still find the key, for example in a
+    damaged segment. In this case, run the command again. With --check, the exit code is 1 if a remnant still exists, or
+    if a segment contains the key.
     """
     key_bytes = _bytes_of(key, is_hex=is_hex)
     if proof is not None:

@@ -30,8 +30,9 @@ def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> 
     """Recover the logs in each log directory DIR after a crash.
 
     The directory is then in the same state as after a clean stop. The command checks every batch of a log from the
-    recovery point to the end, truncates the log at the first bad batch, and rebuilds its indexes and producer snapshots.
-    A directory that was closed cleanly is only opened and closed. To check its files, use `stratalog verify`.
+    recovery point to the end, truncates the log at the first bad batch, and rebuilds its indexes and producer
+    snapshots. A directory that was closed cleanly is only opened and closed. To check its files, use
+    `stratalog verify`.
 
     The exit code is 1 if a log could not be recovered. The other logs are recovered.
     """

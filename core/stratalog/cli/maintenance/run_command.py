@@ -23,8 +23,8 @@ def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     The service `metrics` serves http://127.0.0.1:9308/metrics for Prometheus, and /healthy for health checks.
     [plugins.metrics] sets the address.
 
-    The command runs until Ctrl-C or SIGTERM. Then it shuts down cleanly, and prints one row for each duty. The exit code
-    is 1 if the last run of a duty failed.
+    The command runs until Ctrl-C or SIGTERM. Then it shuts down cleanly, and prints one row for each duty. The exit
+    code is 1 if the last run of a duty failed.
     """
     if metrics and find_spec("prometheus_client") is None:
         output.note("metrics are not served: pip install 'stratalog[metrics]', or --no-metrics")

@@ -51,9 +51,9 @@ CHECKPOINTS: Final = {
 @click.option(
     "--repair",
     is_flag=True,
-    help="Repair damage. No good record is lost. In a directory: truncate torn ends of logs, rebuild indexes, snapshots "
-    "and epochs; the next engine recovers the logs, as after a crash. In a tier: upload damaged objects again from --dir, "
-    "write a note about each object that cannot be repaired, and delete orphans.",
+    help="Repair damage. No good record is lost. In a directory: truncate torn ends of logs, rebuild indexes, "
+    "snapshots and epochs; the next engine recovers the logs, as after a crash. In a tier: upload damaged objects "
+    "again from --dir, write a note about each object that cannot be repaired, and delete orphans.",
 )
 @click.option("--deep", is_flag=True, help="In a directory: decode every record, too. In a tier: read every segment.")
 @directories_option("For a tier with --repair: a log directory with local copies of segments; can be repeated.")

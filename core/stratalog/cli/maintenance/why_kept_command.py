@@ -27,7 +27,8 @@ def why_kept(
 ) -> int:
     """Explain for each part of a log why it is kept, and when retention or compaction removes it. Changes nothing.
 
-    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or with --key.
+    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or with
+    --key.
     """
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")

@@ -95,8 +95,8 @@ def archive(
     """Copy the closed segments in log directories of a stopped or running Kafka broker into the tier at URI.
 
     The command does not write to the directories. It copies each closed segment that is below the high watermark and
-    not in the tier. Therefore a second run continues where the first run stopped. The tier keeps records that the broker
-    deletes.
+    not in the tier. Therefore a second run continues where the first run stopped. The tier keeps records that the
+    broker deletes.
 
     The exit code is 0, 1 if a closed segment could not be archived, or 2 if the command could not start, or stopped
     because the store failed.
@@ -198,7 +198,7 @@ class _Run:
                 return  # the store is unavailable: the next pass retries
 
     def _collect(self) -> None:
-        """Delete roots and objects that the archive no longer needs. Print an error as a warning, and do not raise it."""
+        """Delete roots and objects that the archive no longer needs. Print an error as a warning; do not raise it."""
         try:
             report = self._archiver.collect(self._collection)
         except StorageError as error:

@@ -62,9 +62,9 @@ def show_cost(
 ) -> int:
     """Estimate a topic's cost for a month, or compute a tier's cost.
 
-    Without URI, the command estimates the cost on S3 from the topic's settings. With URI, it reads the whole manifest of
-    each log. `writes` is then the number of requests that uploaded the segments, computed from the sizes of the objects.
-    `request cost` is paid once. `storage cost` is for one month.
+    Without URI, the command estimates the cost on S3 from the topic's settings. With URI, it reads the whole manifest
+    of each log. `writes` is then the number of requests that uploaded the segments, computed from the sizes of the
+    objects. `request cost` is paid once. `storage cost` is for one month.
 
     A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
     1 if segments are so small that requests cost much more than storage.

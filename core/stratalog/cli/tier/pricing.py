@@ -50,7 +50,7 @@ def upload_part_bytes(settings: Settings) -> int:
 
 
 def log_bill(log: TierLog, *, part_bytes: int, prices: Prices) -> Bill:
-    """Read the whole manifest of a log in a tier, and return its cost. See ``bill`` for ``part_bytes`` and ``prices``."""
+    """Read the whole manifest of a log in a tier, and return the log's cost. See ``bill`` for the other arguments."""
     root, segments = log.root, log.view().segments
     entries = (segment.entry for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

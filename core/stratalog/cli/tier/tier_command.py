@@ -53,8 +53,8 @@ tier.add_command(show_cost)
 def list_tier(output: Output, place: TierPlace, topic: str | None, partition: int | None, version: int | None) -> int:
     """List the logs of a tier, or the segments of a partition.
 
-    Without PARTITION, the command lists the logs in the tier at URI, or only the logs of TOPIC. With PARTITION, it lists
-    the segments of this partition. The exit code is 1 if a log cannot be read.
+    Without PARTITION, the command lists the logs in the tier at URI, or only the logs of TOPIC. With PARTITION, it
+    lists the segments of this partition. The exit code is 1 if a log cannot be read.
     """
     if version is not None and partition is None:
         raise click.UsageError("--version needs TOPIC and PARTITION")
@@ -121,8 +121,8 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
 
     Use it for archives, and for tiers to which jobs write. The command deletes manifest roots that were superseded more
     than tier.history.ms ago, the objects that only these roots name, deleted topics, and unfinished uploads of older
-    leader epochs. The unfinished uploads of the newest epoch are deleted by their writer. Engines, archivers and jobs may
-    run at the same time.
+    leader epochs. The unfinished uploads of the newest epoch are deleted by their writer. Engines, archivers and jobs
+    may run at the same time.
     """
     with place.open_tier(read_only=False) as writable_tier:
         names = select_topics(writable_tier.logs(), topics, place.uri)

@@ -74,7 +74,8 @@ class ActivitySample:
 class Activity:
     """Samples of the logs of a reader.
 
-    A sample reads only logs that have changed since the last sample, that had an error, or that have segments to offload.
+    A sample reads only logs that have changed since the last sample, that had an error, or that have segments to
+    offload.
 
     Args:
         reader: the logs, which stay open between samples.

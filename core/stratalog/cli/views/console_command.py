@@ -36,7 +36,8 @@ _POLL_S: Final = 0.2
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Allow an address that other machines can reach. The page has no login and no encryption, and shows all records.",
+    help="Allow an address that other machines can reach. The page has no login and no encryption, and shows all "
+    "records.",
 )
 @click.option(
     "--avro",

@@ -48,7 +48,7 @@ class Listener:
         return self.host == _LOCALHOST if address is None else address.is_loopback
 
     def url(self, port: int) -> str:
-        """Return the URL of the server. ``port`` is the port on which the server listens, because ``self.port`` can be 0."""
+        """Return the URL of a server that listens on ``port``, which differs from ``self.port`` if that is 0."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
 
 
@@ -71,9 +71,9 @@ class GuardedApplication:
     """Application that answers only GET and HEAD requests for its own address, and adds headers that protect its pages.
 
     The Host header of a request must be localhost, the listener's host or an IP address. If the listener's host is a
-    loopback address, the IP address must be a loopback address, too. This check prevents DNS rebinding: an attacker makes
-    the name of another site resolve to this machine, to read the console from a page of that site. The Host header of
-    such a request is the name of that site.
+    loopback address, the IP address must be a loopback address, too. This check prevents DNS rebinding: an attacker
+    makes the name of another site resolve to this machine, to read the console from a page of that site. The Host
+    header of such a request is the name of that site.
     """
 
     def __init__(self, application: Application, address: Listener) -> None:

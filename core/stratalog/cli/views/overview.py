@@ -50,8 +50,8 @@ class Span:
     """One segment, or several neighbouring segments: offsets [start, end), records from ``first_ms`` to ``last_ms``.
 
     ``first_ms`` is the time of the newest record before the span. In the oldest span, ``first_ms`` is the time of its
-    first record. -1 means unknown. ``last_ms`` is the time of the newest record in the span. ``fate`` is the next action
-    of cleaning, ``when_ms`` the time of this action (None if unknown), and ``reason`` the reason of this action.
+    first record. -1 means unknown. ``last_ms`` is the time of the newest record in the span. ``fate`` is the next
+    action of cleaning, ``when_ms`` the time of this action (None if unknown), and ``reason`` the reason of this action.
     """
 
     start: int
@@ -77,7 +77,7 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if ``age_ms`` is above ``LONG_MS``. A broker with default settings would have aborted the transaction."""
+        """True if ``age_ms`` is above ``LONG_MS``. A broker with default settings aborts a transaction earlier."""
         return self.age_ms > LONG_MS
 
 
@@ -295,7 +295,7 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
 
 
 def join_spans(spans: Iterable[Span], limit: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans. If there are more than ``limit``, join neighbours with the same place and next action (``fate``).
+    """Return the spans. If there are more than ``limit``, join neighbours with the same ``place`` and ``fate``.
 
     All joined spans have about the same number of segments. The result can have more than ``limit`` spans, because
     neighbours that differ are not joined.

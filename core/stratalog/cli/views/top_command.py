@@ -47,16 +47,18 @@ _SECOND_MS: Final = 1000
     metavar="SECONDS",
     help="Time between two samples.",
 )
-@click.option("--once", is_flag=True, help="Print one table, and exit. The table has no rates, because a rate needs two samples.")
+@click.option(
+    "--once", is_flag=True, help="Print one table, and exit. The table has no rates, because a rate needs two samples."
+)
 @view_options
 @json_option
 def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
     """Show the topics of a log directory or a tier: rates, offsets, sizes, next actions, lag of groups.
 
     The command runs until Ctrl-C. It does not lock or change the logs, and can run while a broker or an engine is
-    running. While a writer is running, the high watermark is the one in the writer's last checkpoint. A rate is the mean
-    of the last 30 seconds. Tier lag is the size of closed segments that are not in the tier yet. The exit code is 1 if a
-    log or the groups could not be read in the last sample.
+    running. While a writer is running, the high watermark is the one in the writer's last checkpoint. A rate is the
+    mean of the last 30 seconds. Tier lag is the size of closed segments that are not in the tier yet. The exit code is
+    1 if a log or the groups could not be read in the last sample.
     """
     clock = SystemClock()
     with stop_event() as stop, place.reader() as reader, output.live() as show:

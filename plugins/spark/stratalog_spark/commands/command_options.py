@@ -1,4 +1,4 @@
-"""Options that the jobs' commands share, and the session in which a job runs."""
+"""Options of several job commands, and the Spark session in which a job runs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Job:
     """Output and Spark settings of one command.
 
     Attributes:
-        output: prints results and progress.
-        master: Spark's master.
-        settings: Spark's settings of ``--conf``, which may be credentials.
+        output: output for results and progress.
+        master: value of ``--master``.
+        settings: Spark settings of ``--conf``. They can contain credentials.
     """
 
     output: CommandOutput
@@ -65,14 +65,14 @@ class Job:
     def start_with_bytes(self, label: str) -> Iterator[tuple[SparkSession, Progress]]:
         """Open a session and a progress bar of bytes, labelled ``label``. Stop the session at the end.
 
-        Yield the session, and a function that updates the bar with the completed bytes and all bytes. Errors are those
-        of ``start``.
+        Yield the session, and a function that updates the bar with the numbers of completed bytes and of all bytes.
+        Raises the errors of ``start``.
         """
         with self._session() as session, self.output.bytes_progress(label) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
-        """Print the numbers of the job's result, by name, as the last line or the last JSON object."""
+        """Print ``values``, the totals of the job by name, as the last line or as the last JSON object."""
         if self.output.as_json:
             self.output.item(values)
         else:
@@ -81,11 +81,11 @@ class Job:
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
         try:
-            from stratalog_spark.session import open_session  # noqa: PLC0415 - an extra, and 1 s
+            from stratalog_spark.session import open_session  # noqa: PLC0415 - optional, and takes 1 s
         except ImportError as error:
             raise PluginImportError(str(error), "spark", "stratalog[spark]") from error
 
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - an optional dependency
 
         self.output.note(f"starting Spark on {self.master}")
         try:
@@ -141,13 +141,15 @@ source_options = option_group(
     click.option("--tier", metavar="URI", help="URI of the tier, if SOURCE is a log directory."),
     click.argument("location", metavar="SOURCE"),
 )
-"""``SOURCE`` and the options to open it: passed to the command as ``source``."""
+"""The argument ``SOURCE``, ``--tier``, ``--tier-option`` and ``--config``: passed to the command as ``source``."""
 
 
 topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
-"""``--topic``, repeatable: passed to the command as ``topics``, empty if not given."""
+"""``--topic``, which can be repeated: passed to the command as ``topics``; () if it is not given."""
 
-topics_required = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
+topics_required = click.option(
+    "--topic", "-t", "topics", multiple=True, required=True, help="Name of a topic; can be repeated."
+)
 """``--topic`` as a required option, for commands that change data."""
 
 take_over_option = click.option(
@@ -170,7 +172,7 @@ def memory_option(least_bytes: int) -> Callable[[Command], Command]:
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each ``NAME=VALUE`` of a repeated option.
+    """Yield the name and the value of each ``NAME=VALUE`` in ``texts``, the values of ``option``.
 
     Raises:
         ConfigError: a text is not of the form ``NAME=VALUE``.

@@ -1,4 +1,4 @@
-"""Commands of ``stratalog spark``: the jobs that read, export and import topics.
+"""Commands of ``stratalog spark`` that read, export and import topics.
 
 Spark is imported when a job begins.
 """
@@ -43,7 +43,7 @@ def spark() -> None:
 def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, shallow: bool) -> int:
     """Check every CRC and hash of a tier, in parallel.
 
-    The exit code is 1 if something is wrong.
+    The exit code is 1 if a problem was found.
     """
     with job.start("checking") as (session, progress):
         report = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
@@ -73,7 +73,7 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
     type=click.Choice(["read_uncommitted", "read_committed", "log_end"]),
     default="read_uncommitted",
     show_default=True,
-    help="Isolation level of the read records.",
+    help="Isolation level of the read.",
 )
 @click.option(
     "--picture",
@@ -82,10 +82,10 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
 )
 @job_options
 def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolation: str, picture: Path | None) -> int:
-    """Count the records, bytes and keys of each partition, and show their time ranges.
+    """Count the records, bytes and keys of each partition.
 
-    The number of keys is an estimate with a standard error of 1.6 %. The exit code is 1 if corrupt batches were found;
-    their records are not counted.
+    The command also shows the time range of each partition. The number of keys is an estimate with a standard error of
+    1.6 %. Records in corrupt batches are not counted. The exit code is 1 if corrupt batches were found.
     """
     with job.start("counting") as (session, progress):
         all_stats = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
@@ -121,15 +121,15 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
     "avro",
     multiple=True,
     metavar="[NUMBER=]FILE",
-    help="File with an Avro writer schema. Add NUMBER, its id in the schema registry, if values begin with the id. Can "
-    "be repeated.",
+    help="File with an Avro writer schema; can be repeated. If values begin with the schema's id in the schema "
+    "registry, add this id as NUMBER.",
 )
 @click.option(
     "--partition-by",
     type=click.Choice(["date", "hour", "none"]),
     default="date",
     show_default=True,
-    help="Partitioning of the output folders, by time in UTC.",
+    help="Time period (UTC) for which there is one output folder.",
 )
 @click.option(
     "--compression",
@@ -174,8 +174,8 @@ def export_command(
 ) -> int:
     """Write new records of topics as Parquet, each record exactly once.
 
-    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records that were written since
-    the previous run.
+    DESTINATION is a folder or a URI. Each run adds the records that were written since the previous run, and stores its
+    end offsets in DESTINATION.
     """
     avro_schemas = dict(_avro_schema(text) for text in avro)
     with job.start_with_bytes("exporting") as (session, progress):
@@ -241,10 +241,10 @@ def import_command(
     *,
     take_over: bool,
 ) -> int:
-    """Import the records that `export` wrote to SOURCE into topics, each record exactly once.
+    """Import the records that `export` wrote, each record exactly once.
 
-    TARGET is a log directory that no engine uses, or the URI of a tier. Each run imports the records that were exported
-    since the previous run.
+    SOURCE is the DESTINATION of `export`. TARGET is a log directory that no engine uses, or the URI of a tier. Each run
+    imports the records that were exported since the previous run.
     """
     with job.start_with_bytes("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def compact_command(
     job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
 ) -> int:
-    """Compact whole topics in a tier to the newest record of each key, with any number of keys."""
+    """Compact topics of a tier: keep only the newest record of each key. The number of keys is not limited."""
     with job.start("compacting") as (session, progress):
         report = jobs.compact(
             session,
@@ -107,7 +107,7 @@ def erase_command(
 
 
 def _lines(file: Path | None) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends."""
+    """Yield the lines of a file without the line breaks."""
     if file is not None:
         with file.open("rb") as lines:
             for line in lines:
@@ -127,8 +127,8 @@ def _parse_hex(text: str) -> bytes:
 @click.option(
     "--compression",
     type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec of the batches; batches that compaction has changed may keep theirs. Default: batches of the current "
-    "format keep their codec.",
+    help="Codec of the batches. Some batches that compaction has changed keep their codec. Default: batches in the "
+    "current record format keep their codec.",
 )
 @click.option(
     "--layout",
@@ -145,7 +145,10 @@ def convert_command(
     *,
     take_over: bool,
 ) -> int:
-    """Rewrite segments of a tier in the current record format, in another codec or in another layout."""
+    """Rewrite segments of a tier in another format, codec or layout.
+
+    The batches of the new segments have the current record format. --compression and --layout change codec and layout.
+    """
     with job.start("converting") as (session, progress):
         report = jobs.convert(
             session,
@@ -168,12 +171,12 @@ def convert_command(
     type=click.IntRange(min=1),
     default=128 << 20,
     show_default=True,
-    help="Maximum size of a new segment; the topic's segment.bytes is a limit, too.",
+    help="Maximum size of a new segment. If the topic's segment.bytes is smaller, it is the limit.",
 )
 @take_over_option
 @job_options
 def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment_bytes: int, *, take_over: bool) -> int:
-    """Merge small segments of a tier into larger ones; the batches do not change."""
+    """Merge small segments of a tier. The batches do not change."""
     with job.start("merging") as (session, progress):
         report = jobs.merge(
             session, source, topics=topics or None, segment_bytes=segment_bytes, take_over=take_over, progress=progress
