@@ -91,7 +91,7 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
     folder.
 
     The command writes to a new folder in the directory and to a new prefix below the tier's URI. At the end, it removes
-    the folder and the prefix. It changes no other data. The results are wrong if other programs use the machine.
+    the folder and the prefix. It changes no other data. Other programs on the machine make the results less exact.
     """
     parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
     if len(place.directories) > 1 or not parent.is_dir():

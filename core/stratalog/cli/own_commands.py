@@ -201,7 +201,7 @@ OWN_COMMANDS: Final = {
     ),
     "tier": OwnCommand(
         "tier.tier_command:tier",
-        "List and compare the contents of a tier, delete garbage, estimate costs.",
+        "Show a tier's contents, delete garbage, and estimate costs.",
         _TIERS,
         "tier ls s3://bucket/prefix orders 0",
     ),
@@ -225,7 +225,7 @@ OWN_COMMANDS: Final = {
     ),
     "why-kept": OwnCommand(
         "maintenance.why_kept_command:why_kept",
-        "Explain why segments are kept, and what retention and compaction do next.",
+        "Explain why segments are kept, and when they are removed.",
         _DIRECTORIES,
         "why-kept orders 0 --dir data",
     ),

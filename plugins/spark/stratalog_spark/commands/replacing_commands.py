@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def compact_command(
     job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
 ) -> int:
-    """Compact topics of a tier: keep only the newest record of each key. The number of keys is not limited."""
+    """Compact topics of a tier to the newest record of each key. The number of keys is not limited."""
     with job.start("compacting") as (session, progress):
         report = jobs.compact(
             session,
