@@ -28,7 +28,7 @@ class OffsetReset(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> OffsetReset:
-        """Return the member with this value, such as ``earliest``, or raise ConfigError with all values."""
+        """Return the member with this value, such as ``earliest``. Raise ConfigError, which lists all values, if none has it."""
         try:
             return cls(value)
         except ValueError:
@@ -112,7 +112,8 @@ class AssignedPartitions:
         """Move the cursor to its truncation offset or according to ``reset`` if its log does not have its position.
 
         Raises:
-            NoOffsetError, OffsetOutOfRangeError: ``reset`` is NONE.
+            NoOffsetError: ``reset`` is NONE, and the cursor has no position.
+            OffsetOutOfRangeError: ``reset`` is NONE, and the log does not have the cursor's position.
         """
         if cursor.truncation_offset is not None and self._reset is not OffsetReset.NONE:
             cursor.seek(cursor.truncation_offset)
@@ -134,7 +135,7 @@ class AssignedPartitions:
         ]
 
     def _open_cursors(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
-        """Return a cursor for each partition that has none yet, at its start position."""
+        """Return a new cursor, at its start position, for each partition that has no cursor yet."""
         new_cursors = {name: self._open_cursor(name) for name in names if name not in self.cursors}
         committed = self._offsets.committed(self._group) if self._group is not None and new_cursors else {}
         for cursor in new_cursors.values():

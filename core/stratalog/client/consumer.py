@@ -47,9 +47,11 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
     according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. If ``topics`` is not a regular
-    expression, partitions that are added to a topic later are not read. If a partition is not in
-    ``assignment``, methods with names of partitions raise UnknownTopicError; only ``assign`` and ``commit`` accept such
-    a partition. Methods that need the log of a partition raise StorageError if the log cannot be read.
+    expression, partitions that are added to a topic later are not read.
+
+    Methods with names of partitions raise UnknownTopicError for a partition that is not in ``assignment``; only
+    ``assign`` and ``commit`` accept other partitions. Methods that need the log of a partition raise StorageError if
+    the log cannot be read.
 
     Args:
         logs: logs of the engine.
@@ -244,7 +246,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return self._assigned.cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
-        """Set the position of a partition. If the log does not have it, the next poll applies ``auto_offset_reset``."""
+        """Set the position of a partition. If the log lacks this offset, the next poll applies ``auto_offset_reset``."""
         self._assigned.cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:

@@ -29,7 +29,7 @@ class Cursor:
 
     Attributes:
         name: name of the partition.
-        position: offset of the next record; None if no position was set.
+        position: offset of the next record; None if the position is not set.
         leader_epoch: leader epoch of the record before the position; -1 if unknown.
         truncation_offset: end offset of ``leader_epoch`` in the log if that offset is below the position: the log has
             then lost the record before the position. Otherwise None.

@@ -133,7 +133,7 @@ class GroupOffsets(CommittedOffsets):
         """Delete the expired offsets of a group without members, and the group's stored state if no offset remains.
 
         An offset expires ``retention_ms`` after the group's last member left, or, if that time is not stored, after the
-        commit of the offset. An offset that was stored with an expiration time of its own expires at that time. An
+        commit of the offset. If an offset was stored with its own expiration time, it expires at that time. An
         offset that an open transaction would replace is kept. Raises the errors of ``delete``.
 
         Returns:
@@ -211,7 +211,7 @@ class GroupOffsets(CommittedOffsets):
         return partition, [commit_record(group, TopicPartition(*name), offset, now) for name, offset in offsets.items()]
 
     def append_in_transaction(self, partition: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
-        """Append the result of ``records`` as a transactional batch, which, as in Kafka, has no sequence number.
+        """Append the records that ``records`` returned as a transactional batch. As in Kafka, it has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has already written.

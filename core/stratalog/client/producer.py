@@ -85,7 +85,7 @@ class ProducerOptions:
 
 
 class _PartitionCache(NamedTuple):
-    """Partitions of topics, by name. They are valid while ``Logs.topic_changes`` is ``changes``."""
+    """Partitions of topics, by name of the topic. The cache is valid while ``Logs.topic_changes`` equals ``changes``."""
 
     changes: int
     partitions: dict[str, tuple[TopicPartition, ...]]
@@ -319,8 +319,8 @@ class Producer(CheckedArguments, Closeable):
     def close(self) -> None:
         """Send the queued records, and end the threads. Idempotent; after Ctrl-C, another call continues.
 
-        An open transaction is aborted, and its queued records are not sent. If a commit failed after it
-        was prepared, the transaction is committed, because readers may have seen its records already.
+        An open transaction is aborted, and its queued records are not sent. If a commit failed after it was prepared, the
+        transaction is committed, because readers may have seen its records already.
 
         Raises:
             ConfigError: called from a future's callback.

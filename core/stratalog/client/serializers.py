@@ -29,7 +29,7 @@ class DeserializedRecord(NamedTuple):
         value: result of the value's deserializer, or the bytes if there is no deserializer. None for a tombstone.
         headers: pairs of name and value, in order.
         leader_epoch: leader epoch of the batch; -1 if the format has none.
-        partition: partition of the log.
+        partition: number of the record's partition.
     """
 
     offset: int

@@ -1,8 +1,8 @@
 """Compacted topics that store the state of clients: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
 
 The state in memory always comes from the log: each refresh reads the records after the end of the previous refresh. If
-later records have replaced most records of a partition, the partition is compacted, to make the first read of the next
-engine faster.
+later records have replaced most records of a partition, the partition is compacted. The next engine then reads it
+faster.
 
 Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionStateManager.
 """
@@ -152,7 +152,7 @@ class StateTopic(ABC):
     def refresh_readable(self) -> bool:
         """Refresh every partition that exists here. Log the error of a partition that cannot be read, and continue.
 
-        Return True if all partitions were read, False if one failed or is missing here.
+        Return True if all partitions were read, False if a partition failed or does not exist here.
         """
         names = self.names()
         is_complete = len(names) == self._partition_count

@@ -127,7 +127,7 @@ class Engine(EngineClients):
 
         Raises:
             UnknownTopicError: the log does not exist here.
-            LogDirOfflineError: the log is in no available log directory, and may be in an unavailable one.
+            LogDirOfflineError: no available log directory has the log, but an unavailable directory may have it.
             ConfigError: ``partition`` is omitted, and the topic has several partitions.
             SystemLimitError: the process has too many open files; a later call opens the log.
             StorageError: the error with which the log could not be opened.
@@ -228,13 +228,13 @@ class Engine(EngineClients):
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories, and return the log that is open there.
 
-        The log is closed while it is copied. Older ``Log`` objects of the partition raise ClosedError from then on. If
+        The log is closed while it is copied. From then on, ``Log`` objects that were returned before raise ClosedError. If
         the partition is in ``log_dir`` already, nothing changes.
 
         Raises:
             UnknownTopicError: the partition does not exist here.
             ConfigError: the engine has no such directory.
-            NotAFileError: the directory has a folder of the partition already.
+            NotAFileError: ``log_dir`` has a folder of the partition already.
             StorageError: the move failed. The partition is still in its old directory, or, if its copy was complete
                 already, in the new directory. In the second case, ``log`` may raise the error until the engine is
                 opened again.

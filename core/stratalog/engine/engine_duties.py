@@ -87,7 +87,7 @@ class EngineDuties(CheckedArguments, Closeable):
             ConfigError: the engine has no tier.
             UnknownTopicError: a log in ``logs`` does not exist here.
             StoreError: the store refused a request or failed; segments that were committed before stay committed.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         return self._duties.offload(self._select_logs(logs), progress)
 
@@ -108,7 +108,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         self._logs.check_open()
         return self._duties.collect()
@@ -125,7 +125,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Args:
             logs: only these logs; None is all open logs.
             dry_run: True to return the results and change nothing.
-            progress: called after each log, with the size that its local segments had at the beginning.
+            progress: called after each log with the size of its local segments before the call.
 
         Returns:
             One result for each log.
@@ -133,7 +133,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
             StoreError: the store refused a request or failed. After that error, only logs without a tier are processed.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         return self._duties.apply_retention(self._select_logs(logs), dry_run=dry_run, progress=progress)
 
@@ -148,7 +148,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         return self._duties.make_extras(self._select_logs(logs))
 
@@ -179,8 +179,8 @@ class EngineDuties(CheckedArguments, Closeable):
         """Return plans of the compaction rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
         Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
-        its part in the tier. A plan contains a round and its reason. If no round is due, the plan
-        contains the reason or the error.
+        its part in the tier. A plan contains a round and its reason. If no round is due, the plan contains the reason
+        or the error.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
@@ -267,13 +267,13 @@ class EngineDuties(CheckedArguments, Closeable):
             deep: True to decode every local record, and to read every segment of the tier.
             repair: True to restore damaged segments of the tier from local disk. To repair local files, stop the engine, and
                 run ``stratalog verify --repair``.
-            progress: called with the bytes of segments that were checked; a segment of the tier that is not read counts
-                with its size.
+            progress: called with the sizes (bytes) of checked segments, even if a segment of the tier was checked without
+                reading it.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
             StoreError: the store refused a request or failed; the remaining logs are not checked.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         selected, remote_of = self._select_logs(logs), self._logs.opener.remote_of
         on_bytes = counters_by_log(selected, progress, lambda log: checked_bytes(log, remote_of(log)))

@@ -52,8 +52,8 @@ class EngineLogs:
     """The owner of an engine's directories, topics and logs: opens, changes and closes them. Thread-safe.
 
     Args:
-        host: opens components, and has all settings; not closed here.
-        tier: the opened tier, or None; not closed here.
+        host: opens components, and has all settings. This object does not close it.
+        tier: the opened tier, or None. This object does not close it.
         progress: receives the progress of recoveries.
         forget_offsets: deletes the committed offsets of a topic.
         attach: topics to take over from the tier into empty directories; None for no attach.
@@ -178,7 +178,7 @@ class EngineLogs:
         return self._host.policies(config)
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of the folders named ``-stray`` or ``-future``; see ``Engine.left_folders``."""
+        """Return the paths of the folders with the suffix ``-stray`` or ``-future``; see ``Engine.left_folders``."""
         return tuple(
             directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left_folders)
         )

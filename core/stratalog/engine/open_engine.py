@@ -38,7 +38,7 @@ def open_engine(
     attach: bool | Collection[str] = False,
     progress: Progress | None = None,
 ) -> Engine:
-    """Open the log directories of an engine or of a stopped Kafka broker, or new ones, for reading and writing.
+    """Open log directories for reading and writing: of an engine, of a stopped Kafka broker, or new directories.
 
     Every log is loaded. If the last writer did not stop cleanly, the logs are recovered. In a forked child process,
     each use of the engine raises ClosedError, and ``close`` does nothing.
@@ -66,13 +66,13 @@ def open_engine(
     Raises:
         AttachError: without ``attach``, a directory has an unfinished attach or restore. With ``attach``, a directory
             is not empty, or the tier has no topic or several topics with a name in ``attach``.
-        LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
-            directory has the topics' settings. With ``attach``, a directory cannot be opened.
+        LogDirError, CorruptCheckpointError: no directory can be opened; or the first directory cannot be opened, and no
+            other directory has the topics' settings. With ``attach``, one directory that cannot be opened is enough.
         LogDirLockedError: another engine or a running broker has locked a directory.
         SystemLimitError: the process has too many open files.
         ConfigError, UnknownSettingError: a setting is wrong.
-        TierUnavailableError: the store is unavailable, and the engine must not open without it: because of
-            ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
+        TierUnavailableError: the store is unavailable, and the engine must not open without it. The reason is
+            ``tier.outage.open``, ``attach``, or that the directories were never opened with this tier.
         StoreError: the store refused a request or failed.
         StorageError: the attach failed, for example with CorruptionError (a log is damaged in the tier), or with
             FencedEpochError (another process takes over a log at the same time).

@@ -36,7 +36,7 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 class _Locks:
     """Locks of one transactional id: ``changing`` for changes of its state, ``ending`` for writing its markers.
 
-    A thread that needs both locks takes ``ending`` first. The locks exist as long as a thread has a reference to them.
+    A thread that needs both locks takes ``ending`` first. A ``_Locks`` object exists as long as a thread refers to it.
     """
 
     __slots__ = ("__weakref__", "changing", "ending")
@@ -46,7 +46,7 @@ class _Locks:
 
 
 class TransactionEnds:
-    """Completion of prepared transactions, and abort of open transactions whose producer is gone. Thread-safe.
+    """Completion of prepared transactions, and abort of abandoned or overdue transactions. Thread-safe.
 
     Args:
         logs: logs of the engine.

@@ -261,7 +261,7 @@ def prepare_end_with_next_epoch(
 
 
 def prepare_fence(current: TransactionalProducer, now_ms: int) -> TransactionalProducer:
-    """Return the state after an open transaction is prepared for abort, with the next epoch, which fences its producer.
+    """Return the state in which an open transaction is prepared for abort. Its next epoch fences the producer.
 
     As in Kafka 4.1, a producer with transactions of version 2 may repeat its EndTxn, and then continues with the next
     epoch. The highest epoch is reserved for this fencing, and never given to a producer.

@@ -118,7 +118,7 @@ class Duties:
         }
 
     def _clean_due(self) -> None:
-        """Compact the logs in service. Raise the first error that does not make its part of a log uncleanable."""
+        """Compact the logs in service. Raise the first StoreError or LogDirError of a round."""
         for result in self.cleaner.run(self._logs_in_service()):
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error
@@ -162,7 +162,7 @@ class Duties:
     # --- on request --------------------------------------------------------------------------------------------------
 
     def select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return the logs with these names, in the order of ``names``; for None, all open logs, sorted by name.
+        """Return the logs with these names, in the order of ``names``. If it is None, return all open logs, sorted by name.
 
         Raises the errors of ``OpenLogs.log``.
         """
@@ -179,7 +179,7 @@ class Duties:
     def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
         """Offload logs once, several in parallel, and return the results.
 
-        There is no result for a log without a tier, for a follower, or with ``remote.log.copy.disable``. ``progress``
+        A log has no result if it has no tier, is a follower, or sets ``remote.log.copy.disable``. ``progress``
         is called with the bytes that were sent.
 
         Raises:

@@ -68,7 +68,7 @@ class Services:
                 guard.check_none("start", guard.call("start", partial(start, service)))
 
     def close(self) -> None:
-        """Stop all services in reverse order, whether started or not. Idempotent.
+        """Stop all services in reverse order, even services that were not started. Idempotent.
 
         The services together have ``service.stop.ms`` to stop, but each service has at least 0.1 s. If a service fails
         to stop, or does not stop in time, a warning is logged, and the other services are still stopped.

@@ -19,7 +19,7 @@ from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
 class VerifyResult:
     """Result of the check of one log: the number of checked segments, local and in the tier, and the findings.
 
-    Each item of ``repairs`` is a finding with the result of its repair; ``done`` is "" if it was not repaired.
+    Each item of ``repairs`` is a finding with the result of its repair; ``done`` is "" if the finding was not repaired.
     """
 
     log: TopicPartition

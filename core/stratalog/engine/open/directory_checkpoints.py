@@ -34,7 +34,7 @@ class DirectoryCheckpoints:
 
     Args:
         store: files of the directory.
-        stored: contents of the files when the directory was opened.
+        stored: contents of the files at this time.
         logs: open logs, by name. The directory changes this mapping later.
         folders: folder name of each partition in the directory. The directory changes this mapping later.
         linked_logs: logs whose folders are symbolic links.
@@ -78,8 +78,8 @@ class DirectoryCheckpoints:
     def keep_tiered_start(self, log: Log, stored_start: int | None) -> None:
         """Keep the stored log start of a log that was just opened, if it is below the first local segment.
 
-        Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
-        with remote storage that finds no stored log start assumes 0, and clients that read from the beginning then get
+        Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. If a
+        broker with remote storage finds no stored log start, it assumes 0, and clients that read from the beginning get
         errors.
 
         Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir, LogLoader.

@@ -1,8 +1,8 @@
 """The inventory: topics and partitions of all log directories of an engine, stored in each directory.
 
 If some directories are unavailable, an engine opens with the other directories. The inventory then lists the partitions
-in unavailable directories. The inventory also contains the topics' settings, in case the directory with the topics file
-is unavailable, or is not the first directory of ``log.dirs`` any more. An engine with one directory creates no
+in unavailable directories. The inventory also contains the topics' settings. They are used if the directory with the
+topics file is unavailable, or is no longer the first directory of ``log.dirs``. An engine with one directory creates no
 inventory, but updates an existing one. A broker reads topics, partitions and settings from the cluster metadata
 instead.
 """
@@ -98,7 +98,7 @@ def missing_entries(dirs: Sequence[LogDir], first_entries: Mapping[str, TopicEnt
 
 
 def _read_other_topics(store: SegmentStore) -> Mapping[str, TopicEntry]:
-    """Return the entries of the topics file in a directory that was the first one before; {} if it cannot be read."""
+    """Return the entries of the topics file in a directory that may have been the first one; {} if it is unreadable."""
     try:
         return parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
     except StorageError as error:

@@ -158,7 +158,7 @@ class LogDir:
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
         """Rename the folder of a closed log to ``-delete`` durably. A missing folder is no error.
 
-        The folder is removed after ``delay_ms``, or in ``close`` if earlier.
+        The folder is removed after ``delay_ms``, or by ``close`` if the directory is closed earlier.
 
         Source: apache/kafka LogManager.asyncDelete.
         """
@@ -174,7 +174,7 @@ class LogDir:
         del self.folders[log]
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
-        """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or in ``close`` if earlier."""
+        """Schedule the removal of a folder that is no longer a log. ``close`` removes it even before ``delay_ms`` is over."""
         self.left_folders.pop(folder, None)
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 

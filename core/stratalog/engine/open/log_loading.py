@@ -82,7 +82,7 @@ def load_all(
 def _load_measured(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> list[LoadedLog | Exception]:
-    """Return the result or the error of each log. Of many clean logs, load some to measure if threads are faster."""
+    """Return the result or the error of each log. If there are many clean logs, first measure if threads are faster."""
 
     def load(part: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
         return outcomes(part, lambda loading: loading.run(progress.part()), at_a_time, "stratalog-recovery")

@@ -170,7 +170,7 @@ class LogOpener:
         return topic_id
 
     def _check_not_of_another(self, name: TopicPartition, folder_id: TopicId, stored_id: TopicId) -> None:
-        """Raise ConfigError if a partition has ``stored_id``, the id in the topics file.
+        """Raise ConfigError if some partition of the topic has ``stored_id``, the id in the topics file.
 
         Then ``folder_id``, the id in the folder of partition ``name``, is the id of an earlier topic.
 
@@ -222,7 +222,7 @@ class LogOpener:
     def connect_remote(self, log: Log) -> TierLog | None:
         """Return an open log's part of the tier, ready for changes, or None if the engine or the topic has no tier.
 
-        If the store was unavailable when the log was opened, ``rejoin`` connects the log now, or raises its errors.
+        If the store was unavailable when the log was opened, the call connects the log now. Raises the errors of ``rejoin``.
         """
         remote = self.remote_of(log)
         if remote is not None:

@@ -95,7 +95,7 @@ class OpenLogs:
         raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
     def publish(self, opened_logs: Iterable[tuple[LogDir, Log]]) -> None:
-        """Add opened logs to ``logs``, all at the same time, and to their directories, and notify the listeners.
+        """Add opened logs to ``logs`` in one step, add them to their directories, and notify the listeners.
 
         The logs are removed from ``failed``. A log whose directory is out of service by now refuses appends.
         """

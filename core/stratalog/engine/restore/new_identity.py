@@ -125,7 +125,7 @@ class _Commits(StateTopic):
 
 @dataclass(frozen=True, slots=True)
 class _OneLog:
-    """A single log as the ``Logs`` that a ``StateTopic`` reads."""
+    """Adapter of a single log to ``Logs``, for a ``StateTopic``."""
 
     only: Log
 

@@ -136,8 +136,9 @@ def restore(
         progress: called with the bytes of ``.log`` files that are copied.
 
     Raises:
-        AttachError: the directory has records of a log that is not in ``overwrite``, or belongs to a broker and lacks a
-            topic, or has an unfinished restore of other logs; or the manifest of a log was not rebuilt completely.
+        AttachError: there are four cases. The directory has records of a topic that is not in ``overwrite``. It belongs
+            to a broker and lacks a topic. It has an unfinished restore of other logs. The manifest of a log was not
+            rebuilt completely.
         ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid, or is the
             name of another restored topic.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
@@ -196,7 +197,7 @@ class _Restore:
         return [self._make_plan(name, versions.get(str(name.log))) for name in selected]
 
     def _check_targets(self, selected: Sequence[TierLogName]) -> None:
-        """Raise ConfigError if a new name is invalid, or two logs get one name, or a renamed topic is not restored."""
+        """Raise ConfigError if a new name is invalid, two logs get one name, or ``rename`` has a topic that is not restored."""
         renamed, sources = self._request.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)

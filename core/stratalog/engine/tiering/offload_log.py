@@ -120,8 +120,8 @@ def offload_log(
 ) -> OffloadResult:
     """Copy the closed segments below the last stable offset that are not in the tier yet.
 
-    The log is made durable first. A segment that was written to within ``segment.offload.delay.ms`` is not copied yet,
-    and no later segment is copied.
+    The log is made durable first. If the last write to a segment is less than ``segment.offload.delay.ms`` ago, this
+    segment and all later segments are not copied yet.
 
     Args:
         log: log with closed segments.
@@ -261,7 +261,7 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
     """Return the closed local segments that end above ``remote_end`` and at or below the last stable offset.
 
-    ``remote_end`` is the exclusive end offset of the tier. Segments below the log start are left out.
+    ``remote_end`` is the exclusive end offset of the tier. Segments that end at or below the log start are left out.
     """
     return [
         segment

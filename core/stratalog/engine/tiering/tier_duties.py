@@ -44,7 +44,7 @@ class TierDuties:
     """Offload and collection of the logs of one engine. Thread-safe.
 
     Args:
-        tier: the tier; not closed here.
+        tier: the tier. This object does not close it.
         opener: returns a log's part of the tier.
         settings: has the upload rate, the number of threads, and the history time.
         clock: clock of the engine.
@@ -109,8 +109,8 @@ class TierDuties:
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
         """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires an eviction.
 
-        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. For a follower, only
-        evict segments that its leader has offloaded, if the limit requires an eviction. ``on_bytes`` is called with the
+        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. If a
+        follower exceeds the limit, only segments that its leader has offloaded are evicted. ``on_bytes`` is called with the
         sizes of the pieces that were sent. Raises the errors of ``offload_log`` and ``rejoin``.
         """
         remote = self._connect_remote(log)
@@ -197,7 +197,7 @@ class TierDuties:
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log that failed, raised after all logs have been processed.
         """
         self._tier.availability.reach()
         logs = list(logs)

@@ -80,7 +80,7 @@ def keep_offsets(log: Log, directory: LogDir) -> None:
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
     """Return True if the copy of a log in ``target`` has its final name, or if an error prevents the check.
 
-    If True, the old folder must not be used: at its next start, the engine may delete the old folder.
+    If the result is True, the old folder must not be used: the engine may delete this folder at its next start.
     """
     try:
         return partition_folder(name) in target.store.logs()
@@ -153,7 +153,7 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
 def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
     """Return the name and size (bytes) of the ``.log`` file of the last segment in a log's folder.
 
-    Appends increase both in this order, and retention and compaction do not reduce them.
+    Compare the results as tuples: each append increases the tuple, and retention and compaction do not reduce it.
     """
     files = directory.store.open_log(directory.folders[name]).list()
     logs = (file for file in files if file.name.endswith(LOG_SUFFIX) and parse_segment_file(file.name))

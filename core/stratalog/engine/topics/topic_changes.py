@@ -148,7 +148,7 @@ class TopicChanges:
             raise ConfigError(NO_TIER)
 
     def _discard(self, created: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Close and remove new partitions after an error. A partition that cannot be removed counts as failed."""
+        """Close and remove new partitions after an error. Partitions that cannot be removed count as failed."""
         for name, (directory, log) in created.items():
             with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:
@@ -205,7 +205,7 @@ class TopicChanges:
     def _has_new_filter(self, old_config: TopicConfig, new_config: TopicConfig) -> bool:
         """Return True if ``new_config`` names a cleanup policy with a record filter that ``old_config`` does not name.
 
-        Rounds of the other policies have kept records that the new policy drops, such as older records of a key.
+        Earlier compaction rounds, without the new policy, have kept records that this policy drops.
         """
         new_policies = [name for name in new_config.cleanup_policy if name not in old_config.cleanup_policy]
         return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
@@ -237,7 +237,7 @@ class TopicChanges:
     def _leave_tier(self, logs: Iterable[Log], undoing: contextlib.ExitStack) -> None:
         """Set the log start of each log to its local log start. The leader also removes all segments from the tier.
 
-        From then on, the logs do not use the tier. Calls that restore their settings are added to ``undoing``.
+        From then on, the logs do not use the tier. Callbacks that restore the logs' settings are added to ``undoing``.
         """
         for log in logs:
             remote = self._opener.connect_remote(log)
