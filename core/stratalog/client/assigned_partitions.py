@@ -28,7 +28,7 @@ class OffsetReset(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> OffsetReset:
-        """Return the member with this value, such as ``earliest``. Raise ConfigError, which lists all values, if none has it."""
+        """Return the member with this value, such as ``earliest``. Raise ConfigError if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -88,7 +88,7 @@ class AssignedPartitions:
         self.cursors = {name: old_cursors[name] for name in partitions if name in old_cursors} | new_cursors
 
     def refresh(self) -> None:
-        """Add the partitions of topics that match the regular expression now. Remove the partitions of deleted topics."""
+        """Add partitions of topics that match the regular expression now. Remove partitions of deleted topics."""
         if self._pattern is not None:
             names = self._matching(self._pattern)
             for name in self.cursors.keys() - set(names):

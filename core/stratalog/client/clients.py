@@ -111,7 +111,7 @@ class Clients:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Consumer[Any]:
-        """Create a consumer of all partitions of ``topics``. ``Consumer`` describes the other arguments and the errors."""
+        """Create a consumer of all partitions of ``topics``. ``Consumer`` describes other arguments and the errors."""
         self.coordinator.recover()
         has_deserializers = key_deserializer is not None or value_deserializer is not None
         return Consumer(

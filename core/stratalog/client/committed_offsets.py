@@ -33,10 +33,10 @@ class CommittedOffset(NamedTuple):
     """Committed position of a group in one partition.
 
     Attributes:
-        offset: offset of the next record to read. Clients of a broker or of the gateway can also commit negative offsets:
-            kafkajs commits -2 for the start and -1 for the end of the log. A consumer then starts according to its
-            ``auto_offset_reset``. A call that commits offsets refuses a negative integer. It stores a
-            negative offset of a ``CommittedOffset`` unchanged, because a copy of another group's offsets may contain it.
+        offset: offset of the next record to read. Clients of a broker or of the gateway can also commit negative
+            offsets: kafkajs commits -2 for the start and -1 for the end of the log. A consumer then starts according to
+            its ``auto_offset_reset``. A call that commits offsets refuses a negative integer. It stores a negative
+            offset of a ``CommittedOffset`` unchanged, because a copy of another group's offsets may contain it.
         leader_epoch: leader epoch of the record before ``offset``; -1 if unknown.
         metadata: text that the consumer has stored with the offset.
     """

@@ -176,7 +176,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def _read(
         self, max_records: int, positions: list[tuple[Cursor, int | None, int]]
     ) -> dict[TopicPartition, list[RecordType]]:
-        """Read from the cursors in turn. Before each read, add the cursor, its position and its epoch to ``positions``."""
+        """Read from the cursors in turn. Before each read, add cursor, position and leader epoch to ``positions``."""
         records_by_partition: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._assigned.cursors.values())
         first, remaining = self._next_cursor, max_records
@@ -246,7 +246,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return self._assigned.cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
-        """Set the position of a partition. If the log lacks this offset, the next poll applies ``auto_offset_reset``."""
+        """Set the position of a partition. If the log lacks it, the next poll applies ``auto_offset_reset``."""
         self._assigned.cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:

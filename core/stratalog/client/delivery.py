@@ -139,7 +139,7 @@ class Delivery:
     def _deliver_valid(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
     ) -> None:
-        """Fail the invalid records that ``error`` lists, and deliver the others. Kafka's producer fails the whole batch."""
+        """Fail the invalid records that ``error`` lists, and deliver the others. Kafka's producer fails all records."""
         errors_by_index = dict(error.record_errors)
         if not errors_by_index:
             self._fail(name, futures, error)

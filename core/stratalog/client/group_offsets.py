@@ -67,7 +67,8 @@ class GroupOffsets(CommittedOffsets):
             group: name of the group.
             offsets: offset of the next record to read, by partition, or None.
             durability: ``written`` or ``durable``; None is the engine's setting.
-            must_exist: False to allow partitions that do not exist here. A partition with the value None need never exist.
+            must_exist: False to allow partitions that do not exist here. A partition with the value None need never
+                exist.
 
         Raises:
             ConfigError: an offset that is given as an integer is negative, or ``durability`` is not one of these words.
@@ -133,8 +134,8 @@ class GroupOffsets(CommittedOffsets):
         """Delete the expired offsets of a group without members, and the group's stored state if no offset remains.
 
         An offset expires ``retention_ms`` after the group's last member left, or, if that time is not stored, after the
-        commit of the offset. If an offset was stored with its own expiration time, it expires at that time. An
-        offset that an open transaction would replace is kept. Raises the errors of ``delete``.
+        commit of the offset. If an offset was stored with its own expiration time, it expires at that time. An offset
+        that an open transaction would replace is kept. Raises the errors of ``delete``.
 
         Returns:
             True if neither an offset nor the state of the group remains.
@@ -166,8 +167,8 @@ class GroupOffsets(CommittedOffsets):
         the offsets topic that cannot be read is skipped, and its error is logged.
 
         Raises:
-            StorageError: the offsets of a group could not be deleted. The first such error is raised after all groups have
-                been processed.
+            StorageError: the offsets of a group could not be deleted. The first such error is raised after all groups
+                have been processed.
 
         Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
         """
@@ -211,7 +212,7 @@ class GroupOffsets(CommittedOffsets):
         return partition, [commit_record(group, TopicPartition(*name), offset, now) for name, offset in offsets.items()]
 
     def append_in_transaction(self, partition: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
-        """Append the records that ``records`` returned as a transactional batch. As in Kafka, it has no sequence number.
+        """Append the result of ``records`` as a transactional batch. As in Kafka, the batch has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has already written.

@@ -85,7 +85,7 @@ class ProducerOptions:
 
 
 class _PartitionCache(NamedTuple):
-    """Partitions of topics, by name of the topic. The cache is valid while ``Logs.topic_changes`` equals ``changes``."""
+    """Partitions of topics, by name of the topic. The cache is valid while ``Logs.topic_changes`` is ``changes``."""
 
     changes: int
     partitions: dict[str, tuple[TopicPartition, ...]]
@@ -240,8 +240,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
-            ProducerFencedError: another producer has the transactional id now, and an earlier call or append has detected
-                this. If it is not detected yet, the first ``send`` of the transaction raises the error.
+            ProducerFencedError: another producer has the transactional id now, and an earlier call or append has
+                detected this. If it is not detected yet, the first ``send`` of the transaction raises the error.
         """
         self._check_open()
         self._require_transaction().begin()
@@ -271,8 +271,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an abort failed after it was
-                prepared: then repeat the abort.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an abort failed after it
+                was prepared: then repeat the abort.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
@@ -287,8 +287,8 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a commit failed after it was
-                prepared: then repeat the commit.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a commit failed after it
+                was prepared: then repeat the commit.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
@@ -319,8 +319,8 @@ class Producer(CheckedArguments, Closeable):
     def close(self) -> None:
         """Send the queued records, and end the threads. Idempotent; after Ctrl-C, another call continues.
 
-        An open transaction is aborted, and its queued records are not sent. If a commit failed after it was prepared, the
-        transaction is committed, because readers may have seen its records already.
+        An open transaction is aborted, and its queued records are not sent. If a commit failed after it was prepared,
+        the transaction is committed, because readers may have seen its records already.
 
         Raises:
             ConfigError: called from a future's callback.

@@ -86,7 +86,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in unfinished))
 
     def check_outside(self) -> None:
-        """Raise ConfigError if this is a thread of this sender (in a future's callback), which would wait for itself."""
+        """Raise ConfigError on a thread of this sender (in a callback of a future), which would wait for itself."""
         if self._is_own_thread():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 

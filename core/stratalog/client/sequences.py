@@ -72,7 +72,7 @@ class Sequences:
         self._numbers: dict[TopicPartition, _Numbers] = {}
 
     def begin(self, identity: ProducerId) -> None:
-        """Use another producer id or epoch, and start each partition at sequence number 0. No batch may be in progress."""
+        """Use another producer id or epoch. Each partition starts at sequence number 0. No batch may be in progress."""
         self._identity = identity
         self._numbers.clear()
 

@@ -128,7 +128,7 @@ class StateTopic(ABC):
             return  # the log exists, but cannot be opened
 
     def refresh_for(self, name: str) -> None:
-        """Refresh the partition of a group or a transactional id if the topic exists. Raises the errors of ``refresh``."""
+        """Refresh the partition of a group or transactional id if the topic exists. Raises errors of ``refresh``."""
         if self.exists():
             self.refresh(self.partition_number(name))
 

@@ -170,8 +170,8 @@ class Engine(EngineClients):
             ConfigError: ``partitions`` is not above the topic's present number of partitions, or is above
                 ``limits.topic.partitions``.
             LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
-            StorageError: the first partition could not be opened, or the creation failed, for example with DiskFullError.
-                The new partitions were removed; see ``create_topic``.
+            StorageError: the first partition could not be opened, or the creation failed, for example with
+                DiskFullError. The new partitions were removed; see ``create_topic``.
         """
         return self._logs.create_partitions(name, partitions)
 
@@ -188,12 +188,12 @@ class Engine(EngineClients):
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was changed.
             LogDirOfflineError: a log directory is unavailable; nothing was changed.
-            StorageError: the tier cannot be read, the tier cannot be changed for a new policy in ``cleanup.policy``, or the
-                settings cannot be stored; nothing was changed. In three more cases, a part of the change was made, and
-                the call must be repeated. (1) The tier failed while ``remote.storage.enable`` was being disabled: some
-                logs may have no segments in the tier any more. (2) A log cannot begin a new segment, which a change of
-                ``record.version`` requires: the settings are stored, but that log and the logs after it still use the
-                earlier settings. (3) The checkpoints cannot be stored after a change of ``record.version``: the
+            StorageError: the tier cannot be read, the tier cannot be changed for a new policy in ``cleanup.policy``, or
+                the settings cannot be stored; nothing was changed. In three more cases, a part of the change was made,
+                and the call must be repeated. (1) The tier failed while ``remote.storage.enable`` was being disabled:
+                some logs may have no segments in the tier any more. (2) A log cannot begin a new segment, which a
+                change of ``record.version`` requires: the settings are stored, but that log and the logs after it still
+                use the earlier settings. (3) The checkpoints cannot be stored after a change of ``record.version``: the
                 settings apply.
         """
         info = self._logs.alter(name, config, only_check=only_check)
@@ -228,8 +228,8 @@ class Engine(EngineClients):
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories, and return the log that is open there.
 
-        The log is closed while it is copied. From then on, ``Log`` objects that were returned before raise ClosedError. If
-        the partition is in ``log_dir`` already, nothing changes.
+        The log is closed while it is copied. From then on, ``Log`` objects that were returned before raise ClosedError.
+        If the partition is in ``log_dir`` already, nothing changes.
 
         Raises:
             UnknownTopicError: the partition does not exist here.

@@ -105,7 +105,7 @@ class EngineClients(EngineDuties):
         )
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of the groups that have committed offsets, sorted. Raises the errors of ``group_offsets``."""
+        """Return the names of the groups with committed offsets, sorted. Raises the errors of ``group_offsets``."""
         return self._group_offsets().groups()
 
     def group_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:

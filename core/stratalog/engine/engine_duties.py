@@ -138,7 +138,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.apply_retention(self._select_logs(logs), dry_run=dry_run, progress=progress)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Build the missing extra indexes (``index.extra``) of closed local segments. A background duty builds them, too.
+        """Build the missing extra indexes (``index.extra``) of closed local segments. A duty builds them, too.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -226,8 +226,8 @@ class EngineDuties(CheckedArguments, Closeable):
         """Erase all records of a key below the current log end in all partitions of a topic.
 
         The result has one ``EraseResult`` for each partition. It lists the files and objects that may still contain the
-        key, and until which time. ``proof_of`` converts an ``EraseResult`` to JSON. In a tier, the erasure also ends the
-        history: the first collection after one hour deletes the objects of earlier versions, even if
+        key, and until which time. ``proof_of`` converts an ``EraseResult`` to JSON. In a tier, the erasure also ends
+        the history: the first collection after one hour deletes the objects of earlier versions, even if
         ``tier.history.ms`` is longer.
 
         Args:
@@ -265,10 +265,10 @@ class EngineDuties(CheckedArguments, Closeable):
         Args:
             logs: only these logs; None is all open logs.
             deep: True to decode every local record, and to read every segment of the tier.
-            repair: True to restore damaged segments of the tier from local disk. To repair local files, stop the engine, and
-                run ``stratalog verify --repair``.
-            progress: called with the sizes (bytes) of checked segments, even if a segment of the tier was checked without
-                reading it.
+            repair: True to restore damaged segments of the tier from local disk. To repair local files, stop the
+                engine, and run ``stratalog verify --repair``.
+            progress: called with the sizes (bytes) of checked segments, even if a segment of the tier was checked
+                without reading it.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.

@@ -25,8 +25,8 @@ def for_each(
     is not called for further logs for which ``needs_store`` returns True.
 
     Raises:
-        StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised
-            after all logs have been processed, with notes about the other failures.
+        StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised after
+            all logs have been processed, with notes about the other failures.
         Exception: the first exception of ``work`` that is not a StorageError. Raised after all logs have been
             processed.
     """

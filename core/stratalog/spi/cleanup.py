@@ -75,9 +75,9 @@ class LogSummary:
 
         A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
         never because of its age. In each part, the method uses only closed segments whose end is above the log start,
-        and at or below the last stable offset. A part without such segments has no action. The action is a Rewrite if more than
-        ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's dirty
-        start. Otherwise it is a Keep.
+        and at or below the last stable offset. A part without such segments has no action. The action is a Rewrite if
+        more than ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's
+        dirty start. Otherwise it is a Keep.
         """
         actions = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
@@ -181,8 +181,8 @@ class RecordFilter(ABC):
 
     A digest describes the kept records of a segment, so that a later round can skip the segment without reading it. A
     filter with a ``digest_kind`` returns digests of the records that it judges. The core stores the digests if the
-    round compacts segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the core
-    passes a digest to ``spares`` of a filter with the same ``digest_kind``.
+    round compacts segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the
+    core passes a digest to ``spares`` of a filter with the same ``digest_kind``.
 
     Attributes:
         fields: the record fields that the filter reads; columns of other fields may be empty.
@@ -213,10 +213,11 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` for each record into ``verdicts`` (pass 2 of a compaction round).
 
-        The core calls this method with all records from the start of the round to its end in order. It skips segments
-        for which ``spares`` returned True. ``verdicts`` has one byte for each record, initially KEEP. The method must
-        not change the size of ``verdicts``. A second call with the same records must write the same verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone for ``delete.retention.ms`` after the
-        first round that read it, and then drops it.
+        The core calls this method with the records of the round in order, without the records of segments for which
+        ``spares`` returned True. ``verdicts`` has one byte for each record, initially KEEP. The method must not change
+        the size of ``verdicts``. A second call with the same records must write the same verdicts. DROP_AT_HORIZON is
+        for tombstones: the core keeps a tombstone for ``delete.retention.ms`` after the first round that read it, and
+        then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:

@@ -191,7 +191,8 @@ def stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets. Raise ValueError if this is not the main thread.
 
     A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs.
-    The default handler ends the process without a clean shutdown. At the end of the context, both handlers are restored.
+    The default handler ends the process without a clean shutdown. At the end of the context, both handlers are
+    restored.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int] = {}
@@ -199,7 +200,7 @@ def stop_event() -> Iterator[threading.Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, before[number])
-        # On a new thread: this thread may already hold the lock of the event, or a lock that ``threading.Thread`` needs.
+        # On a new thread: this thread may already hold the lock of the event, or a lock that a ``Thread`` needs.
         _thread.start_new_thread(stop.set, ())
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):

@@ -1,8 +1,8 @@
 """Extra indexes: indexes of a segment's records that plugins define. Readers use them to skip segments.
 
 Extra indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
-an index is missing or damaged, or is older than the last change of the segment, readers read the segment. The core defines the file
-that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
+an index is missing or damaged, or is older than the last change of the segment, readers read the segment. The core
+defines the file that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ExtraIndexBuilder(ABC):
         """Return the index after all records were added; ``b""`` if the index would be useless.
 
         The result depends only on the records and on the fields that the index reads. It must not depend on how the
-        records were divided into calls of ``add``, or on columns of other fields. Builders share no state. An index may be
-        useless, for example, if there are too many different keys. The core replaces an index above 64 MiB by ``b""``
-        and logs a warning.
+        records were divided into calls of ``add``, or on columns of other fields. Builders share no state. An index may
+        be useless, for example, if there are too many different keys. The core replaces an index above 64 MiB by
+        ``b""`` and logs a warning.
         """
 
 
@@ -84,6 +84,6 @@ class ExtraIndex(ABC):
         ``data`` can be any buffer. The reader may keep it and must not change it.
 
         Raises:
-            CorruptIndexError: a builder of this kind cannot have made ``data``. The core then reads the segment without the
-                index.
+            CorruptIndexError: a builder of this kind cannot have made ``data``. The core then reads the segment without
+                the index.
         """

@@ -69,7 +69,7 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches in [start, end) of ``data``, up to the first entry that is partial, bad, or of another magic.
+        """Return the batches in [start, end) of ``data``, up to the first entry that is partial, bad or of another magic.
 
         Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
         not match. If it is False, CRCs are not checked.
@@ -253,8 +253,8 @@ class RecordFormat(ABC):
         Raises:
             InvalidRecordError: there are no records; or the format cannot hold a record, and the error has the index of
                 the record; or, with ``keep_offsets``, the offsets do not ascend, or have gaps that the format cannot
-                keep. Formats cannot hold a timestamp below -1, or a header name that cannot be encoded as UTF-8. V0
-                and V1 cannot hold headers.
+                keep. Formats cannot hold a timestamp below -1, or a header name that cannot be encoded as UTF-8. V0 and
+                V1 cannot hold headers.
             UnsupportedForMessageFormatError: the format cannot hold a field of ``header``, such as a producer id in V0
                 and V1.
             UnsupportedCompressionError: the format does not support the codec, such as zstd in V0 and V1.
@@ -307,8 +307,8 @@ class RecordFormat(ABC):
             verdicts: for each batch, one ``Verdict`` byte per record.
             horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None
                 sets no delete horizon.
-            retain_empty: for each batch, True to keep its header if all its records are dropped. It is True for the last
-                batch of a producer or of the range. None means False for all batches.
+            retain_empty: for each batch, True to keep its header if all its records are dropped. It is True for the
+                last batch of a producer or of the range. None means False for all batches.
             limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:

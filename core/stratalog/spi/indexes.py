@@ -142,8 +142,8 @@ class IndexFormat(ABC, Generic[Entry]):
         ``entries`` are the entries that an earlier builder wrote for the segment; empty for a new index. A segment
         without batches has no entries.
 
-        If the segment has batches, the first batch that a TIME builder gets may have no bytes (size 0). Such a batch has
-        the largest timestamp of the earlier batches, and an offset in a batch with this timestamp.
+        If the segment has batches, the first batch that a TIME builder gets may have no bytes (size 0). Such a batch
+        has the largest timestamp of the earlier batches, and an offset in a batch with this timestamp.
         """
 
     @abstractmethod

@@ -220,10 +220,10 @@ class ManifestAuthenticator(ABC):
     """Message authentication codes (MACs) of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: treatment of a log whose manifest root has no MAC. With ``refuse``, such a log is not
-            read, whatever its layout. With ``warn`` and ``accept``, it is read. If the layout of its topic or of one of
-            its segments authenticates roots, a warning is logged, and ``warn`` refuses the segments of other layouts.
-            With each value, a segment is refused if ``is_required`` returns True for its layout.
+        unauthenticated: treatment of a log whose manifest root has no MAC. With ``refuse``, such a log is not read,
+            whatever its layout. With ``warn`` and ``accept``, it is read. If the layout of its topic or of one of its
+            segments authenticates roots, a warning is logged, and ``warn`` refuses the segments of other layouts. With
+            each value, a segment is refused if ``is_required`` returns True for its layout.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
@@ -269,9 +269,9 @@ class TierLayout(ABC):
         """Store a segment and return its manifest entry; ``section`` has the layout's topic settings, if there are any.
 
         The segment may be empty, or have no small files. ``source.log`` yields chunks of any size. A sink may read a
-        source several times, for example after a retry; a HashedLog has the hash of the last pass. The entry must name every
-        object that was put. The layout leaves ``StoredSegment.layout`` as "", and the core sets it. Afterwards, the
-        entry must be equal to its copy after ``to_json`` and ``from_json``. After an error, the core deletes the
+        source several times, for example after a retry; a HashedLog has the hash of the last pass. The entry must name
+        every object that was put. The layout leaves ``StoredSegment.layout`` as "", and the core sets it. Afterwards,
+        the entry must be equal to its copy after ``to_json`` and ``from_json``. After an error, the core deletes the
         objects of the upload.
         """
 
@@ -285,8 +285,8 @@ class TierLayout(ABC):
 
         Raises:
             StorageError: the range is not in the log.
-            CorruptObjectError: the layout cannot have stored the fetched bytes, or ``fetch`` returned more or fewer bytes
-                than the layout requested.
+            CorruptObjectError: the layout cannot have stored the fetched bytes, or ``fetch`` returned more or fewer
+                bytes than the layout requested.
         """
 
     @abstractmethod
@@ -348,8 +348,8 @@ class TierLayout(ABC):
 
         Optional; the default finds none. ``objects`` can be objects of several logs, in the order of their keys. The
         results are equal to the entries that ``write`` returned. Objects that the layout did not write are skipped.
-        Damaged objects are skipped, or raise a StorageError. If an object is a file outside of a tier, its key is
-        "". A layout must yield the segment of such a file if the file's bytes alone describe the segment.
+        Damaged objects are skipped, or raise a StorageError. If an object is a file outside of a tier, its key is "". A
+        layout must yield the segment of such a file if the file's bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())
@@ -359,8 +359,9 @@ class LayoutLookup(Protocol):
     """The installed layouts, for a layout that uses another one. Do not call a method while the layout itself opens.
 
     If a layout is not installed, or its installed version is older than the version in a label, the methods raise
-    UnknownComponentError, which names the layout. If several plugins offer the layout, they raise PluginClashError. ``by_name`` and
-    ``by_label`` open the layout at its first use; if it cannot be opened, they raise PluginError or ConfigError.
+    UnknownComponentError, which names the layout. If several plugins offer the layout, they raise PluginClashError.
+    ``by_name`` and ``by_label`` open the layout at its first use; if it cannot be opened, they raise PluginError or
+    ConfigError.
     """
 
     def label(self, name: str) -> str:

@@ -22,9 +22,9 @@ class Capability(Flag):
 
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself evaluates the
     argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
-    verifies a checksum of each upload. NEAR: objects are files on this machine, so the operating system caches them, and a
-    read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns
-    True for some bytes, the core does not prefetch or cache these bytes.
+    verifies a checksum of each upload. NEAR: objects are files on this machine, so the operating system caches them,
+    and a read costs no request. If the reader has no disk cache, and ``is_cached`` of a NEAR store returns True for
+    some bytes, the core does not prefetch or cache these bytes.
     """
 
     NONE = 0
@@ -143,8 +143,9 @@ class ObjectStore(Closeable):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return the bytes [start, end) of an object, with one request; an empty range needs no request.
 
-        ``start`` None means the start of the object, and ``end`` None its end. The result is shorter only if the object
-        ends before ``end``. It is empty if ``start`` is at or after ``end`` or the end of the object.
+        If ``start`` is None, the range begins at the start of the object. If ``end`` is None, it ends at the object's
+        end. The result is shorter only if the object ends before ``end``. It is empty if ``start`` is at or after
+        ``end`` or the end of the object.
 
         Raises:
             ObjectNotFoundError: the object does not exist. If the range is empty, the result may be ``b""`` instead.
@@ -154,9 +155,9 @@ class ObjectStore(Closeable):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``, in ascending order.
 
-        The order is that of the UTF-8 bytes of the keys. ``prefix`` may be "" or end at any character: ``/`` has no
-        special meaning. The result shows the effect of every earlier call. No object needs to have the key ``after``. A
-        result with fewer than ``limit`` objects means that no further objects exist.
+        The keys are ordered by their UTF-8 bytes. ``prefix`` may be "" or end at any character: ``/`` has no special
+        meaning. The result shows the effect of every earlier call. No object needs to have the key ``after``. A result
+        with fewer than ``limit`` objects means that no further objects exist.
         """
 
     @abstractmethod
@@ -195,18 +196,18 @@ class ObjectStore(Closeable):
         """Copy a range from the page cache to ``into``, and return True; return False if not all bytes are in it.
 
         The range begins at ``start`` of the object and is as long as ``into``. If the store cannot determine the
-        result, or the object ends inside the range, the method returns False. Then the contents of ``into`` are undefined.
-        Default: False. The method is called only for NEAR stores, and never raises an error.
+        result, or the object ends inside the range, the method returns False. Then the contents of ``into`` are
+        undefined. Default: False. The method is called only for NEAR stores, and never raises an error.
         """
         del key, start, into
         return False
 
     def sent(self) -> Mapping[str, int]:
-        """Return the number of requests of each kind since the store was opened. The store chooses the names of the kinds.
+        """Return the number of requests of each kind since the store was opened. The store names the kinds.
 
         The numbers never decrease. A store implements this method if one of its calls can send several requests, such
-        as an upload in parts. The default result is empty, for stores whose calls send one request each. Retries inside a
-        client library are not counted if the store cannot see them.
+        as an upload in parts. The default result is empty, for stores whose calls send one request each. Retries inside
+        a client library are not counted if the store cannot see them.
         """
         return {}
 

@@ -187,8 +187,8 @@ class LogFiles(ABC):
 
         Args:
             name: file name of the index.
-            max_bytes: largest size of the file. If ``writable`` is True and an existing file is larger, the limit is the
-                size of that file.
+            max_bytes: largest size of the file. If ``writable`` is True and an existing file is larger, the limit is
+                the size of that file.
             writable: True for the index of the active segment. If False, changes of the index raise ReadOnlyError.
             reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
                 indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries
@@ -212,8 +212,8 @@ class LogFiles(ABC):
         """Replace or create a small file atomically. The change is durable when the method returns.
 
         After a power loss during the call, the file has its old or its new content. In a file system, the store writes
-        a temporary file, syncs it, renames it, and syncs the folder. The engine reads the file back: ``read_small`` must return
-        ``data``.
+        a temporary file, syncs it, renames it, and syncs the folder. The engine reads the file back: ``read_small``
+        must return ``data``.
         """
 
     @abstractmethod
@@ -320,4 +320,4 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the lock of the directory. Files that are still open can then only be closed. A second call is no error."""
+        """Release the lock of the directory. Files that are still open can then only be closed. Idempotent."""

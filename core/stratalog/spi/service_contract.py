@@ -32,8 +32,8 @@ class Service(ABC):
         """Stop the service before ``deadline_ns``, a time of the monotonic clock in nanoseconds.
 
         The method may be called without ``start``, more than once, and on another thread while ``start`` still runs. If
-        the deadline has passed, the service stops immediately. When the method returns, no thread of the service runs. The engine
-        waits until the deadline, and at least 0.1 s.
+        the deadline has passed, the service stops immediately. When the method returns, no thread of the service runs.
+        The engine waits until the deadline, and at least 0.1 s.
         """
 
 

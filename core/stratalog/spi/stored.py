@@ -88,7 +88,7 @@ def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _Store
 
 
 def record_facts(info: SegmentInfo) -> dict[str, int]:
-    """Return the attributes of a segment that are named in ``RECORD_FACTS``, by name. Leave out values that are None."""
+    """Return the segment's attributes that ``RECORD_FACTS`` names, by name. Leave out attributes that are None."""
     facts = {name: getattr(info, name) for name in RECORD_FACTS}
     return {name: value for name, value in facts.items() if value is not None}
 

@@ -1,7 +1,7 @@
 """HTTP proxy on loopback, between a client and an object store, that injects faults.
 
-The proxy speaks plain HTTP/1.1 and knows the operation names of S3. ``Misdeed`` lists the faults, which
-networks, proxies and overloaded stores can cause.
+The proxy speaks plain HTTP/1.1 and knows the operation names of S3. ``Misdeed`` lists the faults, which networks,
+proxies and overloaded stores can cause.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Misdeed(Enum):
     """Fault that the proxy applies to a request or to its reply.
 
     STATUS returns an error and does not forward the request. RESET_BEFORE resets the connection before the server gets
-    the request. RESET_AFTER resets it after the server has processed the request. SILENT forwards the request and never sends the reply.
-    DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle of its body. FLIP flips
-    a bit of the reply's body. STALE repeats the first reply to an equal GET; the first GET gets its normal reply.
-    GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the request, as if the
-    server ignored this header.
+    the request. RESET_AFTER resets it after the server has processed the request. SILENT forwards the request and never
+    sends the reply. DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle of its
+    body. FLIP flips a bit of the reply's body. STALE repeats the first reply to an equal GET; the first GET gets its
+    normal reply. GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the
+    request, as if the server ignored this header.
     """
 
     STATUS = auto()
@@ -136,7 +136,7 @@ def _on(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Futu
 
 
 class _Message(NamedTuple):
-    """Request or reply: words of the first line, received bytes of the head, parsed headers, received bytes of the body."""
+    """Request or reply: words of the first line, received head, parsed headers, received body."""
 
     words: tuple[str, ...]
     head: bytes

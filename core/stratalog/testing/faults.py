@@ -23,8 +23,8 @@ Rule = Callable[[str, str], None]
 class FaultyVfs(PosixVfs):
     """The real file system, which records operations; a test can make these operations fail.
 
-    Each overridden method except ``close`` first appends the name and the path of its operation to ``done``, and
-    calls ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
+    Each overridden method except ``close`` first appends the name and the path of its operation to ``done``, and calls
+    ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
 
     Attributes:
         done: name and path of each recorded operation so far.
@@ -209,7 +209,7 @@ class StoreBench:
         self.handles = HandlePool(self.files, self.limits.open_files)
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Return a new open store of the directory that does not hold the lock. The caller closes the store."""
+        """Return a new open store of the directory. The store does not hold the lock. The caller closes the store."""
         return self.provider.open(
             OpenContext(
                 env=Env(files=self.files),

@@ -72,7 +72,7 @@ def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any
 
 @pytest.fixture
 def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
-    """Yield a server for Kafka clients on loopback, without topics. Its attribute ``bootstrap`` is its address.
+    """Yield a server for Kafka clients on loopback, without topics. The attribute ``bootstrap`` is its address.
 
     Its files are in ``/dev/shm`` if 1 GiB is free there, otherwise in ``tmp_path``.
     """

@@ -33,7 +33,7 @@ def memory_below(limit_bytes: int) -> Iterator[None]:
 def peak_bytes(call: Callable[[], object]) -> int:
     """Call ``call``, and return the number of bytes by which the process's peak resident memory grew.
 
-    This includes allocations of C libraries, unlike ``memory_below``.
+    Unlike ``memory_below``, the number includes allocations of C libraries.
 
     A StorageError of ``call`` is ignored. The test is skipped if the kernel does not report the peak: on each system
     except Linux, and on some Linux systems.

@@ -301,7 +301,7 @@ class PowerLossVfs(PosixVfs):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _names(self, path: str) -> list[str] | None:
-        """Return the names between slashes in ``path``, relative to the watched folder; None for a path outside of it."""
+        """Return the names between slashes in ``path``, relative to the watched folder; None for a path outside."""
         if path == self._path:
             return []
         return path.removeprefix(f"{self._path}/").split("/") if path.startswith(f"{self._path}/") else None

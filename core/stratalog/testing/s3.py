@@ -98,8 +98,8 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
     Nothing is written to stderr.
 
     Args:
-        bucket: name of the bucket; "" means a unique name. The bucket is created empty, and removed with all its objects at
-            the end. Servers of one process share moto's state: use a different bucket for each.
+        bucket: name of the bucket; "" means a unique name. The bucket is created empty, and removed with all its
+            objects at the end. Servers of one process share moto's state: use a different bucket for each.
 
     Raises:
         PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.
@@ -179,7 +179,7 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body of a request into memory. The caller then takes its lock, so a slow client delays no other client."""
+    """Read the body of a request into memory. The caller takes its lock later, so a slow client delays no other."""
     body, size = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
     if size or environ.get("wsgi.input_terminated"):
         environ["wsgi.input"] = io.BytesIO(body.read(int(size) if size else -1))

@@ -14,7 +14,7 @@ _WITH_A_HOLE: Final = 0.3  # share of damaged writes with a missing sector befor
 
 @dataclass(eq=False, slots=True)
 class Write:
-    """A write of ``data`` at ``position`` (bytes), or, if ``data`` is None, a change of the file size to ``position``."""
+    """A write of ``data`` at ``position`` (bytes); if ``data`` is None, a change of the file size to ``position``."""
 
     position: int
     data: bytes | None

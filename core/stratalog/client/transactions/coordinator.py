@@ -148,8 +148,8 @@ class TransactionCoordinator:
     def add_offsets(self, transactional_id: str, producer: ProducerId, group: str) -> None:
         """Add the partition of ``__consumer_offsets`` with a group's offsets to a transaction.
 
-        The call creates ``__consumer_offsets`` if the topic does not exist. Raises the errors of ``add_partitions``
-        and ``Engine.create_topic``.
+        The call creates ``__consumer_offsets`` if the topic does not exist. Raises the errors of ``add_partitions`` and
+        ``Engine.create_topic``.
         """
         self.add_partitions(transactional_id, producer, [self._offsets.partition_of(group)])
 

@@ -100,8 +100,8 @@ class TransactionEnds:
     def complete(self, transactional_id: str, durability: str | None = None) -> None:
         """Write the markers of a prepared transaction, and store its completion.
 
-        Do nothing if no transaction is prepared. The caller holds the lock of ``ending``, but not the lock of ``changing``.
-        A deleted log is skipped. If a log cannot be written, the other logs still get their markers.
+        Do nothing if no transaction is prepared. The caller holds the lock of ``ending``, but not the lock of
+        ``changing``. A deleted log is skipped. If a log cannot be written, the other logs still get their markers.
 
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.

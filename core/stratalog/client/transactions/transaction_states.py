@@ -224,10 +224,10 @@ def prepare_end(
 def prepare_end_with_next_epoch(
     current: TransactionalProducer, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
 ) -> TransactionalProducer:
-    """Return the prepared state after EndTxn of version 2, which raises the epoch. Raises the errors of ``prepare_end``.
+    """Return the prepared state after EndTxn of version 2, which raises the epoch.
 
-    An abort is allowed without an open transaction. For a repeated request, which has the previous epoch, the result is
-    ``current``.
+    Raises the errors of ``prepare_end``. An abort is allowed without an open transaction. For a repeated request, which
+    has the previous epoch, the result is ``current``.
     """
     state = current.state
     is_rotated = (

@@ -162,7 +162,7 @@ class Duties:
     # --- on request --------------------------------------------------------------------------------------------------
 
     def select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return the logs with these names, in the order of ``names``. If it is None, return all open logs, sorted by name.
+        """Return the logs with these names, in the order of ``names``. If None, return all open logs, sorted by name.
 
         Raises the errors of ``OpenLogs.log``.
         """
@@ -179,8 +179,8 @@ class Duties:
     def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
         """Offload logs once, several in parallel, and return the results.
 
-        A log has no result if it has no tier, is a follower, or sets ``remote.log.copy.disable``. ``progress``
-        is called with the bytes that were sent.
+        A log has no result if it has no tier, is a follower, or sets ``remote.log.copy.disable``. ``progress`` is
+        called with the bytes that were sent.
 
         Raises:
             ConfigError: the engine has no tier.

@@ -57,7 +57,7 @@ class EngineState:
 
 
 class _Row(NamedTuple, Generic[T]):
-    """A metric, and the function that reads its value from a part of the state. It returns None if there is no value."""
+    """A metric, and the function that reads its value from a part of the state. It returns None without a value."""
 
     metric: Metric
     read: Callable[[T], float | None]

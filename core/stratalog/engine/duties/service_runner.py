@@ -56,8 +56,8 @@ class Services:
         A call after ``close`` does nothing. A second call does nothing, even if the first call failed.
 
         Raises:
-            PluginError: a service raised an error, or did not start within ``plugin.deadline.ms``. The services before it
-                run until ``close``; the services after it are not started.
+            PluginError: a service raised an error, or did not start within ``plugin.deadline.ms``. The services before
+                it run until ``close``; the services after it are not started.
         """
         with self._lock:
             if self._started or self._stopped:

@@ -105,8 +105,8 @@ class DirectoryCheckpoints:
     def forget(self, log: TopicPartition) -> None:
         """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.
 
-        If the offsets remained, a crash could cause the loss of records: the new log would be loaded with the offsets of
-        the earlier log, and all records below the earlier log start would be dropped.
+        If the offsets remained, a crash could cause the loss of records: the new log would be loaded with the offsets
+        of the earlier log, and all records below the earlier log start would be dropped.
 
         Raises:
             StorageError: a file cannot be written; the offsets are not removed.

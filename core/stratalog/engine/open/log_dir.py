@@ -96,7 +96,7 @@ class LogDir:
         )
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
-        """Return the logs of the checkpoints whose folders are symbolic links. Such folders exist, but are not listed."""
+        """Return the logs of the checkpoints whose folders are symbolic links, which exist, but are not listed."""
         linked: set[TopicPartition] = set()
         checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():
@@ -174,12 +174,12 @@ class LogDir:
         del self.folders[log]
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
-        """Schedule the removal of a folder that is no longer a log. ``close`` removes it even before ``delay_ms`` is over."""
+        """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or earlier by ``close``."""
         self.left_folders.pop(folder, None)
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def delete_expired(self, *, all_now: bool = False) -> int:
-        """Remove the scheduled folders whose delay is over; with ``all_now``, remove all. Return the number of due folders.
+        """Remove the scheduled folders whose delay is over; with ``all_now``, all. Return the number of due folders.
 
         If the directory is out of service, no folder is removed, but the due folders are counted.
         """
@@ -194,8 +194,8 @@ class LogDir:
         """Close all logs, write the checkpoint files, and release the lock.
 
         If all logs were closed cleanly, the clean-shutdown marker is written. A log that was never opened counts as
-        clean if the last writer of the directory stopped cleanly. A log whose folder is a symbolic link counts as
-        clean under the same condition.
+        clean if the last writer of the directory stopped cleanly. A log whose folder is a symbolic link counts as clean
+        under the same condition.
 
         Args:
             failed: True if a log of this directory could not be opened: then no marker is written.

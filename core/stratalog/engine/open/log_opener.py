@@ -222,7 +222,8 @@ class LogOpener:
     def connect_remote(self, log: Log) -> TierLog | None:
         """Return an open log's part of the tier, ready for changes, or None if the engine or the topic has no tier.
 
-        If the store was unavailable when the log was opened, the call connects the log now. Raises the errors of ``rejoin``.
+        If the store was unavailable when the log was opened, the call connects the log now. Raises the errors of
+        ``rejoin``.
         """
         remote = self.remote_of(log)
         if remote is not None:

@@ -53,9 +53,9 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     """Remove the old cluster's producers from the state of a restored log with a new topic id; return the reopened log.
 
     The batches keep their producer ids and sequence numbers. All producer snapshots are replaced by one snapshot at the
-    log end. It contains only the producers with an open transaction, without their coordinator epochs. The log also gets a
-    new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of that segment,
-    and replays only later batches.
+    log end. It contains only the producers with an open transaction, without their coordinator epochs. The log also
+    gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of that
+    segment, and replays only later batches.
 
     In ``__consumer_offsets``, the function also replaces committed offsets that have data of the old cluster.
 

@@ -197,7 +197,7 @@ class _Restore:
         return [self._make_plan(name, versions.get(str(name.log))) for name in selected]
 
     def _check_targets(self, selected: Sequence[TierLogName]) -> None:
-        """Raise ConfigError if a new name is invalid, two logs get one name, or ``rename`` has a topic that is not restored."""
+        """Raise ConfigError if a new name is invalid, two logs get one name, or a renamed topic is not selected."""
         renamed, sources = self._request.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)
@@ -295,8 +295,8 @@ class _Restore:
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
         """Return the topic id for a new folder.
 
-        If the topic keeps its name, it keeps its id in the tier. A renamed topic gets the id of its existing folders
-        if there are any, otherwise a new id.
+        If the topic keeps its name, it keeps its id in the tier. A renamed topic gets the id of its existing folders if
+        there are any, otherwise a new id.
         """
         if plan.target.topic == plan.source.topic:
             return plan.topic_id

@@ -109,9 +109,9 @@ class TierDuties:
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
         """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires an eviction.
 
-        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. If a
-        follower exceeds the limit, only segments that its leader has offloaded are evicted. ``on_bytes`` is called with the
-        sizes of the pieces that were sent. Raises the errors of ``offload_log`` and ``rejoin``.
+        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. If a follower exceeds
+        the limit, only segments that its leader has offloaded are evicted. ``on_bytes`` is called with the sizes of the
+        pieces that were sent. Raises the errors of ``offload_log`` and ``rejoin``.
         """
         remote = self._connect_remote(log)
         if remote is not None and not log.is_leader:
@@ -220,7 +220,7 @@ class TierDuties:
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Return True if a log has a tier and can be connected to it. An error of the store is raised; others mean False."""
+        """Return True if a log has a tier and can be connected to it. Raise errors of the store; others mean False."""
         try:
             return self._opener.connect_remote(log) is not None
         except StorageError as error:

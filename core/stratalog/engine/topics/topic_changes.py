@@ -218,7 +218,7 @@ class TopicChanges:
         self._open_logs.forget_dirty_starts(names)
 
     def _recompact_tier(self, logs: Iterable[Log]) -> None:
-        """Reset the compacted offset in the manifest of each log that is a leader and has a tier, to compact it again."""
+        """Reset the compacted offset in the manifest of each leader with a tier: all segments are compacted again."""
         for log in logs:
             remote = self._opener.connect_remote(log)
             if remote is None or not log.is_leader:

@@ -295,7 +295,7 @@ class CleanupPolicyContract:
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """A filter does not depend on records that another filter observed. Two calls of ``judge`` return the same verdicts."""
+        """A filter ignores records that another filter observed. Two calls of ``judge`` return the same verdicts."""
         records, all_verdicts = self.records(), []
         filters[0].observe(self.records(500))
         for record_filter in (filters[1], filters[1]):

@@ -77,11 +77,11 @@ class CodecContract:
         assert isinstance(codec.decompress(compressed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Return streams whose headers contain wrong sizes or other lies, by a name for error texts. Default: none."""
+        """Return streams with wrong sizes or other false values in their headers, by a name for error texts."""
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:
-        """``decompress`` returns the contents for every level. Of a long range, only some levels are tested."""
+        """``decompress`` returns the contents for every level. If there are many levels, only some are tested."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         data = samples()[2] * 20
@@ -220,7 +220,7 @@ class CodecContract:
             assert not self.detects_damage or contents == data
 
     def test_noise_is_an_error(self, codec: Codec) -> None:
-        """Random bytes raise a typed error or return at most ``limit_bytes``, even after the valid start of a stream."""
+        """Random bytes raise a typed error or return at most ``limit_bytes``, even after a valid start of a stream."""
         chance = random.Random(11)  # noqa: S311 - the same bytes each time
         start = codec.compress(samples()[2], level=None, magic=2)[:12]
         for _ in range(300):

@@ -59,8 +59,8 @@ class ExtraIndexContract:
     def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
         """Return the bytes of the index of these records. The method calls the builder in the same way as the core.
 
-        ``cuts`` contains the row numbers at which a call of ``add`` ends. After each call, the memory of its records
-        is overwritten, because the core reuses such memory.
+        ``cuts`` contains the row numbers at which a call of ``add`` ends. After each call, the memory of its records is
+        overwritten, because the core reuses such memory.
         """
         builder = index.builder(self.config())
         for start, end in pairwise([0, *cuts, len(records)]):

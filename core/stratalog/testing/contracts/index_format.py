@@ -195,7 +195,7 @@ class IndexFormatContract:
             assert reader.after(target) == (expected[0] if expected else None)
 
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
-        """``around`` returns the entry of ``floor`` and the next two entries; a format may return None for these two."""
+        """``around`` returns the entry of ``floor`` and the next two entries, or None for one or both of these two."""
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
         all_entries = list(reader)

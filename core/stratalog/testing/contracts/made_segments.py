@@ -57,8 +57,8 @@ class MemoryObjects:
 
     Args:
         base_offset: base offset of the segment, which is part of the keys.
-        passes: number of attempts of each upload. Only the last attempt reads the whole source; an earlier attempt stops
-            after the first piece, as if it failed.
+        passes: number of attempts of each upload. Only the last attempt reads the whole source; an earlier attempt
+            stops after the first piece, as if it failed.
 
     Attributes:
         objects: bytes of each object, by key.

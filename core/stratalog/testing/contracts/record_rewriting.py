@@ -38,7 +38,7 @@ class RecordRewritingContract(RecordFormatBed):
         words: Sequence[int],
         horizon_ms: int | None = None,
     ) -> bytes:
-        """Return the result of ``retain`` for ``data`` with the verdicts ``words``. Skip the test without ``retain``."""
+        """Return the result of ``retain`` for ``data`` and the verdicts ``words``. Skip the test without ``retain``."""
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         table = form.scan(data, 0, len(data), check_crc=True)
@@ -198,7 +198,7 @@ class RecordRewritingContract(RecordFormatBed):
                 record_format.encode(disordered, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
-        """``encode`` refuses columns without records or with a timestamp below -1, and names the record of the timestamp."""
+        """``encode`` refuses columns without records, and a timestamp below -1, with the index of its record."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode(columns.take(0, 0), BatchHeader(), None, None)
