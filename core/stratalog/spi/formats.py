@@ -69,7 +69,7 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches in [start, end) of ``data``, up to the first entry that is partial, bad or of another magic.
+        """Return the batches of ``data`` in [start, end), until an entry is partial, bad, or has another magic.
 
         Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
         not match. If it is False, CRCs are not checked.

@@ -45,7 +45,7 @@ class KafkaFaults(Protocol):
         """
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
-        """Return a context that throttles clients for ``throttle_ms`` or more after each Produce and every second Fetch.
+        """Return a context that throttles clients for ``throttle_ms`` or more after each Produce and each second Fetch.
 
         A throttled Fetch returns no records, as if a quota was exceeded. The next Fetch returns the records.
         """
