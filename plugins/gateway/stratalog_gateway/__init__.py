@@ -1,6 +1,6 @@
 """Gateway through which Kafka clients use an engine, with Kafka's wire protocol.
 
-Importing this package does not import click or kio, the library that encodes Kafka's messages.
+The import of this package imports neither click nor kio. kio is the library that encodes Kafka's messages.
 """
 
 from __future__ import annotations

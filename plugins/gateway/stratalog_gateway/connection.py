@@ -1,4 +1,4 @@
-"""Connection of one client, which receives requests, answers them in order, and sends the responses."""
+"""Connection of one client: it receives requests, answers them in order, and sends the responses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 
-_MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
+_MAX_PIECES: Final = 512  # maximum number of pieces in one sendmsg; the system's limit is 1024
 _MAX_TOGETHER: Final = 16  # maximum number of responses in one send
 _LONG_REQUEST_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
 _NO_RESPONSE: Final = Response(())
 _SLOW_REQUESTS: Final = 1000  # number of requests after a long request for which `is_quick` is False
 
-# A TLS connection may have to read before it can send, and the reverse.
+# A TLS connection may have to read before it can send, or send before it can read.
 _WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
@@ -40,7 +40,7 @@ class Connection:
     """Connection of one client. Not thread-safe.
 
     Args:
-        connection: socket of the client, which is kept as ``socket``.
+        connection: socket of the client. The attribute ``socket`` contains it.
         requests: handler of the requests.
     """
 
@@ -52,21 +52,25 @@ class Connection:
 
     @property
     def is_quick(self) -> bool:
-        """False during the 1,000 requests after a request that took over 2 ms although its response was ``is_short``.
+        """True if the poller may answer the next request, because recent requests were short.
 
-        If True, the poller may answer the next request.
+        False for 1,000 requests after a slow request: a request that took over 2 ms although its response was
+        ``is_short``.
         """
         return self._answer_count >= self._quick_from_count
 
     @property
     def has_decrypted_bytes(self) -> bool:
-        """True if ``receive`` can return bytes that TLS has decrypted before. A selector does not report such bytes."""
+        """True if TLS has already decrypted bytes that ``receive`` can return.
+
+        A selector does not report such bytes.
+        """
         return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
 
     def receive(self) -> bool:
         """Receive bytes into the buffer, and return True. Return False if the client has closed the connection.
 
-        Raise OSError if the connection fails, or no byte arrives before the socket's timeout.
+        Raise OSError if the connection fails, or if no bytes arrive before the socket's timeout.
         """
         count = self.socket.recv_into(self._frames.room())
         self._frames.add_received(count)
@@ -83,11 +87,11 @@ class Connection:
     def answer(self) -> Response:
         """Answer the next request, then up to 15 Produce requests that were already received, and send the responses.
 
-        Call this method only if ``has_request`` returned True. It answers no further request after a response that is
-        not ``is_short``. If a request fails, the method sends the earlier responses, and raises the error.
+        Call this method only if ``has_request`` returned True. After a response that is not ``is_short``, it answers no
+        further requests. If a request fails, the method sends the earlier responses, and then raises the error.
 
         Returns:
-            The last response. Its pieces are sent, and its transfers are released.
+            The last response. Its pieces have been sent, and its transfers have been released.
         """
         response = _NO_RESPONSE
         try:
@@ -105,10 +109,11 @@ class Connection:
         The socket must be non-blocking, and the previous response must be ``is_short``.
 
         Returns:
-            None if all received requests are answered: call this method again when bytes arrive. After any other
-            result, the thread of the connection must call ``flush`` on the blocking socket, and serve the connection
-            itself. The result is the last response if it is not ``is_short``. The result is a response without pieces
-            if the client has closed the connection, the next request is not Produce, or the socket's buffer is full.
+            None if all received requests are answered: call this method again when bytes arrive. If the last response
+            is not ``is_short``, the result is this response. If the client has closed the connection, the next request
+            is not Produce, or the socket's buffer is full, the result is a response without pieces. After a result that
+            is not None, the thread of the connection must make the socket blocking, call ``flush``, and answer the next
+            requests itself.
         """
         while True:
             try:
@@ -173,7 +178,7 @@ def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
     """Send pieces of responses in order. Return when the socket's buffer has accepted all bytes.
 
     Raises:
-        OSError: the connection failed, or its timeout is over.
+        OSError: the connection failed, or its timeout has passed.
         SegmentGoneError: a piece is a transfer of a log that was truncated in the meantime.
     """
     in_memory: list[bytes | bytearray | memoryview] = []
@@ -200,7 +205,7 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
         sent = connection.sendmsg(part, (), flags)
         if sent == sum(map(len, part)):
             continue
-        for piece in part:  # each one by itself: joined, they would be copied, up to 32 MiB
+        for piece in part:  # send each piece by itself: a join would copy up to 32 MiB
             if sent < len(piece):
                 connection.sendall(memoryview(piece)[sent:], flags)
             sent = max(sent - len(piece), 0)

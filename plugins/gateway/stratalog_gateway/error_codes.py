@@ -1,4 +1,4 @@
-"""Error codes of Kafka's protocol, and the error that refuses a request with one of them."""
+"""Error codes of Kafka's protocol, and the error with which the gateway refuses a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ UNKNOWN_TOPIC: Final = "This server does not host this topic-partition."
 
 
 class Code(IntEnum):
-    """Error codes that the gateway sets itself; a ``StorageError`` has its own code. Source: apache/kafka Errors."""
+    """Error codes that the gateway sets itself. A ``StorageError`` has its own code.
+
+    Source: apache/kafka Errors.
+    """
 
     UNKNOWN = -1
     NONE = 0
@@ -100,19 +103,19 @@ def client_text(error: RefusedError | StorageError) -> str:
 
 
 ErrorCodeOf: TypeAlias = Callable[[RefusedError | StorageError], int]
-"""Function that returns the error code with which a request is answered."""
+"""Type of a function that returns the error code of a response for an error."""
 
 
 def own_code(error: RefusedError | StorageError) -> int:
-    """Return the error code of the error itself."""
+    """Return the error code in the attribute ``kafka_code`` of the error."""
     return error.kafka_code
 
 
 def coordinator_code(error: RefusedError | StorageError) -> int:
     """Return the error code with which the coordinator of a group answers a request.
 
-    After COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, clients retry. Clients do not expect the codes of other storage
-    errors from a coordinator. After UNKNOWN, a consumer fails. Source: apache/kafka
+    Clients do not expect the codes of storage errors from a coordinator. After COORDINATOR_NOT_AVAILABLE and
+    NOT_COORDINATOR, clients retry. After UNKNOWN, a consumer fails. Source: apache/kafka
     GroupCoordinatorService.handleOperationException.
     """
     if isinstance(error, RefusedError):

@@ -23,8 +23,8 @@ class Faults:
     """Faults that tests inject into one gateway. Thread-safe.
 
     Each context manager injects one fault while its block runs. It raises ConfigError for an API that the gateway does
-    not announce. Blocks of one method and API must not overlap, because the first end would end both faults; blocks of
-    ``not_leader`` may overlap.
+    not announce. Two blocks of the same method with the same API must not overlap, because the end of the first block
+    would end both faults. Blocks of ``not_leader`` may overlap.
 
     Args:
         clock: clock for the delays of ``slow``.
@@ -32,16 +32,19 @@ class Faults:
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        # Faults that are in effect, which change under _lock. The keys are names of APIs, such as `Produce`.
+        # Faults that are in effect. They change under _lock. The keys are names of APIs, such as `Produce`.
         self._lost_requests, self._lost_responses = set[str](), set[str]()
-        self._delays: dict[str, tuple[int, threading.Event]] = {}  # ms, and the end of the fault
+        self._delays: dict[str, tuple[int, threading.Event]] = {}  # delay (ms), and an event: end of the fault
         self._throttle_ms = 0
         self._not_leader = Counter[str]()  # by topic
         self._drop_all: Callable[[], None] = lambda: None
         self._leader_changes = 0  # number of leader changes
 
     def drop_connections(self) -> None:
-        """Close all connections of the gateway. Clients can reconnect immediately. Without a gateway, do nothing."""
+        """Close all connections of the gateway.
+
+        Clients can reconnect immediately. If no gateway is attached, do nothing.
+        """
         self._drop_all()
 
     @contextlib.contextmanager
@@ -84,7 +87,7 @@ class Faults:
     def throttled(self, throttle_ms: int) -> Iterator[None]:
         """Throttle clients for at least ``throttle_ms`` after each Produce and every second Fetch, as a quota does.
 
-        A throttled Fetch returns no records. A client gets them with its next Fetch, as if its rate had fallen meanwhile.
+        A throttled Fetch returns no records. The client's next Fetch returns them, as if its rate had fallen meanwhile.
         """
         with self._lock:
             self._throttle_ms = throttle_ms
@@ -161,7 +164,7 @@ class Faults:
 
 
 class _ThrottlingQuotas(Quotas):
-    """Quotas that also throttle during the fault ``throttled``."""
+    """Quotas that in addition throttle during the fault ``throttled``."""
 
     def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
         super().__init__("", clock)
@@ -176,7 +179,10 @@ class _ThrottlingQuotas(Quotas):
         return max(throttle_ms, planned_ms)
 
     def _has_waited(self, client: Client) -> bool:
-        """Return True for every second call with the same client. Only one thread at a time calls it with a client."""
+        """Return True for every second call with the same client.
+
+        For each client, only one thread at a time calls it.
+        """
         has_waited = client in self._waited_clients
         (self._waited_clients.discard if has_waited else self._waited_clients.add)(client)
         return has_waited

@@ -28,15 +28,17 @@ class Gateway:
     """Kafka broker on top of an engine, from ``start`` to ``stop``. The constructor opens the listening sockets.
 
     Args:
-        engine: stores the groups and transactions, and the logs if ``source`` is None. The caller closes the engine.
+        engine: stores the groups and transactions. If ``source`` is None, it also stores the logs. The caller closes
+            it.
         settings: settings of the gateway.
         clock: clock for waits.
-        source: topics and logs of another process, which clients can only read. None: clients use the engine's logs.
-        faults: faults that tests inject. None: no faults.
+        source: topics and logs of another process, which clients can only read. If it is None, clients use the engine's
+            logs.
+        faults: faults that tests inject; None means no faults.
 
     Raises:
-        ConfigError: the gateway cannot listen on an address; a file or a setting of security is wrong; or a listener
-            without authentication has an address that other machines reach, and ``insecure`` is not set.
+        ConfigError: the gateway cannot listen on an address, or a file or a setting of security is wrong. Or other
+            machines can reach a listener without authentication, and ``insecure`` is not set.
         PluginImportError: a library that a SASL mechanism needs is not installed.
     """
 

@@ -38,7 +38,7 @@ class GatewayService(Service):
         return self._faults
 
     def start(self, engine: Engine) -> None:
-        """Start the gateway for an engine; raise the errors of ``Gateway`` and of ``Gateway.start``."""
+        """Start the gateway for an engine. Raises the errors of ``Gateway`` and of ``Gateway.start``."""
         gateway = Gateway(engine, self._settings, self._clock, faults=self._faults)
         with self._lock:
             self._gateway = gateway

@@ -30,14 +30,14 @@ class EndpointHandshake:
         settings, protocol = node.settings, endpoint.protocol
         self._endpoint, self._node, self._dispatch, self._permissions = endpoint, node, dispatch, permissions
         self._tls = None
-        if protocol.has_tls:  # clients that authenticate by SASL need no certificate, as in Kafka
+        if protocol.has_tls:  # as in Kafka, clients that authenticate with SASL need no certificate
             client_auth = _NO_CERTIFICATES if protocol.has_sasl else settings.client_auth
             self._tls = TlsContext(settings, client_auth, node.clock)
         self._mechanisms = enabled_mechanisms(settings, node.users, node.clock) if protocol.has_sasl else None
         self._principal = principal_mapping(settings.principal_rules)
 
     def wrap_socket(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, over TLS if the listener uses TLS. The TLS handshake has not begun."""
+        """Return the connection; if the listener uses TLS, return a TLS socket whose handshake has not begun."""
         return connection if self._tls is None else self._tls.wrap_socket(connection)
 
     def perform(self, connection: socket.socket, host: str) -> Requests:

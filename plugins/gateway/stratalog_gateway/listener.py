@@ -26,7 +26,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
-_PAUSE_S: Final = 0.1  # after an error of accept
+_PAUSE_S: Final = 0.1  # pause after an error of accept
 
 
 class Listener:
@@ -37,7 +37,7 @@ class Listener:
         handshake: prepares each connection.
         quotas: limits of connections, shared by all listeners.
         clock: clock for waits.
-        idle_ms: time after which a connection is closed if its client neither sends nor receives bytes.
+        idle_ms: a connection is closed if its client neither sends nor receives bytes for this time.
         send_buffer_bytes: size of the send buffer of each connection; -1 means that the system chooses it.
 
     Raises:
@@ -125,12 +125,15 @@ class Listener:
                 shut(connection)
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left
+        except RuntimeError:  # the system cannot start another thread
             _LOGGER.warning("a connection was closed: no thread can be started for it")
             self._forget(connection, host)
 
     def _warn_refused(self, limit: str, host: str) -> None:
-        """Log a refused connection, at most one in a second. A flood must not fill the disk with messages."""
+        """Log a refused connection.
+
+        At most one message is logged in a second, so that a flood does not fill the disk.
+        """
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_warning_ns:
             self._next_warning_ns = now_ns + _WARNING_NS
@@ -139,7 +142,7 @@ class Listener:
     def _serve(self, connection: socket.socket, host: str) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a machine that has disappeared
             if self._send_buffer_bytes >= 0:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             connection = self._prepare_socket(connection)
@@ -149,16 +152,16 @@ class Listener:
             _LOGGER.warning("a connection was closed: %s host=%s", error, host)
         except ssl.SSLError as error:
             _LOGGER.info("authentication failed: %s host=%s", error, host)
-        except OSError as error:  # the client is gone, or was silent for too long
+        except OSError as error:  # the client has disconnected, or was idle for too long
             _LOGGER.debug("a connection ended: %s host=%s", error, host)
-        except BaseException:  # an exit by a plugin would end this thread without a message
+        except BaseException:  # a SystemExit of a plugin would end this thread without a message
             _LOGGER.exception("a request failed, and its connection was closed")
         finally:
             self._forget(connection, host)
 
     def _prepare_socket(self, connection: socket.socket) -> socket.socket:
-        """Return a connection with timeouts, over TLS if the listener uses TLS."""
-        with self._lock:  # `stop` finds either the plain or the encrypted connection
+        """Set the timeouts of a connection, and return it; if the listener uses TLS, return a TLS socket."""
+        with self._lock:  # under the lock, so that `stop` closes either the plain or the TLS socket
             wrapped = self._handshake.wrap_socket(connection)
             self._threads[wrapped] = self._threads.pop(connection)
             if self._stopping.is_set():
@@ -178,7 +181,7 @@ class Listener:
         self._quotas.release(host)
 
     def _answer_all(self, connection: Connection) -> None:
-        """Answer requests until the client closes the connection, or a response is ``is_last``."""
+        """Answer requests until the client closes the connection, or a response has ``is_last``."""
         response = Response(())
         while not response.is_last:
             if connection.has_request():

@@ -22,13 +22,13 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class UnknownTopicIdError(UnknownTopicError):
-    """The topic with the id of a request was deleted."""
+    """The topic with the id in the request was deleted."""
 
     kafka_code = Code.UNKNOWN_TOPIC_ID
 
 
 class LogSource(Protocol):
-    """Topics and logs that clients see: an engine, or a reader."""
+    """Source of the topics and logs that clients see: an engine, or a reader."""
 
     @property
     def topic_changes(self) -> int:
@@ -49,7 +49,7 @@ class LogSource(Protocol):
         """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
 
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
-        """Return the partitions whose logs are in each directory in service, by the path of the directory.
+        """Return the paths of the directories in service, each with the partitions whose logs are in it.
 
         Raises:
             StorageError: no directory is in service.
@@ -94,7 +94,7 @@ class Node:
 
     @property
     def is_closed(self) -> bool:
-        """True after ``close``. Fetch and group requests that wait check this property at least once a second."""
+        """True after ``close``. Waiting Fetch and group requests check this property at least once a second."""
         return self._closed
 
     def now_ns(self) -> int:
@@ -108,7 +108,7 @@ class Node:
             self.clock.wait(event, remaining_ms)
 
     def log(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
-        """Return the log of a partition, from a cache if possible; raise the errors of ``LogSource.log``.
+        """Return the log of a partition, from a cache if possible. Raises the errors of ``LogSource.log``.
 
         ``topic_id`` is the id of the topic if the client has sent it. Raise UnknownTopicIdError if ``topic`` was
         deleted and created again with another id after its name was looked up.
@@ -134,19 +134,22 @@ class Node:
         return self._current_caches().names().get(topic_id)
 
     def watch(self, topic: str, partition: int) -> Watch:
-        """Return the ``Watch`` that wakes the fetches of a log; raise the errors of ``LogSource.log``."""
+        """Return the ``Watch`` that wakes the fetches of a log. Raises the errors of ``LogSource.log``."""
         caches = self._current_caches()
         log = caches.log(topic, partition)
         with self._lock:
             watch = caches.watches.get((topic, partition))
             if watch is None:
                 watch = caches.watches[topic, partition] = Watch(log)
-                if caches is not self._caches:  # a topic has changed, and the watches of ``caches`` are already closed
+                if caches is not self._caches:  # a topic has changed, so the watches of ``caches`` are already closed
                     watch.close()
         return watch
 
     def wake_fetches(self, topic: str, partition: int) -> None:
-        """Wake the fetches that wait for a log. Call this method after an append, because the log wakes them later."""
+        """Wake the fetches that wait for a log.
+
+        Call this method after an append: the log itself would wake them later.
+        """
         watch = self._caches.watches.get((topic, partition))
         if watch is not None:
             watch.wake()
@@ -159,7 +162,7 @@ class Node:
         caches.close()
 
     def _current_caches(self) -> _Caches:
-        """Return the caches; new and empty caches if a topic has changed."""
+        """Return the caches. If a topic has changed, return new, empty caches."""
         caches = self._caches
         if caches.version == self.source.topic_changes:
             return caches
@@ -176,8 +179,8 @@ class _Caches:
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
-        self.version = source.topic_changes  # read first: a change while the caches fill makes them stale
-        self._logs: dict[tuple[str | bytes, int], Log] = {}  # by name, or by id if the client sends ids
+        self.version = source.topic_changes  # read first, so that a later change of a topic makes the caches stale
+        self._logs: dict[tuple[str | bytes, int], Log] = {}  # by topic name, or by topic id if clients send ids
         self.watches: dict[tuple[str, int], Watch] = {}
         self._topics: dict[str, TopicInfo] | None = None
         self._names: dict[bytes, str] | None = None
@@ -212,7 +215,7 @@ class _Caches:
 
 
 class Watch:
-    """Waiting fetches of one log, which are woken when the bounds of the log (``LogOffsets``) change. Thread-safe."""
+    """Waiting fetches of one log. A change of the log's bounds (``LogOffsets``) wakes them. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock = log, threading.Lock()
@@ -223,8 +226,8 @@ class Watch:
     def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
         """Register ``event`` to be set at the next change of the log's bounds. Call ``leave`` after the wait.
 
-        Return False if the caller must not wait: the log has other bounds than ``bounds``, or the watch is closed.
-        Raise StorageError if the bounds cannot be read.
+        Return False if the caller must not wait, because the bounds of the log differ from ``bounds``, or the watch is
+        closed. Raise StorageError if the bounds cannot be read.
         """
         with self._lock:
             if self._closed:
@@ -239,7 +242,7 @@ class Watch:
 
     def wake(self) -> None:
         """Set all registered events, and remove them."""
-        if not self._waiting:  # a fetch that registers an event now reads the bounds afterwards
+        if not self._waiting:  # no race: a fetch that registers an event now reads the bounds afterwards
             return
         with self._lock:
             waiting, self._waiting = self._waiting, set()

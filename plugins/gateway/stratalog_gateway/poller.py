@@ -1,7 +1,7 @@
-"""One thread that answers the Produce requests of many connections while these requests do not wait.
+"""One thread that answers the Produce requests of many connections, if these requests do not wait.
 
-Python's global lock (GIL) passes to another thread at each system call. If each of four busy connections has a thread,
-the switches between the threads cost half as much as the requests.
+Python's global lock (GIL) passes to another thread at each system call. If each of four busy connections has its own
+thread, the switches between the threads need half as much time as the requests.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ class Poller:
             self._is_stopped = True
         self._stop_sender.close()
         if self._thread.ident is None:
-            self._thread.start()  # closes its sockets, and ends
+            self._thread.start()  # the thread closes its sockets, and ends
         self._thread.join(wait_s)
 
     def answer(self, connection: Connection, idle_s: float) -> Response:
         """Answer the Produce requests of a connection on the poller's thread, and wait.
 
-        The wait ends when a response is not ``is_short``, the next request is not Produce, the socket's buffer is full,
-        the connection ends, or the poller stops.
+        The wait ends in each of these cases: a response is not ``is_short``, the next request is not Produce, the
+        socket's buffer is full, the connection ends, or the poller stops.
 
         Args:
-            connection: a connection whose last response was ``is_short``, without ``has_decrypted_bytes``.
+            connection: a connection whose last response was ``is_short``. Its ``has_decrypted_bytes`` must be False.
             idle_s: time after which the connection is shut down if the client sends nothing.
 
         Returns:
-            The last response if it was not ``is_short``, otherwise a response without pieces.
+            The last response if it was not ``is_short``; otherwise a response without pieces.
 
         Raises:
             MalformedRequestError: a request does not fit its schema.
             OSError: the connection failed.
-            Other errors are those of the handler of requests.
+            Others: the errors of the handler of requests.
         """
         timeout_s, polled = connection.socket.gettimeout(), _Polled(connection)
         connection.socket.setblocking(False)
         with self._lock:
             is_polled = not self._is_stopped
-            if is_polled:  # epoll and kqueue notice a socket that is registered while they wait
+            if is_polled:  # no wake-up is needed: epoll and kqueue notice a socket that is registered while they wait
                 self._selector.register(connection.socket, selectors.EVENT_READ, polled)
         seen_arrivals = 0
         while is_polled and not polled.may_continue.acquire(timeout=idle_s):

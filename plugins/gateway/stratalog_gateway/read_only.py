@@ -1,6 +1,6 @@
 """A read-only gateway, which serves the topics and records that another process writes to a tier or a directory.
 
-The gateway stores groups and their offsets in an engine of its own.
+The gateway stores groups and their offsets in its own engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _LOGGER: Final = logging.getLogger(__name__)
-_IDS_VERSION: Final = 1  # of the file of topic ids
+_IDS_VERSION: Final = 1  # version of the file of topic ids
 _CHANGES: Final = frozenset({
     Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.CLUSTER_ACTION,
     Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
@@ -27,10 +27,10 @@ _CHANGES: Final = frozenset({
 
 
 class ReadOnlyPermissions:
-    """Permissions of a read-only gateway, on which no client may change topics, transactions or the cluster.
+    """Permissions of a read-only gateway. No client may change topics, transactions or the cluster.
 
-    ``permissions`` decides about all other operations, including changes of groups; None allows all of them. A refused
-    client gets Kafka's error code for a missing permission, which clients do not retry.
+    ``permissions`` decides about all other operations, including changes of groups. If it is None, all other operations
+    are allowed. A refused client gets Kafka's error code for a missing permission, after which clients do not retry.
     """
 
     def __init__(self, permissions: Permissions | None) -> None:
@@ -50,7 +50,7 @@ class ReadOnlyPermissions:
 
 
 class ReadOnlySource:
-    """Topics and logs of a reader, which a thread refreshes from ``start`` to ``stop``. Thread-safe.
+    """Topics and logs of a reader. From ``start`` to ``stop``, a thread refreshes them. Thread-safe.
 
     After a failed refresh, the thread logs a warning, and retries after ``refresh_ms``. Clients read the earlier state
     until a refresh succeeds.
@@ -59,7 +59,8 @@ class ReadOnlySource:
         reader: reader of a tier or a directory. The caller closes the reader.
         refresh_ms: time (ms) between two refreshes.
         clock: clock for the wait between refreshes.
-        ids_file: file that keeps the ids of all topics for the next gateway with the same groups; None without one.
+        ids_file: file in which the ids of all topics are stored for the next gateway with the same groups. None: ids
+            are not stored.
 
     Raises:
         ConfigError: the file of topic ids is malformed.
@@ -68,24 +69,24 @@ class ReadOnlySource:
 
     def __init__(self, reader: Reader, refresh_ms: int, clock: Clock, ids_file: Path | None = None) -> None:
         self._reader, self._refresh_ms, self._clock, self._ids_file = reader, refresh_ms, clock, ids_file
-        self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
+        self._lock = threading.Lock()  # only one thread at a time may open or refresh logs of a reader
         self._topics = reader.topics()
-        self._ids: dict[str, str] = {}  # also of topics that are missing now
+        self._ids: dict[str, str] = {}  # ids of all topics, including topics that are missing now
         if ids_file is not None and ids_file.exists():
             self._ids = cast(dict[str, str], read_field(ids_file, _IDS_VERSION, "topics", dict))
         self._stored_ids = dict(self._ids)
         self._forget_offsets: Callable[[str], object] = lambda _: None
         self._logs: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
-        self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
+        self._is_outdated = False  # under _lock; True if a log was closed after `_topics` was read
         self._changes = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stratalog-gateway-refresh", daemon=True)
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes that found a change of topics or partitions, such as a deleted topic.
+        """Number of refreshes that detected a change of topics or partitions, such as a deleted topic.
 
-        Failed refreshes are counted, too, if they found a deleted topic.
+        A failed refresh is counted, too, if it detected a deleted topic.
         """
         return self._changes
 
@@ -114,7 +115,7 @@ class ReadOnlySource:
         return self._topics
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return the log of a partition, without the methods that write; raise the errors of ``Reader.log``."""
+        """Return the log of a partition. It has no methods that write. Raises the errors of ``Reader.log``."""
         name = TopicPartition(topic, partition)
         with self._lock:
             log = self._logs.get(name)
@@ -146,7 +147,7 @@ class ReadOnlySource:
         return ()
 
     def refresh(self) -> None:
-        """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
+        """Make new records and changes of topics visible. Raises the errors of ``Reader.refresh``."""
         with self._lock:
             try:
                 changed_names, topics = self._reader.refresh(), self._reader.topics()
@@ -163,10 +164,11 @@ class ReadOnlySource:
             log.run_callbacks()
 
     def _compare_ids(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Delete the committed offsets of topics that were created again, and then store the ids of all topics.
+        """Delete the committed offsets of topics that were deleted and created again. Then store the ids of all topics.
 
-        The caller holds the lock. Errors are logged, and the next refresh retries. An error of one topic does not keep
-        the others from being compared: a new topic must be known before it is created again.
+        The caller holds the lock. Errors are logged, and the next refresh retries. After an error of one topic, the
+        other topics are still compared: the id of a new topic must be stored before the topic is deleted and created
+        again.
         """
         for name, info in topics.items():
             if info.topic_id is None:
@@ -186,7 +188,7 @@ class ReadOnlySource:
                 _LOGGER.warning("the ids of topics cannot be stored, will retry: %s", error)
 
     def _forget_closed(self) -> bool:
-        """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""
+        """Remove the logs of deleted topics, under the lock. Return True if there were such logs."""
         closed = [name for name, log in self._logs.items() if log.is_closed]
         for name in closed:
             del self._logs[name]
@@ -199,7 +201,7 @@ class ReadOnlySource:
                 self.refresh()
             except StorageError as error:
                 _LOGGER.warning("the logs are shown in an earlier state: %s", error)
-            except BaseException:  # also an exit by a plugin must not end this thread
+            except BaseException:  # even a SystemExit of a plugin must not end this thread
                 _LOGGER.exception("the logs are shown in an earlier state")
 
 
@@ -209,7 +211,7 @@ def _identities(topics: Mapping[str, TopicInfo]) -> dict[str, tuple[TopicId | No
 
 
 class _ReadOnlyLog:
-    """A log of a reader, with the methods of an engine's log that handlers of read requests call."""
+    """A log of a reader. It has those methods of an engine's log that handlers of read requests call."""
 
     def __init__(self, log: LogReader, config: TopicConfig) -> None:
         self.name, self.topic_id, self.config, self._log = log.name, log.topic_id, config, log
@@ -220,7 +222,7 @@ class _ReadOnlyLog:
 
     @property
     def leader_epoch(self) -> int:
-        """Latest leader epoch; -1 if none is known."""
+        """Latest leader epoch; -1 if the log has no known leader epoch."""
         return self._log.latest_epoch
 
     @property
@@ -237,7 +239,7 @@ class _ReadOnlyLog:
         return ()
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Call ``callback`` with the bounds of the log after each refresh that changed the log.
+        """Register ``callback``. Each refresh that changes the log calls it with the bounds of the log.
 
         Return a function that ends the calls.
         """

@@ -93,7 +93,9 @@ class GatewaySection(SecuritySection):
     )
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Return the endpoints of ``listeners``; if it is empty, one PLAINTEXT endpoint at ``host`` and ``port``.
+        """Return the endpoints of ``listeners``.
+
+        If it is empty, return one PLAINTEXT endpoint at ``host`` and ``port``.
 
         Raises:
             ConfigError: a listener, its name or its protocol is wrong.
@@ -117,7 +119,9 @@ class GatewaySection(SecuritySection):
         return endpoint.protocol.has_sasl or is_certified
 
     def contradiction(self) -> str:
-        """Return the reason why a listener needs ``insecure``; "" if no listener needs it, or if ``insecure`` is set.
+        """Return the reason why a listener needs ``insecure``.
+
+        Return "" if no listener needs it, or if ``insecure`` is set.
 
         Raises:
             ConfigError: a listener, its name or its protocol is wrong.

@@ -1,8 +1,8 @@
 """Server-side assignors of the consumer protocol (KIP-848): ``uniform`` and ``range``.
 
-``uniform`` gives the guarantee of Kafka's assignor: moving one partition of a topic from a subscriber to another
-subscriber would not balance their numbers of partitions better. Unlike Kafka's assignor, ``uniform`` treats equal and
-different subscriptions alike, and stops after 16 passes over all topics, even if the guarantee is not met.
+``uniform`` has the guarantee of Kafka's assignor: the balance of two subscribers cannot be improved by a move of one
+partition from the one to the other. Unlike Kafka's assignor, ``uniform`` uses one algorithm for equal and for different
+subscriptions. It stops after 16 passes over all topics, even if the guarantee is not met.
 
 Source: apache/kafka UniformAssignor, RangeAssignor.
 """
@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 Partition: TypeAlias = tuple[uuid.UUID, int]  # topic id, partition
 Partitions: TypeAlias = frozenset[Partition]
 NOTHING: Final[Partitions] = frozenset()
-_MAX_ROUNDS: Final = 16  # passes over all topics; only subscriptions that overlap in many ways need so many
+_MAX_ROUNDS: Final = 16  # maximum number of passes over all topics; only complex overlaps of subscriptions need so many
 
 
 def group_by_topic(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:
@@ -50,10 +50,10 @@ Assignor: TypeAlias = Callable[[Subscribers, Counts], dict[str, Partitions]]
 
 
 def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return the partitions of each member, by member id: one range, possibly empty, of each subscribed topic.
+    """Return the partitions of each member, by member id. A member gets one range of each topic to which it subscribes.
 
-    The first ranges of a topic belong to static members, in the order of their instance ids. The next ranges belong to
-    dynamic members, in the order of their member ids.
+    A range may be empty. The first ranges of a topic belong to static members, in the order of their instance ids. The
+    next ranges belong to dynamic members, in the order of their member ids.
 
     Args:
         members: members, by member id.
@@ -96,7 +96,10 @@ def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitio
 
 
 class _Balance:
-    """State of an assignment that is being computed. Ids break ties, so equal input gives equal output."""
+    """State of an assignment that is being computed.
+
+    Members with equal counts are ordered by their ids, so equal input gives equal output.
+    """
 
     def __init__(self, members: Subscribers, counts: Counts) -> None:
         self._members, self._counts = members, counts

@@ -26,8 +26,9 @@ _STEP_NS: Final = 1_000_000_000  # maximum time between two checks of the deadli
 class JoinRequest:
     """A JoinGroup request.
 
-    ``needs_id`` is True if a client without a member id only gets an id, and must join again with it (KIP-394).
-    ``can_skip_assignment`` is True if the client knows responses in which the leader skips the assignment (KIP-814).
+    ``needs_id`` is True if the response to a client without a member id contains only an id, with which the client must
+    join again (KIP-394). ``can_skip_assignment`` is True if the version of the request supports responses that tell the
+    leader to skip the assignment (KIP-814).
     """
 
     group: str
@@ -113,7 +114,7 @@ class ClassicGroupCoordinator:
                 request.rebalance_ms, request.protocols,
             )  # fmt: skip
             group.add(member)
-        member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # an earlier request of the same member
+        member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # answers an earlier request of this member
         member.protocols = request.protocols
         member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
         member.restart_session(now_ns)
@@ -126,10 +127,10 @@ class ClassicGroupCoordinator:
     def _replace_static(self, group: ClassicGroup, request: JoinRequest, now_ns: int) -> Joined | None:
         """Replace the member id of a static member that joins without a member id. The old member id is fenced.
 
-        Return the result of the request; None if the member must join like other members. A stable group does not
-        rebalance unless the request changes the protocol that the group would choose. As in Kafka, the metadata of the
-        member is not compared: metadata of Java clients contains the last generation and the owned partitions, and
-        differs after each restart.
+        Return the result of the request; None if the member must join like other members. A stable group rebalances
+        only if the request changes the protocol that the group would choose. As in Kafka, the metadata of the member is
+        not compared, because it differs after each restart: the metadata of Java clients contains the last generation
+        and the owned partitions.
         """
         assert request.instance_id is not None
         old_id = group.instances.get(request.instance_id)
@@ -165,7 +166,7 @@ class ClassicGroupCoordinator:
                 0, member_id, result.generation, result.protocol_type, result.protocol, member_id, result.members,
                 skip_assignment=True,
             )  # fmt: skip
-        # a client that reads its own id as the leader's would compute the assignment
+        # with its own id as the leader's id, the client would compute the assignment
         return Joined(0, member_id, result.generation, result.protocol_type, result.protocol, old_id)
 
     def sync(
@@ -178,11 +179,11 @@ class ClassicGroupCoordinator:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> Synced:
-        """Return a member's assignment; raise RefusedError if the group rebalances before the assignment is known.
+        """Return a member's assignment. Raise RefusedError if the group rebalances before the assignment is known.
 
         The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
-        for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the
-        version of the request lacks them.
+        for the leader's request. ``protocol_type`` and ``protocol`` are the member's values in the request; None if the
+        version of the request lacks these fields.
         """
         with self._groups.lock_entry(name) as entry:
             group, now_ns = entry.group, self._node.now_ns()
@@ -203,7 +204,7 @@ class ClassicGroupCoordinator:
                 group.assign(assignments, now_ns)
             if group.state is State.STABLE:
                 return group.sync_result(member)
-            member.end_sync(Synced(Code.REBALANCE_IN_PROGRESS))  # an earlier request of the same member
+            member.end_sync(Synced(Code.REBALANCE_IN_PROGRESS))  # answers an earlier request of this member
             member.syncing = answer = Answer[Synced]()
         result = self._wait(entry, group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
         if result.error:
@@ -213,7 +214,7 @@ class ClassicGroupCoordinator:
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> None:
         """Extend a member's session.
 
-        The session is also extended if the error is REBALANCE_IN_PROGRESS, which requests the member to rejoin.
+        The error REBALANCE_IN_PROGRESS requests the member to rejoin. With this error, too, the session is extended.
         """
         with self._groups.lock_group(name) as group:
             if not isinstance(group, ClassicGroup):
@@ -225,7 +226,7 @@ class ClassicGroupCoordinator:
     def leave(self, name: str, member_id: str, instance_id: str | None) -> None:
         """Remove a member, by its id or its instance id, and begin a rebalance of the other members.
 
-        Administrators also remove static members of groups of the consumer protocol.
+        Administrators use this method, too. They may remove static members of groups of the consumer protocol.
         """
         with self._groups.lock_group(name) as group:
             if group is None:
@@ -245,7 +246,7 @@ class ClassicGroupCoordinator:
                 group.remove([member_id], self._node.now_ns())
 
     def _wait(self, entry: GroupEntry, group: ClassicGroup, answer: Answer[T], result_at_stop: T) -> T:
-        """Wait for the result of ``answer``, and return it; return ``result_at_stop`` if the gateway stops before.
+        """Wait for the result of ``answer``, and return it. If the gateway stops before, return ``result_at_stop``.
 
         During the wait, remove members whose deadlines pass.
         """
@@ -261,5 +262,8 @@ class ClassicGroupCoordinator:
 
 
 def _differ(sent: str | None, group_value: str | None) -> bool:
-    """Return True if a member has sent another value than that of the group. None means that a value is not known."""
+    """Return True if a member has sent a value that differs from the group's value.
+
+    None means that a value is not known.
+    """
     return sent is not None and group_value is not None and sent != group_value

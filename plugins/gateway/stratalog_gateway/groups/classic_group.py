@@ -16,7 +16,7 @@ from stratalog_gateway.groups.consumer_group import NEVER_NS
 
 T = TypeVar("T")
 _NS_PER_MS: Final = 1_000_000
-_MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have not joined
+_MAX_PENDING: Final = 1_000  # maximum number of clients of one group that got a member id and have not joined
 Protocols = Sequence[tuple[str, bytes]]
 
 
@@ -30,7 +30,7 @@ class State(StrEnum):
 
 
 class Answer(Generic[T]):
-    """Result of a request that waits. ``event`` is set when ``result`` is known; before, ``result`` is None."""
+    """Result of a request that waits. ``result`` is None until the result is known. Then ``event`` is set."""
 
     __slots__ = ("event", "result")
 
@@ -47,7 +47,7 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Result of JoinGroup. ``members`` are id, instance id and metadata of all members; empty unless for the leader."""
+    """Result of JoinGroup. For the leader, ``members`` contains id, instance id and metadata of all members."""
 
     error: int
     member_id: str
@@ -73,8 +73,8 @@ class Synced:
 class Member:
     """One member of a classic group.
 
-    ``deadline_ns`` is the monotonic time at which the session ends. ``joining`` and ``syncing`` are the member's
-    waiting JoinGroup and SyncGroup requests; None if no such request waits.
+    ``deadline_ns`` is the monotonic time at which the session ends. ``joining`` is the member's waiting JoinGroup
+    request, and ``syncing`` its waiting SyncGroup request. They are None if no such request waits.
     """
 
     id: str
@@ -115,10 +115,10 @@ class ClassicGroup:
     """State of one group of the classic protocol, or of a group without members that has only committed offsets.
 
     Attributes:
-        deadline_ns: monotonic end of the present phase of a rebalance.
+        deadline_ns: monotonic time at which the current phase of a rebalance ends.
         pending: monotonic deadlines of clients that got a member id and have not joined with it yet, by member id.
         instances: member ids of static members, by instance id.
-        stored_generation: the generation that was stored last.
+        stored_generation: the last generation that was stored.
     """
 
     kind: ClassVar = "classic"  # Kafka's name of the type of the group
@@ -142,12 +142,12 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """True if the group has no members, and no client has got a member id to join with."""
+        """True if the group has no members, and no client has a reserved member id (see ``reserve_id``)."""
         return not self.members and not self.pending
 
     @property
     def is_new(self) -> bool:
-        """True if the group never had members, and no client has got a member id to join with."""
+        """True if the group never had members, and no client has a reserved member id (see ``reserve_id``)."""
         return self.generation == 0 and not self.pending
 
     def id_of(self, instance_id: str) -> str:
@@ -170,8 +170,8 @@ class ClassicGroup:
     ) -> None:
         """Raise RefusedError unless a commit is allowed. Extend the session of the member that commits.
 
-        A member may commit with the present generation, unless the group waits for the leader's assignment. As part of
-        a transaction, the commit is then allowed, too. If the group has no members, a client may commit with a negative
+        A member may commit with the current generation. While the group waits for the leader's assignment, it may
+        commit only as part of a transaction. If the group has no members, a client may commit with a negative
         generation.
 
         Source: apache/kafka ClassicGroup.validateOffsetCommit.
@@ -183,7 +183,7 @@ class ClassicGroup:
             raise RefusedError(Code.REBALANCE_IN_PROGRESS)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return True if a member can join: the type is that of the group, and all members share one of ``protocols``.
+        """Return True if a member can join: it has the group's type, and all members support one of its ``protocols``.
 
         To join a group without members, a member needs a protocol type and at least one protocol.
         """
@@ -239,10 +239,10 @@ class ClassicGroup:
         return Joined(Code.MEMBER_ID_REQUIRED, member_id)
 
     def is_retry(self, member: Member, member_id: str, protocols: Protocols) -> bool:
-        """Return True if a JoinGroup request only repeats a request whose response the member has not received.
+        """Return True if a JoinGroup request is a retry, because the member has not received the response.
 
-        The protocols of such a request are unchanged. In a stable group, a JoinGroup request of the leader is no retry:
-        the request begins a rebalance.
+        A retry has the same protocols as the first request. In a stable group, a JoinGroup request of the leader is not
+        a retry, because it begins a rebalance.
         """
         if not member_id or list(member.protocols) != list(protocols):
             return False
@@ -251,7 +251,8 @@ class ClassicGroup:
     def prepare(self, now_ns: int, error: int) -> None:
         """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``.
 
-        The sessions of the members whose requests waited restart at ``now_ns``: they could not send heartbeats.
+        The sessions of members with waiting requests restart at ``now_ns``, because these members could not send
+        heartbeats.
         """
         if self.state is State.PREPARING:
             return
@@ -279,7 +280,7 @@ class ClassicGroup:
         self._end_join_phase(now_ns)
 
     def advance(self, now_ns: int) -> None:
-        """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic ``now_ns``."""
+        """Process deadlines up to the monotonic time ``now_ns``: remove members, and end phases of a rebalance."""
         for member_id in [pending_id for pending_id, deadline_ns in self.pending.items() if deadline_ns <= now_ns]:
             del self.pending[member_id]
         self.remove([member.id for member in self._idle_members() if member.deadline_ns <= now_ns], now_ns)

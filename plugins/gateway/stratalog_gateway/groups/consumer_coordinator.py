@@ -30,7 +30,7 @@ from stratalog_gateway.node import INTERNAL_TOPICS, Node
 
 _MAX_PATTERN: Final = 1000  # characters of a regular expression
 _MAX_MEMBERS: Final = 10_000
-_RESOLVE_NS: Final = 600_000_000_000  # group.consumer.regex.refresh.interval.ms: permissions may have changed
+_RESOLVE_NS: Final = 600_000_000_000  # group.consumer.regex.refresh.interval.ms, because permissions may have changed
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -40,9 +40,9 @@ class Heartbeat:
 
     A value of None, or of -1 for ``rebalance_ms``, means that the value has not changed since the last request.
     ``epoch`` is 0 if the member joins, -1 if the member leaves, and -2 if a static member leaves temporarily. ``owned``
-    are the partitions that the member uses. A new member that ``has_own_id`` chooses its id, as each member must from
-    version 1 of the request on. ``pattern`` is a regular expression. It matches only topics for which
-    ``may_see`` returns True.
+    contains the partitions that the member uses. ``has_own_id`` is True if a new member chooses its id, as it must from
+    version 1 of the request on. ``pattern`` is a regular expression, which matches only topics for which ``may_see``
+    returns True.
     """
 
     group: str
@@ -62,7 +62,9 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True if the member joins, or if the request contains all values, as Kafka's clients send after an error.
+        """True if the member joins, or if the request contains all values.
+
+        Kafka's clients send all values after an error.
 
         The response to a full heartbeat contains the assignment.
         """
@@ -93,14 +95,14 @@ class ConsumerGroupCoordinator:
     def heartbeat(self, request: Heartbeat) -> Progress:
         """Handle a heartbeat, with which a member joins, keeps its session, acknowledges an assignment, or leaves.
 
-        Return the response, without waiting for other members.
+        The method does not wait for other members.
 
         Raises:
             RefusedError: the request is invalid, the group is full or classic, or an id or the epoch is wrong.
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(request)
-        match_topics(request.pattern or "", ())  # an invalid expression is refused before the group changes
+        match_topics(request.pattern or "", ())  # refuses an invalid expression before the group changes
         if request.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
             return self._leave(request)
         now_ns, settings = self._node.now_ns(), self._node.settings
@@ -136,7 +138,7 @@ class ConsumerGroupCoordinator:
         if request.epoch == 0:
             if member is None:
                 return ConsumerMember(request.member_id or _new_id(), request.instance_id)
-            if member.epoch == LEAVE_FOR_A_TIME:  # a static member that returns with its id keeps its partitions
+            if member.epoch == LEAVE_FOR_A_TIME:  # a static member that returns with its member id keeps its partitions
                 return replace(member, epoch=0, previous_epoch=0)
             return replace(  # a member that rejoins owns nothing
                 member, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
@@ -166,8 +168,8 @@ class ConsumerGroupCoordinator:
     def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
         """Start the next epoch if ``is_changed`` is True or the subscribed topics have changed.
 
-        Regular expressions are compared with the topics after a change of a topic, and at least every ten minutes. If
-        the target assignment belongs to an earlier epoch, compute the target assignment of the present epoch.
+        Compare regular expressions with the topics after a change of a topic, and at least every ten minutes. If the
+        target assignment belongs to an earlier epoch, compute the target assignment of the current epoch.
         """
         version, now_ns = self._node.source.topic_changes, self._node.now_ns()
         is_outdated = group.topics_version != version or (
@@ -230,7 +232,7 @@ class ConsumerGroupCoordinator:
                 entry.group = group = ConsumerGroup(name)
                 if stored_generation:
                     record = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=name), None, None)
-                    group.stored_records[record.kind, record.key] = record  # the first change deletes it
+                    group.stored_records[record.kind, record.key] = record  # the first change deletes this record
             yield group
 
     # --- other requests ----------------------------------------------------------------------------------------------
@@ -238,8 +240,9 @@ class ConsumerGroupCoordinator:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
         """Raise RefusedError unless a client may read the offsets of a group.
 
-        A client may omit both the member id (None) and the epoch (negative). Otherwise, in a group of the consumer
-        protocol, the epoch must be the present epoch of the member. Source: apache/kafka ConsumerGroup.validateOffsetFetch.
+        A client without a member id (None) and with a negative epoch may read the offsets. In a group of the consumer
+        protocol, the epoch of any other client must be the current epoch of the member. Source: apache/kafka
+        ConsumerGroup.validateOffsetFetch.
         """
         if member_id is None and epoch < 0:
             return
@@ -269,12 +272,16 @@ def _new_id() -> str:
 
 
 def _check_instance(group: ConsumerGroup, request: Heartbeat, instance_id: str) -> ConsumerMember | None:
-    """Return a static member that rejoins after it left temporarily, with the member id of the request or a new id.
+    """Return a static member that rejoins after it has left temporarily.
 
-    Return None if the static member already has the id in the request, or if a member joins with a new instance id.
+    The member gets the member id of the request, or a new id if the request has none.
+
+    Return None if the member with the instance id already has the member id of the request, or if the instance id is
+    new.
 
     Raises:
-        RefusedError: another member uses the instance id; or no member has it, and the request does not join.
+        RefusedError: another member uses the instance id. Or no member has the instance id, and the request does not
+            join the group.
     """
     member = group.static_member(instance_id)
     if member is None:
@@ -309,7 +316,7 @@ def _has_other_topics(group: ConsumerGroup, topics: Mapping[str, KnownTopic]) ->
     """Return True if ``topics`` differs from the topics of the group's epoch.
 
     After a restart, the topics of the epoch are unknown, and ``topics`` is compared with the partitions in the target
-    assignment. The result can then also be True because a member was removed after the assignment was computed.
+    assignment. The result is then also True if a member was removed after the assignment was computed.
     """
     if group.topics is not None:
         return topics != group.topics

@@ -1,8 +1,8 @@
 """The state of one group of the consumer protocol (KIP-848), and the reconciliation of its members.
 
-The epoch of a group rises with each change of members, subscriptions or topics. A target assignment is computed for an
-epoch. A member first revokes its partitions that are not in its target. Then the member receives the partitions of its
-target that no other member owns.
+Each change of members, subscriptions or topics raises the epoch of the group. A target assignment is computed for an
+epoch. A member first revokes those of its partitions that are not in its target. Then the member receives the
+partitions of its target that no other member owns.
 
 Source: apache/kafka ConsumerGroup, CurrentAssignmentBuilder; KIP-848.
 """
@@ -20,7 +20,7 @@ from stratalog.group_states import OffsetsKey, OffsetsRecord, OffsetsType, Resol
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions, Subscriber
 
-LEAVE: Final = -1  # epochs with which a member leaves: permanently, or temporarily as a static member
+LEAVE: Final = -1  # epochs in the heartbeat of a member that leaves: permanently, or temporarily as a static member
 LEAVE_FOR_A_TIME: Final = -2
 Records: TypeAlias = dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]
 NEVER_NS: Final = (1 << 63) - 1
@@ -47,7 +47,8 @@ class ConsumerMember:
         topics: names of topics to which the member subscribes.
         pattern: regular expression to which the member subscribes, or None.
         epoch: epoch of the group that the member has reached; -2 if a static member has left temporarily.
-        previous_epoch: epoch before ``epoch``. A member that has not received the latest response still sends it.
+        previous_epoch: epoch before ``epoch``. A member that has not received the latest response still sends this
+            epoch.
         assigned: partitions that the member may use.
         revoking: partitions that the member must revoke.
     """
@@ -68,7 +69,10 @@ class ConsumerMember:
     revoking: Partitions = NOTHING
 
     def with_epoch(self, epoch: int) -> ConsumerMember:
-        """Return a copy of the member with a new epoch, whose ``previous_epoch`` is the present epoch."""
+        """Return a copy of the member with the epoch ``epoch``.
+
+        The ``previous_epoch`` of the copy is the member's ``epoch``.
+        """
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
@@ -89,9 +93,10 @@ class ConsumerGroup:
         target: target assignment, by member id.
         patterns: topics that a regular expression matches, by expression.
         session_ends_ns: monotonic time at which a session ends, by member id.
-        revoke_ends_ns: monotonic deadline of members that must revoke partitions, by member id.
-        topics: the subscribed topics of the present epoch, by name; None after the group was loaded.
-        topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
+        revoke_ends_ns: monotonic time until which a member must revoke partitions, by member id.
+        topics: the subscribed topics of the current epoch, by name. None from the load of the group until they are
+            computed.
+        topics_version: value of ``LogSource.topic_changes`` when ``topics`` was computed.
         resolved_ns: monotonic time at which all regular expressions in ``patterns`` were compared with the topics.
         stored_records: the stored records of the group.
         saved_state: epochs and members at the last call of ``mark_saved``.
@@ -119,7 +124,7 @@ class ConsumerGroup:
         return (self.epoch, self.target_epoch, self.members) != self.saved_state
 
     def mark_saved(self) -> None:
-        """Record that the present state is stored. ``is_changed`` returns False until the next change."""
+        """Record that the current state is stored. ``is_changed`` is False until the next change."""
         self.saved_state = (self.epoch, self.target_epoch, dict(self.members))
 
     @property
@@ -191,7 +196,7 @@ class ConsumerGroup:
         return set[str]().union(*(self.topic_names_of(member) for member in self.members.values()))
 
     def assign(self, topics: Mapping[str, KnownTopic]) -> None:
-        """Compute the target assignment of the present epoch. ``topics`` contains the existing topics by name."""
+        """Compute the target assignment of the current epoch. ``topics`` contains the existing topics by name."""
         members = {
             member.id: Subscriber(
                 member.instance_id,
@@ -222,7 +227,7 @@ class ConsumerGroup:
         self._drop_patterns()
 
     def replace_static(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Replace the member id of a static member that had left temporarily, and return the member with epoch 0.
+        """Replace the member id of a static member that has left temporarily. Return the member, with epoch 0.
 
         The member keeps its partitions and its target assignment.
         """
@@ -236,7 +241,7 @@ class ConsumerGroup:
         return member
 
     def advance(self, now_ns: int) -> None:
-        """Remove members whose session or deadline to revoke partitions ends at or before the monotonic ``now_ns``."""
+        """Remove members whose session, or time to revoke partitions, has ended by the monotonic time ``now_ns``."""
         for member_id in list(self.members):
             ends_ns = min(self.session_ends_ns.get(member_id, NEVER_NS), self.revoke_ends_ns.get(member_id, NEVER_NS))
             if ends_ns <= now_ns:
@@ -252,7 +257,7 @@ class ConsumerGroup:
         Args:
             member_id: id of a member of the group.
             owned: partitions that the member uses; None if the heartbeat does not contain them.
-            now_ns: monotonic time. A member that must revoke partitions has ``rebalance_ms`` from this time on.
+            now_ns: monotonic time. From this time on, a member has ``rebalance_ms`` to revoke partitions.
         """
         before = self.members[member_id]
         if self.is_reconciled(before):
@@ -272,7 +277,8 @@ class ConsumerGroup:
     def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
         """Return the member after one step towards the target assignment.
 
-        If the member must revoke partitions first, its epoch becomes ``epoch``, otherwise ``target_epoch``.
+        If the member must first revoke partitions, its epoch becomes ``epoch``. Otherwise its epoch becomes
+        ``target_epoch``.
         """
         target = self.target.get(before.id, NOTHING)
         retained, revoking = before.assigned & target, before.assigned - target

@@ -1,8 +1,7 @@
 """The records of a group of the consumer protocol, as Kafka stores them in ``__consumer_offsets``.
 
 All records are computed from the state of the group. Only records that differ from the stored records are written.
-Kafka's broker accepts the tombstones of a member only in descending order of the record type: current assignment,
-target assignment, member.
+Kafka's broker accepts the tombstones of a member only in this order: current assignment, target assignment, member.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, GroupMetadataManager.replay.
 """
@@ -43,7 +42,7 @@ _NUMBER: Final = {state.value: state for state in MemberState}
 
 
 def records_of(group: ConsumerGroup) -> Records:
-    """Return all records that describe a group, by type and key; none if the epoch of the group is 0."""
+    """Return all records that describe a group, by type and key. If the epoch of the group is 0, return no records."""
     records: list[OffsetsRecord] = []
     if not group.epoch:
         return {}
@@ -103,9 +102,9 @@ def restore_group(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup 
 def _restore_member(
     group: ConsumerGroup, member_id: str, record: OffsetsRecord, current: dict[str, CurrentMemberAssignment]
 ) -> None:
-    """Add the contents of one record about a member to ``group``, or a current assignment to ``current``.
+    """Add the contents of one record about a member to ``group``. If it is a current assignment, add it to ``current``.
 
-    The member's own record may follow the current assignment. Tombstones, and members that use the classic protocol,
+    A current assignment may precede the record of its member. Tombstones, and members that use the classic protocol,
     are ignored.
     """
     value = record.value
@@ -118,7 +117,7 @@ def _restore_member(
 
 
 def _group_metadata(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
-    """Return the metadata of a group; if the epoch has not changed, return the stored metadata.
+    """Return the metadata of a group. If the epoch has not changed, return the stored metadata.
 
     Stored metadata may contain a hash of the topics from a Kafka broker. Without the hash, a broker that takes over the
     group would start the next epoch at the first heartbeat.
@@ -163,7 +162,8 @@ def _current_assignment(member: ConsumerMember) -> CurrentMemberAssignment:
 def _restore_assignment(member: ConsumerMember, assignment: CurrentMemberAssignment) -> ConsumerMember:
     """Return a member with its stored assignment.
 
-    If the stored state is unknown, such as a state of a later release, the member has no partitions and must rejoin.
+    If the stored state is unknown, for example a state of a later release, the member has no partitions, and must
+    rejoin.
     """
     state = _NUMBER.get(assignment.state)
     if state is None:

@@ -1,7 +1,7 @@
-"""All groups of the gateway, classic and of the consumer protocol: in memory, and as they are stored.
+"""All groups of the gateway, of the classic and of the consumer protocol, in memory and in storage.
 
-Each use of a group first removes the members whose deadlines have passed. ``GroupUpkeep`` does the same each second, for
-members of groups that get no requests. Source: apache/kafka GroupMetadataManager.
+Each use of a group first removes the members whose deadlines have passed. For groups without requests, ``GroupUpkeep``
+removes such members each second. Source: apache/kafka GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stratalog_gateway.node import Node
 
 _LOGGER: Final = logging.getLogger(__name__)
 _WARNING_NS: Final = 1_000_000_000
-MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
+MAX_GROUPS: Final = 10_000  # above this number, groups without members are removed from memory
 
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
@@ -40,7 +40,7 @@ class Presence(Enum):
 
 @dataclass(slots=True)
 class GroupEntry:
-    """One group in memory, with its lock. A group without members can change its protocol: ``group`` is then replaced."""
+    """One group in memory, with its lock. If a group without members changes its protocol, ``group`` is replaced."""
 
     group: Group
     presence: Presence = Presence.NEW
@@ -63,7 +63,7 @@ class GroupTable:
     def __init__(self, node: Node) -> None:
         self._node, self.storage = node, StoredGroups(node)
         self._entries: dict[str, GroupEntry] = {}
-        self._lock = threading.Lock()  # over _entries; never taken while a group's lock is held
+        self._lock = threading.Lock()  # protects _entries; never acquired while a group's lock is held
         self._next_warning_ns = 0
 
     @contextlib.contextmanager
@@ -84,9 +84,9 @@ class GroupTable:
 
     @contextlib.contextmanager
     def lock_group(self, name: str) -> Iterator[Group | None]:
-        """Yield a group under its lock, as ``lock_entry`` does; yield None if the group ``is_new``.
+        """Yield a group under its lock, like ``lock_entry``. Yield None if the group ``is_new``.
 
-        Until the context ends, the group does not change.
+        No other thread changes the group until the context ends.
         """
         with self.lock_entry(name) as entry:
             yield None if entry.group.is_new else entry.group
@@ -98,7 +98,7 @@ class GroupTable:
         return tuple(sorted({*in_memory, *self.storage.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
-        """Remove members, and end phases of rebalances, whose deadline has passed, in all groups in memory."""
+        """Process passed deadlines in all groups in memory: remove members, and end phases of rebalances."""
         now_ns = self._node.now_ns()
         for entry in self._all():
             with entry.lock:
@@ -115,23 +115,23 @@ class GroupTable:
         """Delete the state and the offsets of a group without members.
 
         Raises:
-            RefusedError: the group has members, or a client has got a member id to join with; or neither a state nor
-                offsets of the group are stored.
+            RefusedError: the group has members, or a client has a reserved member id. Or neither a state nor offsets of
+                the group are stored.
             StorageError: the deletion could not be stored.
         """
         with self.lock_entry(name) as entry:
             if not entry.group.is_unused:
                 raise RefusedError(Code.NON_EMPTY_GROUP)
             is_deleted = self._node.engine.delete_group(name)
-            entry.presence = Presence.REMOVED  # not after an error: stored members may have left
+            entry.presence = Presence.REMOVED  # not after an error, because stored members may have left
             if not is_deleted:
                 raise RefusedError(Code.GROUP_ID_NOT_FOUND)
 
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
 
-        An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored. If
-        the last member has just left, the method only stores this time.
+        An offset expires ``retention_ms`` after the last member left. If this time is not stored, the offset expires
+        ``retention_ms`` after its commit. If the last member has just left, the method only stores the time.
         """
         with self.lock_entry(name) as entry:
             group = entry.group
@@ -145,11 +145,14 @@ class GroupTable:
         self, name: str, member_id: str, generation: int, instance_id: str | None, *,
         knows_epochs: bool = True, is_transactional: bool = False,
     ) -> Iterator[None]:  # fmt: skip
-        """Raise RefusedError unless a commit is allowed. Append the offsets in the context.
+        """Return a context manager in which the caller appends offsets.
 
-        Until the context ends, the group does not change: a commit of an earlier generation is never appended after a
-        commit of a later one, and the offsets do not expire. ``check_commit`` of the group decides. A client that sends
-        neither a member id nor a generation nor an instance id may always commit as part of a transaction.
+        Raise RefusedError if the commit is not allowed.
+
+        No other thread changes the group until the context ends. A commit of an earlier generation is therefore never
+        appended after a commit of a later generation, and the offsets do not expire. ``check_commit`` of the group
+        decides if the commit is allowed. As part of a transaction, a client without a member id, a generation and an
+        instance id may always commit.
 
         Args:
             name: name of the group.
@@ -173,16 +176,16 @@ class GroupTable:
             yield
 
     def _missing(self, name: str, *, knows_epochs: bool) -> Code:
-        """Return the error code for a commit of a member in a group that never had members.
+        """Return the error code for a commit with a member id in a group that never had members.
 
-        As in Kafka, the group exists if it has committed offsets.
+        As in Kafka, a group exists if it has committed offsets.
         """
         if self._node.engine.group_offsets(name):
             return Code.UNKNOWN_MEMBER_ID
         return Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the committed offsets of all groups for a topic, durably; raise StorageError if this is not possible."""
+        """Delete the committed offsets of all groups for a topic durably. Raise StorageError if the deletion fails."""
         engine = self._node.engine
         for name in engine.groups():
             partitions = [partition for partition in engine.group_offsets(name) if partition.topic == topic]
@@ -200,7 +203,7 @@ class GroupTable:
     def _hold(self, entry: GroupEntry) -> Iterator[bool]:
         """Hold the lock of a group, and store the changes at the end. Yield False if the group is no longer in memory.
 
-        At the end, remove an unused group from memory if the group is new, or if too many groups are in memory.
+        At the end, if the group is unused, remove it from memory when it is new, or when too many groups are in memory.
         """
         try:
             with entry.lock:
@@ -223,10 +226,12 @@ class GroupTable:
                         del self._entries[entry.group.name]
 
     def _save(self, entry: GroupEntry) -> None:
-        """Store the changes of a group of the consumer protocol, or that a classic group has become empty.
+        """Store the changes of a group of the consumer protocol.
 
-        If a change of a group of the consumer protocol cannot be stored, the group is removed from memory, and the next
-        request loads the stored state. For a classic group, the next request retries.
+        For a classic group, store that the group has become empty.
+
+        If the change cannot be stored, a group of the consumer protocol is removed from memory, and the next request
+        loads its stored state. For a classic group, the next request stores the change.
 
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
@@ -253,7 +258,7 @@ class GroupTable:
         except BaseException as error:
             entry.presence = Presence.REMOVED  # the next request retries
             now_ns = self._node.now_ns()
-            if now_ns >= self._next_warning_ns:  # clients only get a code, and retry several times a second
+            if now_ns >= self._next_warning_ns:  # limited: clients retry several times a second
                 self._next_warning_ns = now_ns + _WARNING_NS
                 _LOGGER.warning("a group cannot be loaded: %s group=%s", error, entry.group.name)
             raise

@@ -1,7 +1,7 @@
 """The stored state of groups: records of ``__consumer_offsets`` as Kafka writes them.
 
-A generation of a classic group is stored when the leader's assignment arrives, when a static member gets a new member
-id, and when the last member has left. A group is therefore stable or empty when it is loaded.
+A generation of a classic group is stored in three cases: the leader's assignment arrives, a static member gets a new
+member id, or the last member leaves. A loaded group is therefore stable or empty.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, ClassicGroup.
 """
@@ -32,7 +32,9 @@ class StoredGroups:
         return self._node.engine.group_states().groups_with_state()
 
     def load(self, name: str) -> ClassicGroup | ConsumerGroup:
-        """Return a group with its stored state, or a new classic group. The sessions of its members restart.
+        """Return a group with its stored state.
+
+        If no state is stored, return a new classic group. The sessions of members restart.
 
         Raises:
             StorageError: the state cannot be read.

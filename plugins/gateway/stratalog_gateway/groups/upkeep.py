@@ -1,4 +1,4 @@
-"""Thread that removes members of groups without requests at their deadlines, and expires committed offsets."""
+"""Thread that regularly removes members whose deadlines have passed, and expires committed offsets."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ class GroupUpkeep:
             self._node.clock.wait(self._stopping, _STEP_MS)
             try:
                 self.step()
-            except BaseException:  # also an exit by a plugin must not end this thread
+            except BaseException:  # even a SystemExit of a plugin must not end this thread
                 _LOGGER.exception("the deadlines of groups could not be checked")

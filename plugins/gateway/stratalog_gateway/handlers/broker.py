@@ -22,7 +22,10 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe_log_dirs(request: Request) -> Any:
-    """Return the response with the local size (bytes) of each log, by directory; KAFKA_STORAGE_ERROR if it is offline."""
+    """Return the response with the local size (bytes) of each log, by directory.
+
+    Offline directories have KAFKA_STORAGE_ERROR.
+    """
     make, requested_topics = request.make, request.body.topics
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     requested = (
@@ -31,7 +34,7 @@ def describe_log_dirs(request: Request) -> Any:
         else {TopicPartition(topic.topic, number) for topic in requested_topics for number in topic.partitions}
     )
     directories: Mapping[str, Iterable[TopicPartition]] = {}
-    with contextlib.suppress(StorageError):  # no directory is in service
+    with contextlib.suppress(StorageError):  # raised if no directory is in service
         directories = request.node.source.log_directories()
     results = [
         make.error_part("DescribeLogDirsResult", Code.KAFKA_STORAGE_ERROR, None, log_dir=path)
@@ -152,7 +155,7 @@ def _quorum(request: Request, topic: str, partition: int) -> Any:
 
 
 def _capacity(path: str) -> tuple[int, int]:
-    """Return the total and the free bytes of the disk of a directory; -1 for both if the disk cannot be read."""
+    """Return the total and the free bytes of the disk of a directory. Both are -1 if the disk cannot be read."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:

@@ -98,7 +98,7 @@ def describe_configs(request: Request) -> Any:
 
 
 def list_config_resources(request: Request) -> Any:
-    """Return the response with all topics and the broker, if the request selects these types of resources.
+    """Return the response with all topics, and with the broker, if the request selects these types of resources.
 
     Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics or groups.
     """
@@ -132,7 +132,10 @@ def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
 
 
 def _require(request: Request, operation: Operation, resource: Any) -> None:
-    """Raise RefusedError unless the client may perform the operation on the topic; for a broker, on the cluster."""
+    """Raise RefusedError unless the client may perform the operation on the topic.
+
+    A broker needs permission for the cluster.
+    """
     if resource.resource_type == _TOPIC:
         require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
     else:
@@ -187,7 +190,7 @@ def _alter(request: Request, resource: Any, *, resets_others: bool) -> None:
     if not resource.resource_name:
         raise RefusedError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_topic_name(resource.resource_name)
-    with request.node.changing_topics:  # an APPEND at the same time reads the settings after this change
+    with request.node.changing_topics:  # a concurrent APPEND reads the settings after this change
         _change(request, resource, resets_others=resets_others)
 
 
@@ -210,7 +213,7 @@ def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
             if changes.get(error.name, "") is not None:
                 raise
             del changes[error.name]  # as in Kafka, the reset of an unknown setting has no effect
-        except PluginError as error:  # such as the name of an unknown codec
+        except PluginError as error:  # for example, a codec is unknown
             raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
 
 
@@ -237,7 +240,10 @@ def _new_value(setting: TopicSetting | None, change: Any) -> object:
 
 
 def _default(name: str, setting: TopicSetting | None) -> object:
-    """Return the default of a setting, a tuple for a list. ``TopicSetting`` has lists as texts with commas."""
+    """Return the default of a setting.
+
+    The default of a list is a tuple, although ``TopicSetting`` has a text with commas.
+    """
     key = TopicConfig.keys().get(name)
     if key is not None:
         return key.default
@@ -252,9 +258,9 @@ def _type(name: str, default: object) -> int:
 
 
 def _synonyms(make: Maker, name: str, setting: TopicSetting) -> tuple[Any, ...]:
-    """Return the values that apply to a topic's setting, the effective value first, with the names of Kafka's settings.
+    """Return the values of a topic's setting from all sources, with Kafka's names. The effective value is the first.
 
-    If the topic sets the value, the value of ``[topic_defaults]`` is omitted. Source: apache/kafka
+    If the topic sets a value, the value in ``[topic_defaults]`` is omitted. Source: apache/kafka
     ConfigHelper.createTopicConfigEntry, ServerTopicConfigSynonyms.
     """
     broker_name, synonyms = _BROKER_NAMES.get(name, name), []
@@ -328,7 +334,7 @@ def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
 
 
 def _text(value: object) -> str | None:
-    """Return a setting's value as Kafka's text: ``true``, or ``a,b`` for a list. None stays None."""
+    """Return a setting's value as text in Kafka's format, such as ``true``, or ``a,b`` for a list. None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -18,7 +18,7 @@ from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
 _OWN_IDS: Final = 1  # first version of ConsumerGroupHeartbeat in which a new member chooses its id
-_CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
+_CONSUMER: Final = 1  # type of a member that uses the consumer protocol
 
 
 def consumer_group_heartbeat(request: Request) -> Any:

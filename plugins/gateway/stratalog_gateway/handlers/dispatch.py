@@ -169,17 +169,17 @@ class Dispatcher:
         """Return the response to a client's request; a response without pieces for Produce with acks=0.
 
         If a handler raises RefusedError or StorageError, the response has the error code, and its other fields are
-        empty. As in Kafka, the caller closes the connection after an error.
+        empty. As in Kafka, the caller closes the connection if this method raises an error.
 
         Raises:
             MalformedRequestError: the request does not fit its schema, the API or its version is not announced, or an
                 append with acks=0 failed.
-            StorageError: an error of the handler, if the response has no field for its code.
+            StorageError: the handler raised this error, and the response has no field for an error code.
         """
         header = read_header(data)
         api = APIS.get(header.api)
         if api is None or not api.first <= header.version <= api.last:
-            if header.api == API_VERSIONS:  # KIP-511: in version 0, which all clients read
+            if header.api == API_VERSIONS:  # KIP-511: the response has version 0, which all clients can read
                 header = header._replace(version=0)
                 return Response([encode(header, _versions(header, Maker(header), Code.UNSUPPORTED_VERSION))])
             raise MalformedRequestError(f"api {header.api} version {header.version} is not announced")

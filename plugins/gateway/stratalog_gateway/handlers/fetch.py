@@ -31,7 +31,7 @@ from stratalog_gateway.wire.messages import Header
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
 _NS_PER_MS: Final = 1_000_000
-_STEP_NS: Final = 500_000_000  # a wait notices a deleted topic after this time
+_STEP_NS: Final = 500_000_000  # maximum time until a wait notices a deleted topic
 _MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
 
 
@@ -42,11 +42,12 @@ class _ReadPass:
         remaining_bytes: maximum size of all batches.
 
     Attributes:
-        remaining_bytes: size of the batches that the response may still get.
+        remaining_bytes: maximum size of the batches that can still be added.
         results: one result for each partition.
         size_bytes: size of all batches in ``results``.
-        readable_bytes: number of bytes that counts for the minimum of the request. If a partition has more batches than
-            its result, its limit counts instead of the size of the result, because Kafka fills results to their limits.
+        readable_bytes: number of bytes that is compared with the minimum of the request. If a partition has more
+            batches than its result contains, the limit of the partition is counted, because Kafka fills results to
+            their limits. Otherwise the size of the result is counted.
         is_done: True if the response must not wait: a partition has an error, or the client's log diverges.
         ends: topic, partition and bounds of each log that was read.
         transfers: the batches of the results.
@@ -59,19 +60,19 @@ class _ReadPass:
         self.transfers: list[Transfer] = []
 
     def release(self) -> None:
-        """Release the transfers, which are not sent."""
+        """Release the transfers. They are not sent."""
         for transfer in self.transfers:
             transfer.release()
 
 
 class FetchHandler:
-    """Handler of Fetch requests. It waits until ``min_bytes`` can be read, or the maximum wait of the request is over."""
+    """Handler of Fetch requests. It waits until ``min_bytes`` can be read, or the request's maximum wait has passed."""
 
     def __init__(self, node: Node) -> None:
         self._node, self._sessions = node, FetchSessions(node.now_ns)
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
-        """Return the response; raise MalformedRequestError if the request does not fit its schema.
+        """Return the response. Raise MalformedRequestError if the request does not fit its schema.
 
         If the client is above its quota, the response has no results.
         """
@@ -103,7 +104,7 @@ class FetchHandler:
         pieces = encode_fetch(header, results, session_id=session_id)
         size = frame_bytes(pieces)
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
-        if throttle_ms:  # nothing is sent, so nothing counts
+        if throttle_ms:  # nothing is sent, so no bytes count for the quota
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
             read_pass.release()
             session_id = self._sessions.withhold_results(request, session_id)
@@ -113,7 +114,10 @@ class FetchHandler:
         return Response(pieces, read_pass.transfers)
 
     def _complete(self, request: FetchRequest, client: Client) -> _ReadPass:
-        """Return the last pass: read until there are enough bytes or an error, or the wait of the request is over."""
+        """Read until there are enough bytes or an error, or the request's maximum wait has passed.
+
+        Return the last pass.
+        """
         min_bytes = min(request.min_bytes, request.max_bytes, _MAX_BYTES)
         until_ns: int | None = None
         while True:
@@ -134,9 +138,10 @@ class FetchHandler:
             self._wait(read_pass.ends, min(until_ns, now_ns + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
-        """Wait until the bounds of one of the logs change, but not after the monotonic time ``until_ns``.
+        """Wait until the bounds of one of the logs change, at most until the monotonic time ``until_ns``.
 
-        Each watch gets the event before the bounds are compared with those that were read, so no change is missed.
+        The event is added to each watch before the bounds of the log are compared with ``ends``, so no change is
+        missed.
         """
         event, watches = threading.Event(), []
         try:

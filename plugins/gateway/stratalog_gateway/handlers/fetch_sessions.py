@@ -1,4 +1,4 @@
-"""Fetch sessions: a client names its partitions once, and responses then have only the partitions that have changed.
+"""Fetch sessions. A client sends its partitions only once, and responses contain only partitions that have changed.
 
 Source: apache/kafka FetchSession; KIP-227.
 """
@@ -15,29 +15,29 @@ from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.wire.fetch_codec import FetchRequest, FetchResult, WantedPartition
 
 _OPENS: Final = 0  # epoch of a request that opens a session
-_ENDS: Final = -1  # epoch of a request without a session, or that ends one
-_LARGEST: Final = (1 << 31) - 1  # of ids and epochs
+_ENDS: Final = -1  # epoch of a request that has no session, or that ends its session
+_LARGEST: Final = (1 << 31) - 1  # largest value of ids and epochs
 _MAX_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
-_MAX_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
-_UNUSED_NS: Final = 120_000_000_000  # after this time without a request, a session may be ended for another one
+_MAX_PARTITIONS: Final = 200_000  # maximum for all sessions together; a partition takes about 400 bytes
+_UNUSED_NS: Final = 120_000_000_000  # a session may be ended to make room after this time without a request
 
 _Key: TypeAlias = tuple[str | bytes, int]
 
 
 @dataclass(slots=True)
 class _SessionPartition:
-    """A partition of a session, and the bounds that the client got last; -1 if it must get them."""
+    """A partition of a session, and the last bounds that were sent to the client; -1 if the bounds must be sent."""
 
     requested: WantedPartition
     high_watermark: int = -1
     log_start: int = -1
 
     def changes(self, result: FetchResult) -> bool:
-        """Return True if the client must get this result. Store the bounds that the client gets."""
+        """Return True if this result must be sent to the client. Store the bounds in the result."""
         has_batches = result.batches is not None and result.batches.size_bytes > 0
         bounds = result.high_watermark, result.log_start
         is_new = bounds != (self.high_watermark, self.log_start)
-        # After an error the client gets the bounds again, also if they are the same.
+        # After an error, the bounds are sent again, even if they have not changed.
         self.high_watermark, self.log_start = (-1, -1) if result.error else bounds
         return has_batches or is_new or bool(result.error) or result.diverging is not None
 
@@ -53,7 +53,9 @@ class _Session:
     epoch: int = 1
 
     def update(self, request: FetchRequest, now_ns: int) -> None:
-        """Check and count a request, and add and remove the partitions that it names.
+        """Check a request and raise the session's epoch.
+
+        Add the partitions of the request, and remove its forgotten partitions.
 
         Raises:
             RefusedError: the request is not the next one of the session.
@@ -71,7 +73,7 @@ class _Session:
             self.partitions.pop(key, None)
 
     def select_changed(self, results: Iterable[FetchResult]) -> list[FetchResult]:
-        """Return the results that the client must get. Partitions with batches are read last in the next request."""
+        """Return the results that must be sent to the client. The next request reads partitions with batches last."""
         changed_results = []
         for result in results:
             key = result.topic, result.partition
@@ -93,11 +95,13 @@ class FetchSessions:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._lock = threading.Lock()
-        self._sessions: dict[int, _Session] = {}  # the one that was used last is at the end
-        self._partition_count = 0  # of all sessions
+        self._sessions: dict[int, _Session] = {}  # ordered by last use, the most recent session at the end
+        self._partition_count = 0  # number of partitions of all sessions
 
     def partitions_to_read(self, request: FetchRequest) -> list[WantedPartition]:
-        """Return the partitions to read: those that the request names, or those of its session after its changes.
+        """Return the partitions to read.
+
+        For a request in a session, apply its changes, and return the session's partitions.
 
         A request that opens or ends a session also ends the session whose id it has.
 
@@ -105,7 +109,7 @@ class FetchSessions:
             RefusedError: the session does not exist or has no room for more partitions, or the request is not
                 the next one of the session.
         """
-        if request.session_epoch == _ENDS and not request.session_id:  # as clients without sessions always ask
+        if request.session_epoch == _ENDS and not request.session_id:  # all requests of clients without sessions
             return request.partitions
         with self._lock:
             session = self._sessions.get(request.session_id)
@@ -120,13 +124,13 @@ class FetchSessions:
             self._sessions[session.id] = self._sessions.pop(session.id)
             if not self._make_room(0, 0):
                 self._end(session)
-                raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
+                raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client then sends all partitions again
             return [partition.requested for partition in session.partitions.values()]
 
     def results_to_send(
         self, request: FetchRequest, results: Sequence[FetchResult]
     ) -> tuple[int, Sequence[FetchResult]]:
-        """Return the id of the session for the response, 0 without a session, and the results to send.
+        """Return the session id of the response, and the results to send. The id is 0 without a session.
 
         If the request opens a session, the session is created now.
         """
@@ -139,10 +143,10 @@ class FetchSessions:
             return request.session_id, results if session is None else session.select_changed(results)
 
     def withhold_results(self, request: FetchRequest, session_id: int) -> int:
-        """Return the id of the session for a response that leaves out the results that ``results_to_send`` returned.
+        """Undo ``results_to_send`` for a response that is sent without results. Return the session id of the response.
 
-        The next response of the session then has results for all partitions. A session that ``results_to_send`` has
-        opened is ended. Without a session, the id is 0.
+        The next response of the session contains results for all partitions. If the request opened the session, the
+        session is ended, and the id is 0. The id is also 0 if there is no session.
         """
         with self._lock:
             session = self._sessions.get(session_id)
@@ -154,7 +158,7 @@ class FetchSessions:
             return session_id
 
     def _open(self, request: FetchRequest, results: Iterable[FetchResult]) -> int:
-        """Open a session, and return its id; 0 if there is no room, or if no partition is wanted."""
+        """Open a session, and return its id. Return 0 if there is no room, or if the request contains no partitions."""
         if not request.partitions or not self._make_room(1, len(request.partitions)):
             return 0
         session_id = secrets.randbelow(_LARGEST) + 1

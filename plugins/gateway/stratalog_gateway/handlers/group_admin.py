@@ -47,9 +47,9 @@ def list_groups(request: Request) -> Any:
 def describe_groups(request: Request) -> Any:
     """Return the response with states and members of classic groups.
 
-    As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A
-    group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
-    members with metadata and assignments.
+    As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A group
+    with committed offsets exists, even if it never had members. The response contains protocol, metadata and
+    assignments only if the group is stable.
     """
     return request.make(groups=tuple(_describe(request, name) for name in request.body.groups))
 
@@ -98,8 +98,8 @@ def _describe_group(request: Request, name: str, group: ClassicGroup | None) -> 
 def delete_groups(request: Request) -> Any:
     """Delete the requested groups with their offsets, and return the response.
 
-    A group with members is not deleted, and the response has an error code for it. As in Kafka, a name that is in the
-    request twice is in the response once.
+    A group with members is not deleted, and the response has an error code for the group. As in Kafka, if a name is in
+    the request twice, it is in the response once.
     """
     results = []
     for name in dict.fromkeys(request.body.groups_names):

@@ -12,7 +12,7 @@ from stratalog_gateway.groups.classic_coordinator import JoinRequest
 from stratalog_gateway.handlers.request import Request, require_group
 from stratalog_gateway.wire.messages import to_ms
 
-_NEEDS_MEMBER_ID = 4  # first versions of JoinGroup that know MEMBER_ID_REQUIRED, null protocols, skipped assignments
+_NEEDS_MEMBER_ID = 4  # first versions of JoinGroup with MEMBER_ID_REQUIRED, null protocols, and skipped assignments
 _NULL_PROTOCOL = 7
 _CAN_SKIP_ASSIGNMENT = 9
 _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
@@ -96,7 +96,7 @@ def leave_group(request: Request) -> Any:
         try:
             request.groups.classic.leave(body.group_id, member.member_id, member.group_instance_id)
         except RefusedError as error:
-            code = error.kafka_code  # a StorageError ends the request: clients retry only after a code of the response
+            code = error.kafka_code  # not a StorageError: clients retry only after an error code of the whole response
         members.append(
             make.part(
                 "MemberResponse",

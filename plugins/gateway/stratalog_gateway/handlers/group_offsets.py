@@ -66,11 +66,11 @@ def offset_commit(request: Request) -> Any:
 def _commit(request: Request, code_for_all: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
     """Commit the offsets of the request.
 
-    ``code_for_all`` is the error code for all partitions, 0 if the client may commit.
+    ``code_for_all`` is the error code for all partitions. It is 0 if the client may commit.
 
     Returns:
-        The names of the topics of the request, None if the id is unknown; and the error code of each partition, 0
-        after a commit.
+        The names of the topics of the request, and the error code of each partition. A name is None if the id of the
+        topic is unknown. A code is 0 if the offset was committed.
     """
     body = request.body
     names = [_name_of(request, topic) for topic in body.topics]
@@ -95,9 +95,9 @@ def _delete_stale(
 ) -> dict[tuple[str, int], int]:
     """Delete the committed offsets of topics whose ids have changed since ``names`` were looked up.
 
-    The offsets belong to deleted topics, and new topics have the same names. Return UNKNOWN_TOPIC_ID for each
-    partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
-    a new topic before.
+    The offsets belong to deleted topics, and new topics have the same names. Return UNKNOWN_TOPIC_ID for each partition
+    whose offset was deleted. The caller holds the lock of the group, so no member has committed an offset of a new
+    topic in the meantime.
     """
     changed = {name for topic, name in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != name}
     partitions = [name for name in offsets if name.topic in changed]
@@ -107,7 +107,10 @@ def _delete_stale(
 
 
 def _name_of(request: Request, topic: Any) -> str | None:
-    """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""
+    """Return the name of a requested topic.
+
+    From version 10 on, look up the topic's id; return None if the id is unknown.
+    """
     if hasattr(topic, "name"):
         name: str = topic.name
         return name
@@ -122,7 +125,7 @@ def check_offsets(
     Args:
         request: OffsetCommit or TxnOffsetCommit.
         names: names of the topics of the request; None if the id of a topic is unknown.
-        code_for_all: error code for all partitions, 0 if the client may commit.
+        code_for_all: error code for all partitions; 0 if the client may commit.
 
     Returns:
         The error code of each partition, and the offsets of the partitions whose code is 0.
@@ -143,7 +146,7 @@ def check_offsets(
 
 
 def _wrong_offset(request: Request, name: TopicPartition, partition: Any) -> int:
-    """Return the error code for an offset if its partition does not exist or its metadata is too long, otherwise 0."""
+    """Return an error code if an offset's partition does not exist, or its metadata is too long; otherwise return 0."""
     if not request.node.has_log(*name):
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     units = len((partition.committed_metadata or "").encode("utf-16-le")) // 2
@@ -176,12 +179,12 @@ def offset_fetch(request: Request) -> Any:
 
 
 def _read_offsets(request: Request, group: str, requested_topics: Iterable[Any] | None, plural: str) -> tuple[Any, ...]:
-    """Return the offsets of a group as one message per topic.
+    """Return the offsets of a group, as one message for each topic.
 
     ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
     """
     client, is_strict = request.client, request.field("require_stable", False)
-    # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
+    # read before the offsets: otherwise the result could contain an old offset although a pending offset was committed
     pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
     offsets = request.node.engine.group_offsets(group)
     requested: dict[str, list[int]] = {}
@@ -204,7 +207,7 @@ def _read_offsets(request: Request, group: str, requested_topics: Iterable[Any] 
 
 
 def _fail_topic(request: Request, topic: Any, plural: str, error: int) -> Any:
-    """Return the message for a topic of the request with an error code for each partition."""
+    """Return the message for a topic of the request, with the same error code for each partition."""
     make = request.make
     partitions = tuple(
         make.part(
@@ -248,9 +251,12 @@ def _topic_offsets(
 
 
 def offset_delete(request: Request) -> Any:
-    """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
+    """Delete offsets of a group, and return the response.
+
+    Offsets of topics to which members subscribe are not deleted.
+    """
     require(request.client, Operation.DELETE, ResourceType.GROUP, request.body.group_id)
-    with request.groups.table.lock_group(request.body.group_id) as group:  # no member subscribes or commits meanwhile
+    with request.groups.table.lock_group(request.body.group_id) as group:  # the lock prevents subscriptions and commits
         return _delete(request, group)
 
 
@@ -299,8 +305,8 @@ def _delete(request: Request, group: Group | None) -> Any:
 def _subscribed_topics(group: Group, requested: Iterable[str]) -> set[str]:
     """Return the topics to which the members of a group subscribe.
 
-    If the metadata of a classic member is not in the consumer's format, return the topics ``requested``, because the
-    group may subscribe to all of them, as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
+    If the metadata of a classic member is not in the consumer's format, return ``requested``. As in Kafka, the group
+    may then subscribe to all these topics. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
     """
     if isinstance(group, ConsumerGroup):
         return group.subscribed_topics()

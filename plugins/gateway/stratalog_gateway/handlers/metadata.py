@@ -28,7 +28,10 @@ _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 
 def metadata(request: Request) -> Any:
-    """Return the response with the broker and the requested topics. Null requests all topics of the client."""
+    """Return the response with the broker and the requested topics.
+
+    Null requests all topics that the client may see.
+    """
     node, make, requested = request.node, request.make, request.body.topics
     settings = node.settings
     if requested is None or (request.header.version == 0 and not requested):
@@ -68,7 +71,7 @@ def _describe_requested(request: Request, name: str | None, topic_id: uuid.UUID 
 def _create(request: Request, name: str) -> int:
     """Create a topic if settings and permissions allow it.
 
-    Return the error code for the response in case that the topic still does not exist.
+    Return the error code that the response needs if the topic does not exist afterwards.
     """
     is_allowed = request.node.settings.auto_create and request.field("allow_auto_topic_creation", True)
     if not is_allowed or name in INTERNAL_TOPICS:
@@ -83,14 +86,14 @@ def _create(request: Request, name: str) -> int:
         with request.node.changing_topics:
             request.node.engine.create_topic(name, partitions=request.node.settings.partitions)
     except TopicExistsError:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION  # used if the topic was deleted meanwhile: the client retries
+        return Code.UNKNOWN_TOPIC_OR_PARTITION  # for a topic that was deleted meanwhile; the client retries
     except StorageError as error:
         return error.kafka_code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def describe_topic_partitions(request: Request) -> Any:
-    """Return the response with one page of at most 2,000 partitions, and the cursor of the next page.
+    """Return the response with one page of at most 2,000 partitions, and with the cursor of the next page.
 
     The cursor is null on the last page.
     """

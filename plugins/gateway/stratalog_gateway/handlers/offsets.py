@@ -23,7 +23,7 @@ _NONE: Final = (-1, -1)  # offset, timestamp
 
 
 def list_offsets(request: Request) -> Any:
-    """Return the response with an offset of each partition, by a timestamp or a special value such as LATEST.
+    """Return the response with one offset for each partition: for a timestamp, or for a special value such as LATEST.
 
     Raises:
         MalformedRequestError: the isolation level is unknown.
@@ -83,7 +83,10 @@ def offset_for_leader_epoch(request: Request) -> Any:
 
 
 def delete_records(request: Request) -> Any:
-    """Raise the log start offset of each partition, which deletes the records below it. Return the response."""
+    """Raise the log start offset of each partition, which deletes the records below this offset.
+
+    Return the response.
+    """
     make, topics = request.make, []
     for topic in request.body.topics:
         partitions = []
@@ -114,7 +117,7 @@ def _check_timestamp(timestamp_ms: int, version: int) -> None:
 
 
 def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
-    """Return offset and timestamp (ms) for a timestamp or a special value; -1 if there is no offset or timestamp."""
+    """Return (offset, timestamp in ms) for a timestamp or a special value. A missing offset or timestamp is -1."""
     bounds = log.offsets()
     if timestamp_ms == _LATEST:
         return (bounds.last_stable if isolation == "read_committed" else bounds.high_watermark), -1

@@ -53,7 +53,10 @@ def _move(node: Node, topic: str, partition: int, path: str) -> int:
 
 
 def alter_partition_reassignments(request: Request) -> Any:
-    """Return the response, which accepts reassignments to this broker without effect, and refuses all others."""
+    """Return the response.
+
+    Reassignments to this broker are accepted without effect. All other reassignments are refused.
+    """
     make, body = request.make, request.body
     require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     responses = []
@@ -78,7 +81,10 @@ def alter_partition_reassignments(request: Request) -> Any:
 def _check_reassignment(
     node: Node, topic: str, partition: int, replicas: tuple[int, ...] | None
 ) -> tuple[int, str | None]:
-    """Return error code and message for the wanted replicas; ``replicas=None`` asks to cancel a reassignment."""
+    """Return error code and message for the requested replicas.
+
+    ``replicas=None`` requests the end of a reassignment.
+    """
     if not node.has_log(topic, partition):
         return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
     if replicas is None:

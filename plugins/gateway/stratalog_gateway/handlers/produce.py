@@ -27,14 +27,14 @@ from stratalog_gateway.wire.produce_codec import (
     encode_produce,
 )
 
-_LENGTH_AT: Final = 8  # positions of fields in a batch
+_LENGTH_AT: Final = 8  # positions of fields in a record batch
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 21
 _PRODUCER_ID_AT: Final = 43
 _PRODUCER_EPOCH_AT: Final = 51
 _HEADER_BYTES: Final = 61
 _FIRST_ABORTABLE: Final = 11
-_FIRST_ADDING: Final = 12  # first version that adds the partition to the transaction (KIP-890)
+_FIRST_ADDING: Final = 12  # first version in which Produce adds the partition to the transaction (KIP-890)
 _ALL: Final = -1  # acks=all
 _ACKS: Final = {_ALL: None, 0: "written", 1: "written"}  # durability; None is the engine's setting
 
@@ -44,14 +44,14 @@ class ProduceHandler:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._is_durable = True  # acks=all waits for a sync; known after the first append, and equal for all logs
+        self._is_durable = True  # acks=all waits for a sync; known after the first append, equal for all logs
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
         """Append the records, and return the response; a response without pieces for acks=0.
 
         Raises:
-            MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
-                gets no response learns of the failure when the connection is closed.
+            MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. There is no
+                response for acks=0, so the client notices the failure when the connection is closed.
         """
         request = decode_produce(header, data)
         results = [
@@ -100,7 +100,7 @@ class ProduceHandler:
         *,
         may_end: bool,
     ) -> ProduceResult:
-        """Append the records of one partition, and return a result, which may have an error code.
+        """Append the records of one partition, and return a result. The result may have an error code.
 
         ``topic_id`` is the id of the topic if the client has sent it. ``may_end`` is True if the client may use the
         transactional id of the request.
@@ -133,10 +133,10 @@ class ProduceHandler:
     def _append_in_transaction(
         self, version: int, request: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
     ) -> AppendResult:
-        """Append a transactional batch. Meanwhile, the transaction cannot end.
+        """Append a transactional record batch. The transaction cannot end during the append.
 
-        Appended after the end marker, the batch would open another transaction.
-        Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
+        If the record batch were appended after the end marker, it would open another transaction. Source: apache/kafka
+        ReplicaManager.handleProduceAppend, KIP-890.
         """
         assert request.transactional_id is not None
         transaction_version = 2 if version >= _FIRST_ADDING else 0
@@ -165,7 +165,10 @@ def _refusal(
 
 
 def _find_producers(records: memoryview) -> tuple[list[ProducerId], int]:
-    """Return the producer of each transactional batch, and the number of all batches. Other fields are not checked."""
+    """Return the producer of each transactional record batch, and the number of all batches.
+
+    Other fields are not checked.
+    """
     producers: list[ProducerId] = []
     position = batches = 0
     while position + _HEADER_BYTES <= len(records):

@@ -1,4 +1,4 @@
-"""Requests, responses and refusals, as handlers use them."""
+"""Types and checks for the handlers of requests: requests, responses and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stratalog_gateway.security.resources import NOT_REQUESTED, Operation, Resou
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.messages import Header, Maker
 
-_REQUEST_FIELDS: Final = {  # field that asks for the authorized operations, by the type of the resources
+_REQUEST_FIELDS: Final = {  # name of the field that requests the authorized operations, by the type of the resources
     ResourceType.TOPIC: "include_topic_authorized_operations",
     ResourceType.GROUP: "include_authorized_operations",
     ResourceType.CLUSTER: "include_cluster_authorized_operations",
@@ -51,7 +51,8 @@ class Request(NamedTuple):
     def authorized_operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may perform on a resource, as the bit field of the protocol.
 
-        Return NOT_REQUESTED if the request does not ask for the authorized operations on resources of this type.
+        Return NOT_REQUESTED if the request does not contain the request for authorized operations on this type of
+        resources.
         """
         return self.client.operations(kind, name) if self.field(_REQUEST_FIELDS[kind], False) else NOT_REQUESTED
 
@@ -65,9 +66,9 @@ class Response(NamedTuple):
     Attributes:
         pieces: parts of the frame, to send in this order; empty if the client gets no response.
         transfers: the transfers among the pieces.
-        throttle_ms: time after the response during which no request of the connection is read.
+        throttle_ms: time after the response in which the gateway reads no requests of the connection.
         is_last: True if the connection is closed after the response.
-        is_short: True for a Produce request that waited neither for a sync nor for a quota.
+        is_short: True for the response to a Produce request that waited neither for a sync nor for a quota.
     """
 
     pieces: Sequence[Piece]
@@ -95,7 +96,7 @@ def require(client: Client, operation: Operation, kind: ResourceType, name: str)
 
 
 def require_group(request: Request) -> None:
-    """Raise RefusedError if the client may not use the group of a request as a member, or if the request names none."""
+    """Raise RefusedError if the request has no group, or the client may not be a member of the group."""
     require(request.client, Operation.READ, ResourceType.GROUP, request.body.group_id)
     if not request.body.group_id:
         raise RefusedError(Code.INVALID_GROUP_ID)
@@ -113,9 +114,9 @@ def check_topic_name(text: str) -> None:
 
 
 class Outcome:
-    """Error code and message for one item of a request, after a ``with`` block that handles the item.
+    """Context manager that handles one item of a request, and afterwards has the error code and message for the item.
 
-    A RefusedError or StorageError ends the block, and sets both attributes. Other errors are raised.
+    A RefusedError or StorageError ends the ``with`` block, and sets both attributes. Other errors are raised.
 
     Args:
         code_of: returns the error code for an error.

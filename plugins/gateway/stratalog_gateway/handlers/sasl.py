@@ -41,7 +41,7 @@ class _State(Enum):
     HANDSHAKE = auto()  # SaslHandshake
     AUTHENTICATE = auto()  # tokens
     COMPLETE = auto()  # all requests
-    WRONG_MECHANISM = auto()  # a token, for which the authentication fails
+    WRONG_MECHANISM = auto()  # a token; the authentication then fails
 
 
 class SaslRequests:
@@ -71,12 +71,12 @@ class SaslRequests:
         self._settings, self._request_bytes = settings, request_bytes
         self._state = _State.INITIAL
         self._has_headers = False  # tokens are in SaslAuthenticate requests, after SaslHandshake version 1
-        self._name = ""  # of the mechanism
+        self._name = ""  # name of the mechanism
         self._mechanism: Mechanism | None = None
-        self._session_principal = ""  # principal of the session that is renewed
+        self._session_principal = ""  # principal of the session that the re-authentication renews
         self._session_mechanism = ""  # name of the mechanism of the session
         self._expires_ns: int | None = None
-        self._reauth_ns: int | None = None  # last start of a renewal
+        self._reauth_ns: int | None = None  # time of the last start of a re-authentication
 
     @property
     def limit_bytes(self) -> int:
@@ -86,11 +86,11 @@ class SaslRequests:
     def __call__(self, frame: memoryview) -> Response:
         """Return the response to a request, or to a SASL token that is sent without a request header.
 
-        If the authentication fails, wait, and return a response that is ``is_last``.
+        If the authentication fails, wait, and return a response with ``is_last``.
 
         Raises:
             MalformedRequestError: the request is malformed or out of order, or the session has expired.
-            Other errors are those of ``dispatch``.
+            Others: the errors of ``dispatch``.
         """
         if self._state == _State.COMPLETE:
             header = read_header(frame)
@@ -115,9 +115,9 @@ class SaslRequests:
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _try_renew(self) -> bool:
-        """Store the time of a re-authentication and the session's principal. Return False if it must not begin.
+        """Store the time of a re-authentication, and the session's principal. Return False if it must not begin.
 
-        It may begin only if the session has a time limit, and at most once a second.
+        A re-authentication may begin only if the session has a time limit, and at most once a second.
         """
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
@@ -209,14 +209,17 @@ class SaslRequests:
         return min(limits)
 
     def _end_after_failure(self, response: Response, reason: str) -> Response:
-        """Log a failed authentication. After a delay, return ``response`` with ``is_last``."""
+        """Log a failed authentication, wait, and return ``response`` with ``is_last``."""
         _LOGGER.info("authentication failed: %s host=%s", reason, self._client.host)
         self._clock.wait(threading.Event(), self._settings.failure_delay_ms)
         return response._replace(is_last=True)
 
 
 def illegal_state(request: Any) -> Any:
-    """Return the response to a SASL request that is not allowed: without SASL, or outside of an authentication."""
+    """Return the response to a SASL request that is not allowed now.
+
+    The listener has no SASL, or no authentication is in progress.
+    """
     return request.make(
         error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), error_message="SASL request received after successful "
         "authentication", auth_bytes=b"", session_lifetime=dt.timedelta(),

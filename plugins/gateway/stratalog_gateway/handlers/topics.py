@@ -42,13 +42,13 @@ def _create(request: Request, topic: Any, times: int) -> Any:
             raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
         if only_check:
             check_topic_name(topic.name)
-            # without the settings of plugins, which only a creation checks
+            # without settings of plugins: only the creation of the topic checks them
             defaults = TopicConfig(remote_storage_enable=node.engine.tier is not None)
             _check_tier(node, defaults.replaced(defaults.known(config), "CreateTopics"))
         else:
             try:
                 node.engine.create_topic(topic.name, partitions=count, config=config)
-            except PluginError as error:  # such as the name of an unknown codec
+            except PluginError as error:  # for example, a codec is unknown
                 raise RefusedError(Code.INVALID_CONFIG, str(error)) from error
     info = None if outcome.code else node.topics().get(topic.name)
     configs, refusal = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
@@ -78,7 +78,7 @@ def _check_tier(node: Node, config: TopicConfig) -> None:
 
 
 def _check_free(node: Node, name: str) -> None:
-    """Raise RefusedError if a topic has this name, or a name that collides with this name."""
+    """Raise RefusedError if a topic with this name, or with a name that collides with it, exists."""
     topics = node.topics()
     if name in topics:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -115,9 +115,9 @@ def _check_brokers(node: Node, assignments: Sequence[Sequence[int]]) -> None:
 
 
 def delete_topics(request: Request) -> Any:
-    """Delete topics by name, or from version 6 on also by id. Return the response.
+    """Delete topics, and return the response. From version 6 on, a request can contain ids instead of names.
 
-    As in Kafka, a topic whose name or id is in the request twice is not deleted.
+    As in Kafka, a topic is not deleted if its name or id is in the request twice.
     """
     body, make = request.body, request.make
     requested = [(topic.name, topic.topic_id) for topic in getattr(body, "topics", ())]
@@ -125,7 +125,7 @@ def delete_topics(request: Request) -> Any:
     times, results = Counter(requested), []
     for identity in requested:
         name, topic_id = identity
-        # no topic with the same name is created after the id was looked up
+        # the lock prevents a new topic with the same name between the look-up of the id and the deletion
         with request.node.changing_topics, Outcome() as outcome:
             if (name is None) == (topic_id is None):
                 raise RefusedError(Code.INVALID_REQUEST, "name a topic either by its name or by its id")
@@ -193,9 +193,9 @@ def _add(request: Request, topic: Any, times: int) -> None:
 
 
 def colliding_topic(name: str, topics: Iterable[str]) -> str | None:
-    """Return the first of ``topics`` whose name differs from ``name`` only in "." and "_"; None without one.
+    """Return the first of ``topics`` whose name differs from ``name`` only in "." and "_"; None if there is none.
 
-    Source: apache/kafka Topic.hasCollision. A broker would give both topics the same names of metrics.
+    Source: apache/kafka Topic.hasCollision. In a Kafka broker, both topics would have the same names of metrics.
     """
     metric_name = name.replace(".", "_")
     return next((other for other in topics if other != name and other.replace(".", "_") == metric_name), None)

@@ -13,7 +13,7 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
-_STATES: Final = {  # by the number of a transaction's status
+_STATES: Final = {  # names of states, by the number of a transaction's status
     0: "Empty",
     1: "Ongoing",
     2: "PrepareCommit",
@@ -144,7 +144,7 @@ def _producers(request: Request, topic: str, partition: int) -> Any:
 def write_txn_markers(request: Request) -> Any:
     """Append end markers to partitions, and return the response.
 
-    An administrator sends this request to end a transaction that its coordinator does not end.
+    An administrator sends this request if the coordinator of a transaction does not end it.
     """
     make, results = request.make, []
     for marker in request.body.markers:

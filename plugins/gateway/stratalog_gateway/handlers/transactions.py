@@ -1,4 +1,4 @@
-"""Requests of transactional producers. The engine's coordinator stores the states in ``__transaction_state``, as Kafka does.
+"""Requests of transactional producers. As in Kafka, the coordinator stores the states in ``__transaction_state``.
 
 Source: apache/kafka KafkaApis, TransactionCoordinator, AddPartitionsToTxnManager.
 """
@@ -18,7 +18,7 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 from stratalog_gateway.wire.messages import to_ms
 
 _NOBODY: Final = ProducerId(-1, -1)
-_EPOCH_RAISING: Final = 2  # version of transactions whose end raises the epoch (KIP-890)
+_EPOCH_RAISING: Final = 2  # in this transaction version, the end of a transaction raises the producer's epoch (KIP-890)
 _FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _FIRST_RAISING_END: Final = 5
 _FIRST_ADDING_COMMIT: Final = 5
@@ -59,7 +59,7 @@ def add_partitions_to_txn(request: Request) -> Any:
     If a partition of a transaction has an error, none of the transaction's requested partitions is added.
     """
     body, make = request.body, request.make
-    if request.header.version >= _FIRST_MANY:  # only brokers send it
+    if request.header.version >= _FIRST_MANY:  # only brokers send these versions
         require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         results = []
         for transaction in body.transactions:
@@ -89,7 +89,7 @@ def _add_partitions(
     *,
     only_checks: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Add partitions to a transaction, or with ``only_checks`` check that the transaction contains the partitions.
+    """Add partitions to a transaction. With ``only_checks``, only check that the transaction contains the partitions.
 
     Return an error code for each partition.
     """
@@ -135,7 +135,7 @@ def add_offsets_to_txn(request: Request) -> Any:
 def end_txn(request: Request) -> Any:
     """Commit or abort a transaction, and return the response.
 
-    From version 5 on, the end raises the epoch of the producer, and the response contains the new epoch.
+    From version 5 on, the end of a transaction raises the producer's epoch, and the response contains the new epoch.
     """
     body, version, producer = request.body, request.header.version, _NOBODY
     with Outcome() as outcome:
@@ -156,14 +156,17 @@ def end_txn(request: Request) -> Any:
 
 
 def _wake(request: Request, state: TransactionState | None) -> None:
-    """Wake the fetches that wait for the partitions of a transaction; ``state`` is None if the id is unknown."""
+    """Wake the fetches that wait for the partitions of a transaction.
+
+    ``state`` is None if the transactional id is unknown.
+    """
     for topic in () if state is None else state.partitions or ():
         for number in topic.partitions:
             request.node.wake_fetches(topic.topic, number)
 
 
 def txn_offset_commit(request: Request) -> Any:
-    """Store offsets of a group, which the commit of the transaction makes visible.
+    """Store offsets of a group in a transaction. The commit of the transaction makes the offsets visible.
 
     Return the response with an error code for each partition.
     """
@@ -179,7 +182,7 @@ def txn_offset_commit(request: Request) -> Any:
             errors = _commit_all(request, Code.NONE)
     except (RefusedError, StorageError) as error:
         code = coordinator_code(error)
-        # these codes are fatal for producers, which do not know them
+        # producers do not know these codes, and treat them as fatal
         is_unknown = code in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND}
         errors = _commit_all(request, Code.ILLEGAL_GENERATION if is_unknown else code)
     topics = []
@@ -197,9 +200,9 @@ def txn_offset_commit(request: Request) -> Any:
 
 
 def _commit_all(request: Request, code_for_all: int) -> dict[tuple[str, int], int]:
-    """Store the offsets of the request, and return the error code of each partition, 0 for a stored offset.
+    """Store the offsets of the request. Return the error code of each partition; 0 if the offset was stored.
 
-    ``code_for_all`` is the error code for all partitions, 0 if the client may commit.
+    ``code_for_all`` is the error code for all partitions. It is 0 if the client may commit.
     """
     errors, offsets = check_offsets(request, [topic.name for topic in request.body.topics], code_for_all)
     if offsets:
@@ -233,7 +236,8 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     Args:
         error: error of the write.
         is_abortable: True if the version of the request knows TRANSACTION_ABORTABLE.
-        busy: code that replaces CONCURRENT_TRANSACTIONS, which means that an end of a transaction is in progress.
+        busy: code to return instead of CONCURRENT_TRANSACTIONS, which means that the end of a transaction is in
+            progress.
     """
     if error.kafka_code == Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH
@@ -247,8 +251,9 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
 def _coordinator_code(code: int, api: str, version: int) -> int:
     """Return the error code of a coordinator's response.
 
-    KAFKA_STORAGE_ERROR is a fatal error for clients of a coordinator; after NOT_COORDINATOR, they repeat the request.
-    PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH if the version of the API does not know it.
+    KAFKA_STORAGE_ERROR becomes NOT_COORDINATOR, because clients of a coordinator treat KAFKA_STORAGE_ERROR as fatal,
+    and retry after NOT_COORDINATOR. PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH in versions of the API without
+    PRODUCER_FENCED.
 
     Source: apache/kafka TransactionStateManager.appendTransactionToLog.
     """

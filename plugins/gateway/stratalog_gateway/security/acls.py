@@ -1,7 +1,8 @@
 """ACLs, their file, and the search for the ACLs that apply to an operation.
 
 The file is JSON: ``{"version": 1, "acls": [...]}``. The fields of an ACL have the names of Kafka's ``AclBinding``. The
-values are Kafka's words, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``; case does not matter.
+values are Kafka's words, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``. The words are
+case-insensitive.
 
 Source: apache/kafka StandardAuthorizerData, AclEntry.
 """
@@ -60,8 +61,8 @@ class Acl(NamedTuple):
     def concerns(self, principal: str, host: str, operation: Operation) -> bool:
         """Return True if the ACL applies to an operation of a principal from the IP address ``host``.
 
-        The resource is not compared. As in Kafka, an ACL that allows READ, WRITE, DELETE or ALTER also allows DESCRIBE,
-        and an ACL that allows ALTER_CONFIGS also allows DESCRIBE_CONFIGS.
+        The method does not compare the resource. As in Kafka, an ACL that allows READ, WRITE, DELETE or ALTER also
+        allows DESCRIBE. An ACL that allows ALTER_CONFIGS also allows DESCRIBE_CONFIGS.
         """
         if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
             return False
@@ -114,7 +115,7 @@ def load_acls(path: Path) -> Acls:
     """Return the ACLs of a file.
 
     Raises:
-        ConfigError: the file has another format; the error names the wrong ACL by its index, from 0.
+        ConfigError: the format of the file is wrong. The error contains the index of the wrong ACL, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, VERSION, "acls", list)
@@ -122,7 +123,7 @@ def load_acls(path: Path) -> Acls:
 
 
 def save_acls(path: Path, acls: Acls) -> None:
-    """Replace a file of ACLs durably; raise OSError if the file cannot be written."""
+    """Replace a file of ACLs durably. Raise OSError if the file cannot be written."""
     replace_json(path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
 
 
@@ -133,13 +134,13 @@ class AclFile(EditedFile[Acls]):
         super().__init__(path, load_acls, save_acls, clock)
 
     def add(self, acls: Sequence[Acl]) -> None:
-        """Add the ACLs that the file does not contain, durably; raise the errors of ``change``."""
+        """Add the ACLs that the file does not contain yet, durably. Raises the errors of ``change``."""
         self.change(lambda current: Acls((*current.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
         """Remove the ACLs for which ``matches`` returns True, durably. Return the removed ACLs.
 
-        Raise the errors of ``change``.
+        Raises the errors of ``change``.
         """
         removed: list[Acl] = []
 

@@ -19,7 +19,7 @@ class Authorizer:
     """Authorizer with the ACLs of a file, which is reloaded when it changes. Thread-safe.
 
     A DENY ACL has priority over ALLOW ACLs. If no ACL matches a resource, access is denied unless ``allow_everyone`` is
-    set. Super users may perform all operations.
+    True. Super users may perform all operations.
 
     Args:
         acls: the file of ACLs.

@@ -24,8 +24,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 class ConnectionQuotas:
     """Counts and limits of the connections of all listeners. Thread-safe.
 
-    Connections use at most 3/8 of the file descriptors that the process may open. The engine needs up to 1/2 of the
-    descriptors for its files.
+    Connections use at most 3/8 of the file descriptors that the process may open, because the files of the engine need
+    up to 1/2 of the descriptors.
 
     Args:
         settings: the limits.
@@ -44,11 +44,17 @@ class ConnectionQuotas:
         self._open_count, self._open_count_by_host = 0, Counter[str]()  # under _lock
 
     def pause_ms(self) -> int:
-        """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
+        """Count a new connection.
+
+        Return the time (ms) until the listener may accept the next connection; 0 below the limit.
+        """
         return self._creation_rate.record(1, monotonic_ms(self._clock))
 
     def acquire(self, host: str) -> str:
-        """Count a connection, and return "". If a limit is reached, only return its text: "max.connections=2000"."""
+        """Count a connection, and return "".
+
+        If a limit is reached, only return the limit as text: "max.connections=2000".
+        """
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:
@@ -71,7 +77,10 @@ class ConnectionQuotas:
 
 
 def _total(requested: int) -> int:
-    """Return ``requested``; if the process may open too few files, log a warning and return less."""
+    """Return ``requested``.
+
+    If the process may open too few files for this number, log a warning, and return a lower number.
+    """
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = requested if open_files == resource.RLIM_INFINITY else max(open_files * 3 // 8, 1)
     if limit < requested:

@@ -1,4 +1,4 @@
-"""Files that administrators edit, directly or by requests, and that are reloaded when they change."""
+"""Files that administrators edit, directly or by requests. A file is reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class EditedFile(Generic[T]):
-    """Contents of a file, which is reloaded when it changes. Thread-safe.
+    """Contents of a file. The file is reloaded when it changes. Thread-safe.
 
     Args:
         path: path of the file.
@@ -33,21 +33,22 @@ class EditedFile(Generic[T]):
 
     @property
     def current(self) -> T:
-        """The contents of the file when it was last loaded: the same object until the file is reloaded.
+        """The contents of the file at its last load. The property returns the same object until the file is reloaded.
 
-        An access reloads a changed file if the last check was at least a second ago. A wrong file is not loaded.
+        The property checks the file if the last check was at least a second ago, and reloads a changed file. A wrong
+        file is not loaded.
         """
         return self._watched.value()
 
     def change(self, edit: Callable[[T], T]) -> None:
-        """Replace the contents durably by the result of ``edit``, which gets the present contents.
+        """Call ``edit`` with the current contents, and replace the contents durably with its result.
 
-        If the file is missing now, ``edit`` gets the contents that were last loaded. If ``edit`` returns its
+        If the file is missing now, ``edit`` is called with the contents that were last loaded. If ``edit`` returns its
         argument, nothing is written. Errors of ``edit`` are raised unchanged.
 
         Raises:
-            RefusedError: the file cannot be written; or the file is wrong or cannot be read now. A wrong file is not
-                replaced, because its edit would be lost.
+            RefusedError: the file cannot be written or read, or its contents are wrong. A wrong file is not replaced,
+                because the changes of its editor would be lost.
         """
         with self._lock:
             self._watched.refresh()

@@ -1,4 +1,4 @@
-"""Listeners, with name, security protocol and addresses.
+"""Endpoints: name, security protocol and addresses of each listener.
 
 Source: apache/kafka EndPoint, SecurityProtocol, SocketServerConfigs.listenerListToEndPoints.
 """
@@ -73,11 +73,12 @@ def parse_endpoints(
 
     Args:
         listeners: names and addresses to listen on, such as ``SASL_SSL://0.0.0.0:9093``. An empty host means 0.0.0.0.
-        advertised: names and advertised addresses of listeners. Default: the address of the listener.
-        protocols: security protocols by the name of a listener. A name that is missing is itself a protocol.
+        advertised: names and advertised addresses of listeners. A listener that is missing here advertises its own
+            address.
+        protocols: security protocols by the name of a listener. If a name is missing, the name must be a protocol.
 
     Raises:
-        ConfigError: a text is not ``NAME://HOST:PORT``, two listeners have one name, a protocol is unknown, or no
+        ConfigError: a text is not ``NAME://HOST:PORT``, two listeners have the same name, a protocol is unknown, or no
             listener has the name of an advertised address.
     """
     advertised_addresses = {name: (host, port) for name, host, port in map(_parts, advertised)}

@@ -11,9 +11,11 @@ from stratalog.spi import Env
 
 
 def replace_json(path: Path, contents: object) -> None:
-    """Replace a file durably by JSON, which only its owner can read. After a crash, the file is complete: old or new.
+    """Replace a file durably by JSON.
 
-    If ``path`` is a symbolic link, the file that it names is replaced.
+    Only the owner can read the file. After a crash, the old or the new file is complete.
+
+    If ``path`` is a symbolic link, the target of the link is replaced.
 
     Raises:
         OSError: the file cannot be written.
@@ -39,8 +41,8 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
     """Return the field ``field`` of the JSON object in a file.
 
     Raises:
-        ConfigError: the file contains no JSON object, its field ``version`` is not ``version``, or ``field`` is missing
-            or not a ``kind``.
+        ConfigError: the file contains no JSON object, its field "version" does not have the value ``version``, or the
+            field ``field`` is missing or not of type ``kind``.
         OSError: the file cannot be read.
     """
     try:

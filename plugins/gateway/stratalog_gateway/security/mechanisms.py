@@ -73,14 +73,14 @@ class Mechanism(ABC):
 
 
 class Plain(Mechanism):
-    """PLAIN: the client sends name and password, and the server compares the password with salted keys."""
+    """PLAIN: the client sends name and password, and the server compares the password with the user's salted keys."""
 
     def __init__(self, users: Users) -> None:
         super().__init__()
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return empty bytes if name and password are right, otherwise raise AuthenticationError."""
+        """Return empty bytes if name and password are right; otherwise raise AuthenticationError."""
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError as error:
@@ -93,7 +93,7 @@ class Plain(Mechanism):
             raise AuthenticationError(f"Authentication failed: {missing} not specified")
         credential = next(iter(self._users.get(normalize(name), {}).values()), None)
         if credential is None:
-            credential = _unknown_user(next(iter(ALGORITHMS)), name)  # the check of an unknown name is not faster
+            credential = _unknown_user(next(iter(ALGORITHMS)), name)  # takes as long as a known name
         if not credential.accepts(password):
             raise AuthenticationError("Authentication failed: Invalid username or password")
         if authzid not in {"", name}:
@@ -132,7 +132,7 @@ class Scram(Mechanism):
         if credential is not None and match["authzid"] not in {None, "", match["name"]}:
             raise AuthenticationError(_OTHER_NAME)
         self._credential = credential
-        # the response must not show if the user exists
+        # the response must not reveal if the user exists
         shown_credential = credential or _unknown_user(self._mechanism, self._user)
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
         self._server_first = (
@@ -164,7 +164,7 @@ class OAuthBearer(Mechanism):
     """OAUTHBEARER: the client sends a token that an issuer has signed."""
 
     def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
-        """Store ``check``, which returns name and expiry (ms since 1970) of a token or raises AuthenticationError."""
+        """Store ``check``. It returns name and expiry (ms since 1970) of a token, or raises AuthenticationError."""
         super().__init__()
         self._check, self._failure = check, ""
 
@@ -172,7 +172,8 @@ class OAuthBearer(Mechanism):
         """Return empty bytes if the message ``token`` contains a valid bearer token.
 
         If the bearer token is not valid, return an error status, and raise AuthenticationError at the next call. If the
-        message is malformed, or its authorization id is not the bearer token's name, raise AuthenticationError at once.
+        message is malformed, or its authorization id is not the name in the bearer token, raise AuthenticationError
+        immediately.
         """
         if self._failure:
             raise AuthenticationError(self._failure)
@@ -189,7 +190,7 @@ class OAuthBearer(Mechanism):
 
 
 def _bearer(response: bytes) -> tuple[str, str]:
-    """Return authorization id and token of a client's first message; raise AuthenticationError if it is malformed."""
+    """Return authorization id and token of a client's first message. Raise AuthenticationError if it is malformed."""
     header, *pairs = response.decode("utf-8", "replace").split("\x01")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     match = _BEARER.match(fields.get("auth", ""))
@@ -205,7 +206,7 @@ _SECRET: Final = secrets.token_bytes(32)
 def _unknown_user(mechanism: str, name: str) -> Credential:
     """Return a credential for an unknown user, which no password matches.
 
-    Within one process, the salt of a name does not change, as if the user existed.
+    Within one process, the salt of a name does not change, so the name looks like an existing user.
     """
     salt = hmac.digest(_SECRET, normalize(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
@@ -215,16 +216,16 @@ def _unknown_user(mechanism: str, name: str) -> Credential:
 def enabled_mechanisms(
     settings: SecuritySection, users: EditedFile[Users] | None, clock: Clock
 ) -> Mapping[str, Callable[[], Mechanism]]:
-    """Return functions that begin an authentication, by the name of the mechanism, for each enabled mechanism.
+    """Return the enabled mechanisms by name, each as a function that begins an authentication.
 
     Args:
         settings: settings of the gateway.
         users: the users of PLAIN and SCRAM; None if ``users.file`` is not set.
-        clock: clock for checks of the file of OAUTHBEARER's keys.
+        clock: clock for the time between checks of the file with OAUTHBEARER's keys.
 
     Raises:
-        ConfigError: no mechanism is enabled; PLAIN or SCRAM is enabled, and ``users`` is None; or the keys of
-            OAUTHBEARER are missing or wrong.
+        ConfigError: no mechanism is enabled, the keys of OAUTHBEARER are missing or wrong, or ``users`` is None
+            although PLAIN or SCRAM is enabled.
         PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
     """
     if not settings.mechanisms:

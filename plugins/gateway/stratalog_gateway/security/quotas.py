@@ -3,7 +3,7 @@
 The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity and limits. The entity is a ``user``, a
 ``client-id``, both, or an ``ip``. Users and clients have the limits ``producer_byte_rate`` and ``consumer_byte_rate``
 (bytes per second). An ``ip`` has the limit ``connection_creation_rate`` (connections per second). The name
-``<default>`` means each user, client id or address without a quota of its own.
+``<default>`` means each user, client id or address that has no own quota.
 
 Source: apache/kafka ClientQuotaManager, QuotaUtils, Rate, SampledStat.
 """
@@ -33,14 +33,14 @@ _SAMPLES: Final = 11  # quota.window.num
 _SAMPLE_MS: Final = 1000  # quota.window.size.seconds
 _MAX_RATES: Final = 10_000
 _NS_PER_MS: Final = 1_000_000
-_MAX_LIMIT: Final = 1 << 63  # Kafka's Long.MAX_VALUE as a double
+_MAX_LIMIT: Final = 1 << 63  # Kafka's Long.MAX_VALUE, converted to a double
 _INT_MAX: Final = (1 << 31) - 1
-Entity = tuple[str, str, str]  # user, client id, address; "" if the quota does not name one
+Entity = tuple[str, str, str]  # user, client id, address; "" for each that is not in the quota
 Table = Mapping[tuple[Entity, str], float]
 
 
 def monotonic_ms(clock: Clock) -> int:
-    """Return the monotonic time for ``Rate.record``: a clock that is set back must not enlarge a rate."""
+    """Return the monotonic time (ms) for ``Rate.record``. A wall clock that is set back would increase rates."""
     return clock.monotonic_ns() // _NS_PER_MS
 
 
@@ -54,7 +54,7 @@ class Rate:
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._samples: deque[list[float]] = deque()  # begin (ms), sum
+        self._samples: deque[list[float]] = deque()  # start of the sample (ms), sum of its values
 
     def record(self, value: float, now_ms: int) -> int:
         """Add a value. Return the time (ms) until the rate falls to the limit; 0 if the rate is not above the limit.
@@ -76,7 +76,7 @@ class Rate:
 
 
 class Quotas:
-    """Quotas of a file, which is reloaded when it changes, and the present rates of clients. Thread-safe.
+    """Quotas of a file, and the current rates of clients. The file is reloaded when it changes. Thread-safe.
 
     Args:
         path: path of the file; "" means no quotas.
@@ -143,9 +143,9 @@ class Quotas:
 
 
 def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
-    """Return pairs of entities for a client, in Kafka's order of priority.
+    """Return the entities whose quotas can apply to a client, in Kafka's order of priority, as pairs.
 
-    If the first entity of a pair has a quota, the quota limits the rate of the second entity.
+    The first entity of a pair is the entity of the quota. The second entity is the entity whose rate this quota limits.
     """
     user_client, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
@@ -164,7 +164,7 @@ def load_quotas(path: Path) -> Table:
     """Return the limits in a file, by entity and name of the limit.
 
     Raises:
-        ConfigError: the file has another format; the error names the wrong quota by its index, from 0.
+        ConfigError: the format of the file is wrong. The error contains the index of the wrong quota, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)
@@ -175,7 +175,7 @@ def load_quotas(path: Path) -> Table:
 
 
 def save_quotas(path: Path, table: Table) -> None:
-    """Replace a file of quotas durably; raise OSError if the file cannot be written."""
+    """Replace a file of quotas durably. Raise OSError if the file cannot be written."""
     items: dict[Entity, dict[str, object]] = {}
     for (entity, name), limit in table.items():
         named_entity = {kind: entity_name for kind, entity_name in zip(ENTITIES, entity, strict=True) if entity_name}
@@ -184,9 +184,9 @@ def save_quotas(path: Path, table: Table) -> None:
 
 
 def limits_of(item: object, place: str) -> Table:
-    """Return the limits of one quota of a file, by entity and name of the limit.
+    """Return the limits of one quota in a file, by entity and name of the limit.
 
-    Raise ConfigError if the quota is wrong. ``place`` names the quota in the error.
+    Raise ConfigError if the quota is wrong. ``place`` describes the position of the quota for the error.
     """
     if not isinstance(item, Mapping):
         raise ConfigError(f"{place} is not an object")

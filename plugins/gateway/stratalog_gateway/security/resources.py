@@ -12,7 +12,7 @@ from typing import Final
 from stratalog_gateway.error_codes import Code
 
 CLUSTER_NAME: Final = "kafka-cluster"  # name of the only resource of the type CLUSTER
-NOT_REQUESTED: Final = -(1 << 31)  # authorized operations if the client does not ask for them
+NOT_REQUESTED: Final = -(1 << 31)  # value of the authorized operations if the client does not request them
 
 
 class Operation(IntEnum):
@@ -72,7 +72,7 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ),
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE),
 }  # fmt: skip
-"""Operations that each type of resource has."""
+"""Operations that exist for each type of resource."""
 
 DENIED: Final[Mapping[ResourceType, Code]] = {
     ResourceType.TOPIC: Code.TOPIC_AUTHORIZATION_FAILED,

@@ -65,7 +65,7 @@ class TlsContext:
         context.minimum_version, context.maximum_version = min(versions), max(versions)
         if settings.cipher_suites:
             context.set_ciphers(":".join(settings.cipher_suites))
-        context.load_cert_chain(settings.keystore, password=lambda: settings.key_password)  # never asks a terminal
+        context.load_cert_chain(settings.keystore, password=lambda: settings.key_password)  # no prompt
         if self._client_auth != "none":
             context.load_verify_locations(settings.truststore)
             context.verify_mode = _VERIFY[self._client_auth]
@@ -99,7 +99,10 @@ def _attribute(name: str, value: str) -> str:
 
 
 def _der_length(length: int) -> str:
-    """Return the length of a value as hexadecimal digits of DER. From 128 on, the size of the length precedes it."""
+    """Return the length of a value in DER, as hexadecimal digits.
+
+    If it is 128 or more, the size of the length precedes it.
+    """
     size_bytes = (length.bit_length() + 7) // 8
     return f"{length:02x}" if length < 0x80 else f"{0x80 | size_bytes:02x}{length:0{2 * size_bytes}x}"
 
@@ -115,7 +118,7 @@ def principal_mapping(rules: str) -> Callable[[str | None], str]:
             result to lower or upper case. An empty text means ``DEFAULT``.
 
     Raises:
-        ConfigError: a rule has another format.
+        ConfigError: the format of a rule is wrong.
     """
     parsed = [_rule(text.strip()) for text in _RULE_ENDS.split(rules.strip() or "DEFAULT")]
 

@@ -19,7 +19,7 @@ from stratalog_gateway.security.security_settings import SecuritySection
 from stratalog_gateway.security.watched_files import WatchedFiles
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_FETCH_S: Final = 10  # limit for a request to the issuer
+_FETCH_S: Final = 10  # time limit for a request to the issuer
 
 
 class TokenCheck:

@@ -67,7 +67,7 @@ def credential_of(mechanism: str, salted_password: bytes, salt: bytes, iteration
 
 
 def normalize(text: str) -> str:
-    """Return a name or a password in Unicode's normal form NFKC, from which keys are computed."""
+    """Return a name or a password in Unicode's normal form NFKC. Keys are computed from this form."""
     return unicodedata.normalize("NFKC", text)
 
 
@@ -110,7 +110,7 @@ def _credential(mechanism: str, fields: object, place: str) -> Credential:
 
 
 def save_users(path: Path, users: Users) -> None:
-    """Replace a file of users durably; raise OSError if the file cannot be written."""
+    """Replace a file of users durably. Raise OSError if the file cannot be written."""
     table = {
         name: {
             kind: {

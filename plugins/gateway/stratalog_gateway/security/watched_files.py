@@ -1,4 +1,4 @@
-"""Values that are loaded from files, and loaded again when a file changes."""
+"""Values that are loaded from files, and reloaded when a file changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Stamp = tuple[int, int, int]
 
 
 class _Failure(NamedTuple):
-    """A failed check. ``stamps`` are those of the files that were not loaded; None if a file is missing."""
+    """A failed check. ``stamps`` contains the stamps of the files that were not loaded; None if a file is missing."""
 
     stamps: tuple[Stamp, ...] | None
     reason: str
@@ -29,7 +29,7 @@ class WatchedFiles(Generic[T]):
     """A value that is loaded from files. Thread-safe.
 
     If a changed file is wrong, missing or cannot be read, the value stays unchanged, and a warning is logged once. A
-    wrong file is loaded again when it changes, a file that cannot be read at the next check.
+    wrong file is loaded again when it changes. A file that could not be read is loaded again at the next check.
 
     Args:
         paths: paths of the files.
@@ -48,18 +48,18 @@ class WatchedFiles(Generic[T]):
             self._value = load()
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self._names()}: {_reason(error)}") from error
-        self._failure: _Failure | None = None  # of the last check; under _lock
+        self._failure: _Failure | None = None  # failure of the last check; under _lock
         self._wrong_contents: _Failure | None = None  # wrong contents, which are not loaded again; under _lock
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     @property
     def failure(self) -> str:
-        """Reason why the files were not loaded at the last check; "" if they are loaded, or if one is missing."""
+        """Reason why the last check did not load the files; "" if they are loaded, or if a file is missing."""
         failure = self._failure
         return "" if failure is None or failure.stamps is None else failure.reason
 
     def value(self) -> T:
-        """Return the value. First check the files as ``refresh`` does, if the last check was at least a second ago."""
+        """Return the value. If the last check was at least a second ago, first call ``refresh``."""
         if self._clock.monotonic_ns() >= self._next_ns:
             self.refresh()
         return self._value

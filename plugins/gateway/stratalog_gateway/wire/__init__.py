@@ -12,7 +12,7 @@ def _import_kio() -> None:
     modules: dict[str, Any] = sys.modules
     if "hypothesis" in modules:
         return
-    modules["hypothesis"] = None  # its import fails
+    modules["hypothesis"] = None  # with this entry, the import of hypothesis fails
     try:
         importlib.import_module("kio.static.primitive")
     finally:

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Produce and Fetch messages, compiled.
+"""Compiled codecs of Produce and Fetch messages.
 
-Each function returns None for unusual messages, and the caller then uses its form in Python: for malformed requests,
-and for responses with texts, aborted transactions or diverging epochs. Errors of requests are raised only there.
+Each function returns None for unusual messages: for malformed requests, and for responses with texts, aborted
+transactions or diverging epochs. The caller then uses the Python version of the function. Only the Python version
+raises errors of requests.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,7 +15,7 @@ from libc.string cimport memcpy
 
 cdef object _of = tuple.__new__
 cdef Py_ssize_t UUID_BYTES = 16
-cdef Py_ssize_t MOST_FIELDS_BYTES = 64  # more than the fields of a message before or after a name or batches
+cdef Py_ssize_t MOST_FIELDS_BYTES = 64  # upper limit for the size of the fields before or after a name or batches
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -24,7 +25,7 @@ cdef struct Cursor:
     const uint8_t* position
     const uint8_t* end
     bint flexible
-    bint failed  # a value reaches past the end, or is malformed
+    bint failed  # True if a value reaches past the end, or is malformed
 
 
 cdef inline int64_t number(Cursor* read, int size) noexcept:
@@ -64,7 +65,7 @@ cdef inline int64_t count(Cursor* read) noexcept:
 
 
 cdef inline const uint8_t* raw(Cursor* read, int64_t size) noexcept:
-    """Return the start of the next ``size`` bytes; NULL if the request has fewer."""
+    """Return the start of the next ``size`` bytes; NULL if fewer bytes remain."""
     cdef const uint8_t* start = read.position
     if size < 0 or size > read.end - start:
         read.failed = True
@@ -233,7 +234,7 @@ cdef class OutputBuffer:
         return 0
 
     cdef bytearray take(self):
-        """Return the bytes so far. Call ``begin`` before you write again."""
+        """Return the bytes that were written since ``begin``. Call ``begin`` before the next write."""
         cdef bytearray data = self.data
         PyByteArray_Resize(data, self.used())
         return data
@@ -301,7 +302,8 @@ def encode_fetch(
 ):
     """Return the pieces of a response; None if a partition has aborted transactions or a diverging epoch.
 
-    Batches of fewer than ``copied_bytes`` are copied between the fields, and larger ones up to ``read_bytes`` are read.
+    Batches of fewer than ``copied_bytes`` are copied between the fields. Batches of up to ``read_bytes`` are read into
+    memory.
     """
     cdef OutputBuffer buffer = OutputBuffer(version >= 12)
     cdef int64_t before_bytes = 0, size

@@ -21,23 +21,23 @@ _FIRST_WITH_SESSIONS: Final = 7
 _FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
-_COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
-READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
+_COPIED_BYTES: Final = 16 << 10  # smaller batches are copied between the fields instead of being sent as a piece
+READ_BYTES: Final = 64 << 10  # batches of at most this size are sent from memory, together with the fields
 _RESULT: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
 _KERNEL: Final = extension("stratalog_gateway.wire.codecs_c")
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_of: Final = tuple.__new__  # creates a named tuple from a tuple of all fields; faster than a call of its class
 
 
 class _Forms(NamedTuple):
-    """Formats of the numbers in the messages of one version. Numbers that the gateway ignores are padding."""
+    """Formats of the numbers in the messages of one version. Numbers that the gateway ignores are padding bytes."""
 
     limits: struct.Struct
-    """Replica, maximum wait, minimum and maximum bytes, isolation level, and from version 7 on session id and epoch."""
+    """Replica, maximum wait, minimum bytes, maximum bytes, isolation level; from version 7 on, session id and epoch."""
     partition: struct.Struct
-    """Partition, from version 9 on leader epoch, offset, from version 12 on last epoch, log start, and maximum bytes."""
+    """Partition, leader epoch (version 9 and later), offset, last epoch (12 and later), log start, maximum bytes."""
     head: struct.Struct
-    """Size, correlation id, throttle time, and from version 7 on error code and session id."""
+    """Size, correlation id, throttle time; from version 7 on, error code and session id."""
 
 
 _FORMS: Final = {
@@ -66,9 +66,9 @@ class WantedPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request; ``forgotten`` are topics and partitions that leave the session.
+    """A decoded request. ``forgotten`` contains topics and partitions to remove from the session.
 
-    ``has_ids`` is True if the version of the request names topics by their ids.
+    ``has_ids`` is True if the version of the request has ids of topics instead of names.
     """
 
     max_wait_ms: int
@@ -87,7 +87,7 @@ Piece = bytes | bytearray | memoryview | Transfer
 
 
 class FetchResult(NamedTuple):
-    """The result for one partition. ``diverging`` has an epoch and its end offset if the client's log diverges."""
+    """Result for one partition. If the client's log diverges, ``diverging`` contains an epoch and its end offset."""
 
     topic: str | bytes
     partition: int
@@ -101,7 +101,7 @@ class FetchResult(NamedTuple):
 
 
 def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
-    """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
+    """Return the body of the request ``data``. Raise MalformedRequestError if the body is malformed."""
     version = header.version
     fields = None if _KERNEL is None else _KERNEL.decode_fetch(version, data, header.body_at, WantedPartition)
     if fields is not None:
@@ -137,7 +137,7 @@ def decode_fetch(header: Header, data: memoryview) -> FetchRequest:
 
 @functools.cache
 def _forms(version: int) -> _Forms:
-    """Return the formats of a version; those of the last version that changed them."""
+    """Return the formats of a version. They are stored at the version that last changed them."""
     return _FORMS[max(first for first in _FORMS if first <= version)]
 
 
@@ -153,7 +153,7 @@ def encode_fetch(
     session_id: int = 0,
     throttle_ms: int = 0,
 ) -> list[Piece]:
-    """Return the frame of the response to a request, as pieces to send one after the other."""
+    """Return the frame of the response to a request, as pieces. Send them one after the other."""
     version, correlation_id = header.version, header.correlation_id
     if _KERNEL is not None:
         encoded: list[Piece] | None = _KERNEL.encode_fetch(
@@ -215,5 +215,5 @@ def _put_result(buffer: bytearray, version: int, result: FetchResult, tags: byte
 
 
 def _diverging(epoch: int, end_offset: int) -> bytes:
-    """Return the tagged fields of a partition with a diverging epoch, which is field 0."""
+    """Return the tagged fields of a partition with a diverging epoch. The diverging epoch is the field with tag 0."""
     return b"\x01\x00\x0d" + I32.pack(epoch) + I64.pack(end_offset) + NO_TAGS

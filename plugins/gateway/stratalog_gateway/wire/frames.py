@@ -1,4 +1,4 @@
-"""Separation of a stream of bytes into frames. A frame is a size of four bytes, and a request of that size."""
+"""Separation of a stream of bytes into frames. A frame consists of a size (four bytes) and a request of that size."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from stratalog_gateway.wire.primitives import I16, I32, MalformedRequestError
 
 _SIZE_BYTES: Final = 4
 _SMALL_BYTES: Final = 4 << 10  # buffer of an idle connection
-_AHEAD_BYTES: Final = 128 << 10  # minimum for larger frames: one system call receives several frames of a busy client
-_TRUSTED_BYTES: Final = 1 << 20  # a larger buffer is only allocated for bytes that were received
+_AHEAD_BYTES: Final = 128 << 10  # minimum for larger frames, so that one system call receives several frames
+_TRUSTED_BYTES: Final = 1 << 20  # limit for a buffer whose bytes are not received yet
 
 
 class Frames:
     """The receive buffer of one connection. Not thread-safe.
 
-    The buffer for a frame has at most 1 MiB, or twice the received bytes if that is more. The announced size of a frame
-    alone never enlarges the buffer beyond 1 MiB.
+    The buffer has at most 1 MiB or twice the size of the received bytes, whichever is more. A client therefore cannot
+    enlarge the buffer beyond 1 MiB only by the announced size of a frame.
 
     Args:
         limit_bytes: maximum size of a frame (bytes). You may set the attribute ``limit_bytes`` between two frames.
@@ -25,8 +25,8 @@ class Frames:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._buffer = bytearray(_SMALL_BYTES)
-        self._start = self._end = 0  # of the bytes that were received, and that ``next`` has not returned
-        self._next = 0  # end of the next frame, or of its size if that is not received completely; set by ``next_api``
+        self._start = self._end = 0  # bounds of the received bytes that ``next`` has not returned
+        self._next = 0  # end of the next frame, or of its size field until that is received; set by ``next_api``
 
     def next_api(self) -> int | None:
         """Return the API key of the next frame; None if the frame is not received completely.
@@ -56,7 +56,7 @@ class Frames:
         return memoryview(self._buffer)[start : self._next]
 
     def room(self) -> memoryview:
-        """Return the free part of the buffer, for the bytes that are received next. The result is never empty."""
+        """Return the free part of the buffer, into which the caller receives bytes. The result is never empty."""
         unread_bytes = self._end - self._start
         if not unread_bytes and len(self._buffer) <= _TRUSTED_BYTES:
             self._start = self._end = 0

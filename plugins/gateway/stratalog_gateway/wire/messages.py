@@ -23,10 +23,10 @@ _HEADER: Final = struct.Struct(">hhih")
 _ERRORS: Final = {int(code): code for code in ErrorCode}
 _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
 _NO_DELAY: Final = dt.timedelta()
-_EMPTY: Final[Mapping[str, object]] = {  # values of fields without a default, by the type of the field
+_EMPTY: Final[Mapping[str, object]] = {  # empty values for fields without a default, by the type of the field
     "bool": False, "bytes": b"", "int16": 0, "int32": 0, "int64": 0, "string": "", "timedelta_i32": _NO_DELAY,
 }  # fmt: skip
-_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+_of: Final = tuple.__new__  # creates a named tuple from a tuple of all fields; faster than a call of its class
 
 
 class Header(NamedTuple):
@@ -44,7 +44,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: memoryview) -> Header:
-    """Return the header of a request. The API and the version may be unknown.
+    """Return the header of a request. The header may contain an unknown API or version.
 
     Raises:
         MalformedRequestError: the request is shorter than its header.
@@ -72,7 +72,7 @@ def read_body(header: Header, data: memoryview) -> Any:
     checked = check_request(schema, data, start)
     try:
         return reader(checked, start)[0]
-    except Exception as error:  # kio has no common type of its errors
+    except Exception as error:  # the errors of kio have no common base class
         raise MalformedRequestError(f"api {header.api} version {header.version}: {error!r}") from error
 
 
@@ -92,15 +92,21 @@ class Maker:
         return _make_message(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:
-        """Return a message inside the response, of the kio class with the name ``kind``."""
+        """Return a message that is part of the response. ``kind`` is the name of its kio class."""
         return _make_message(getattr(self._module, kind), values)
 
     def error(self, error_code: int, error_message: str | None) -> Any:
-        """Return the body of a response with an error. The other fields have their defaults, or are empty, as in Kafka."""
+        """Return the body of a response with an error.
+
+        As in Kafka, the other fields have their defaults, or are empty.
+        """
         return self(**_empty(self._root), error_code=error_code, error_message=error_message)
 
     def error_part(self, kind: str, error_code: int, error_message: str | None, /, **values: object) -> Any:
-        """Return a message inside the response as ``part`` does, with an error. Fields without a value are empty."""
+        """Return a message that is part of the response, with an error.
+
+        See ``part``. Fields without a value are empty.
+        """
         fields = {**_empty(getattr(self._module, kind)), **values}
         return self.part(kind, **fields, error_code=error_code, error_message=error_message)
 
@@ -113,7 +119,7 @@ def encode(header: Header, message: Any) -> bytes:
     """Return the frame of a response, including the size, for the request with this header."""
     stream = io.BytesIO()
     stream.write(I32.pack(0) + I32.pack(header.correlation_id))
-    if message.__flexible__ and header.api != API_VERSIONS:  # clients of all versions read the ApiVersions header
+    if message.__flexible__ and header.api != API_VERSIONS:  # clients of all versions read the header of ApiVersions
         stream.write(b"\0")
     kind: Any = type(message)
     _writer(kind)(stream, message)

@@ -1,4 +1,4 @@
-"""Primitive values of Kafka's protocol, as flexible versions (KIP-482) and older versions of messages encode them."""
+"""Primitive values of Kafka's protocol, in the encodings of flexible (KIP-482) and of older versions of messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reader:
 
     Args:
         data: the request.
-        position: position (bytes) of the first value. The attribute ``position`` is that of the next value.
+        position: position (bytes) of the first value. The attribute ``position`` is the position of the next value.
         flexible: True if the version of the request is flexible: it has compact lengths and tagged fields.
     """
 
@@ -74,7 +74,8 @@ class Reader:
     def count(self) -> int:
         """Return the number of elements of an array; 0 for a null array.
 
-        A number above the remaining bytes of the request is malformed, because each element has at least one byte.
+        If the number is above the number of remaining bytes, the request is malformed, because each element has at
+        least one byte.
         """
         count = self.uvarint() - 1 if self._flexible else self.number(I32)
         if count > self._end - self.position:
@@ -127,5 +128,5 @@ def put_string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def put_count(count: int, *, flexible: bool) -> bytes:
-    """Return the number of elements of an array, or the size of bytes, in its encoding before the content."""
+    """Return the encoded number of elements of an array, or the encoded size of bytes. It precedes the content."""
     return put_uvarint(count + 1) if flexible else I32.pack(count)

@@ -19,7 +19,7 @@ _UUID_BYTES: Final = 16
 _KERNEL: Final = extension("stratalog_gateway.wire.codecs_c")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _RESULT: Final = struct.Struct(">ihqqq")
-_NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no record errors and no message, by flexible
+_NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no record errors, no message; by ``flexible``
 
 
 class ProducedRecords(NamedTuple):
@@ -51,7 +51,7 @@ class ProduceResult(NamedTuple):
 
 
 def decode_produce(header: Header, data: memoryview) -> ProduceRequest:
-    """Return the body of the request ``data``; raise MalformedRequestError if the body is malformed."""
+    """Return the body of the request ``data``. Raise MalformedRequestError if the body is malformed."""
     version = header.version
     fields = None if _KERNEL is None else _KERNEL.decode_produce(version, data, header.body_at, ProducedRecords)
     if fields is not None:

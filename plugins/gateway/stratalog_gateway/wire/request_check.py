@@ -1,8 +1,8 @@
-"""Check of a request's lengths, before kio decodes the request.
+"""Check of the lengths in a request. It is necessary before kio decodes the request.
 
 kio allocates an array of the announced length before it reads the elements. A request of twenty bytes that announces an
-array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null, and
-fails at a tagged field that it does not know. Later releases of Kafka may add tagged fields to a version (KIP-482).
+array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null. It
+fails at unknown tagged fields, but later releases of Kafka may add tagged fields to a version (KIP-482).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Step = Callable[[Reader], None]
 
 
 class _UntaggingReader(Reader):
-    """Reader that notes the positions of tagged fields.
+    """Reader that stores the positions of tagged fields.
 
     Attributes:
-        tagged: start and end position (bytes) of the tagged fields of each message that has some, ascending.
+        tagged: start and end position (bytes) of the tagged fields of each message with tagged fields, ascending.
     """
 
     __slots__ = ("tagged",)
@@ -38,7 +38,7 @@ class _UntaggingReader(Reader):
         self.tagged: list[tuple[int, int]] = []
 
     def skip_tags(self) -> None:
-        """Skip the tagged fields of a message, and note their positions."""
+        """Skip the tagged fields of a message, and store their positions."""
         start = self.position
         super().skip_tags()
         if self.position > start + len(NO_TAGS):
@@ -46,9 +46,9 @@ class _UntaggingReader(Reader):
 
 
 def check_request(schema: Any, data: memoryview, start: int) -> bytes:
-    """Return a request without the tagged fields in its body, for kio.
+    """Check a request. Return it without the tagged fields in its body, because kio does not know such fields.
 
-    No version of a request that the gateway decodes by kio defines tagged fields.
+    No information is lost: the requests that the gateway decodes with kio define no tagged fields in these versions.
 
     Args:
         schema: kio's class of the request.
@@ -97,7 +97,10 @@ def _field_check(hint: Any, metadata: Any) -> Step:
 
 
 def _nullable_check(message: Step) -> Step:
-    """Return a function that checks a message that may be null. The byte before the message is negative for null."""
+    """Return a function that checks a message that may be null.
+
+    The byte before the message is negative if it is null.
+    """
 
     def check(read: Reader) -> None:
         if read.number(I8) >= 0:
@@ -122,7 +125,7 @@ def _array_check(element: Step, *, is_nullable: bool) -> Step:
 
 @functools.cache
 def _value_check(kind: str) -> Step:
-    """Return a function that checks a value of the type ``kind`` of Kafka's schemas, such as ``string``."""
+    """Return a function that checks a value. ``kind`` is its type in Kafka's schemas, such as ``string``."""
     if kind in {"string", "bytes"}:
         form = I16 if kind == "string" else I32
         return lambda read: _skip(read, max(read.size(form), 0))

@@ -20,7 +20,7 @@ from stratalog_gateway.security.resources import (
     ResourceType,
 )
 
-_ANY: Final = 1  # in filters, for each enumeration
+_ANY: Final = 1  # number of ANY in filters, for all enumerations
 _MATCH: Final = 2  # pattern type in filters: all patterns that cover a name
 _DISABLED: Final = "No Authorizer is configured."
 
@@ -121,7 +121,7 @@ def _require_acl_file(request: Request) -> AclFile:
 
 
 def _acl(creation: Any) -> Acl | str:
-    """Return the ACL that a request describes, or the reason why the ACL is wrong."""
+    """Return the ACL that an item of a request describes, or the reason why the ACL is wrong."""
     try:
         kind = ResourceType(creation.resource_type)
         acl = Acl(

@@ -74,7 +74,10 @@ def alter_client_quotas(request: Request) -> Any:
 
 
 def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
-    """Return an entity as messages with a type, such as ``user``, and a name, which is None for the default entity."""
+    """Return an entity as messages.
+
+    Each message has a type, such as ``user``, and a name; None means the default entity.
+    """
     return tuple(
         make.part("EntityData", entity_type=kind, entity_name=None if name == DEFAULT else name)
         for kind, name in zip(ENTITIES, entity, strict=True)
@@ -83,7 +86,7 @@ def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
 
 
 def _apply_entry(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
-    """Return the limits of all entities after the changes of one entity; raise RefusedError if a change is wrong."""
+    """Return the limits of all entities after the changes of one entity. Raise RefusedError if a change is wrong."""
     names: dict[str, str] = {}
     for part in entry.entity:
         if part.entity_type in names or part.entity_type not in ENTITIES:
@@ -109,7 +112,9 @@ def _apply_entry(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
 
 
 def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bool]:
-    """Return a function that returns True for the entities that a filter matches; raise RefusedError if it is wrong.
+    """Return a function that returns True for the entities that a filter matches.
+
+    Raise RefusedError if the filter is wrong.
 
     If ``strict`` is True, an entity must have exactly the types of the filter.
     """

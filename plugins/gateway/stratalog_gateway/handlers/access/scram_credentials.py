@@ -29,7 +29,7 @@ _NO_FILE: Final = "users.file is not set"
 
 
 def describe_user_scram_credentials(request: Request) -> Any:
-    """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
+    """Return the response with mechanisms and iterations of the named users. If no user is named, include all users."""
     make, requested = request.make, [user.name for user in request.body.users or ()]
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.node.users is None:
@@ -89,9 +89,10 @@ def alter_user_scram_credentials(request: Request) -> Any:
 
 
 def _apply_changes(users: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
-    """Return the users after the changes of a request; ``users`` itself if nothing changes.
+    """Return the users after the changes of a request. If nothing changes, return ``users`` itself.
 
-    Errors are written to ``results``, by the name of the user. Spellings of a name that are equal in NFKC name one user.
+    Errors are added to ``results``, by the name of the user. Two names mean the same user if they are equal after NFKC
+    normalization.
     """
     changes = (*body.deletions, *body.upsertions)
     errors: dict[str, tuple[int, str]] = {}  # by the normalized name
