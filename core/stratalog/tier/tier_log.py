@@ -51,8 +51,8 @@ class TierLog(TierLogReader):
             self.objects,
             self._finder,
             self.pages,
-            self.env,
-            limit_bytes=self._tier.limits.manifest_bytes,
+            self.components.env,
+            limit_bytes=self.components.limits.manifest_bytes,
             shared=self.availability.shared,
         )
         self.uploads = Uploads()
@@ -88,8 +88,10 @@ class TierLog(TierLogReader):
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader that writes with ``layout``; ``section`` has the topic's settings for it, or is None."""
-        label, guarded_layout = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(self.objects, self.env, label, guarded_layout, section, self.commit, self.uploads)
+        label, guarded_layout = self.fetcher.layouts.label(layout), self.fetcher.layouts.by_name(layout)
+        return SegmentUploader(
+            self.objects, self.components.env, label, guarded_layout, section, self.commit, self.uploads
+        )
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Call ``Committer.commit``; afterwards, ``view`` returns the new state."""
@@ -205,11 +207,11 @@ class TierLog(TierLogReader):
             if root is None:
                 return total
             for start, end in spans(root, self.pages):
-                rewrapping = Rewrapping(self.layouts, self.objects, partial(self.entries, start, end))
+                rewrapping = Rewrapping(self.fetcher.layouts, self.objects, partial(self.entries, start, end))
                 self.commit(root.leader_epoch, rewrapping.decide, set(ChangeKind))
                 report = rewrapping.report
                 total = RewrapReport(total.segments + report.segments, total.rewrapped + report.rewrapped)
-            if self.root is not None and self._tier.authenticity.is_due(self.root):
+            if self.root is not None and self.components.authenticity.is_due(self.root):
                 self.commit(root.leader_epoch, mac_change, set(ChangeKind))
             return total
 
@@ -326,7 +328,7 @@ class TierLog(TierLogReader):
                 self.objects,
                 finder,
                 self.pages,
-                self.env.clock,
+                self.components.env.clock,
                 grace_ms=grace_ms,
                 history_ms=history_ms,
                 with_orphans=with_orphans,

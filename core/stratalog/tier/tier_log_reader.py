@@ -56,19 +56,17 @@ class TierLogReader(CheckedArguments):
         name: name of the log.
         topic_id: id of its topic.
         prefix: prefix of all keys of the log.
+        components: objects that all logs of the tier share.
         objects: the object store of the tier.
         fetcher: reads the bytes of segments in the tier.
-        layouts: the installed layouts, which convert segments to objects and back.
-        env: clock, files and random numbers of the tier.
         availability: state of the tier's store.
         pages: reads and writes pages of the log's manifest.
     """
 
     def __init__(self, name: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         self.name, self.topic_id, self.prefix = name, topic_id, log_prefix(name, topic_id)
-        self.objects, self.fetcher, self.env = components.store, components.fetcher, components.env
-        self.layouts, self.availability = components.fetcher.layouts, components.availability
-        self._tier = components
+        self.components, self.objects = components, components.store
+        self.fetcher, self.availability = components.fetcher, components.availability
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _adopted and _assumed
         self._finder = self.new_finder()
         self.pages = self._new_pages(components.page_cache)
@@ -129,9 +127,9 @@ class TierLogReader(CheckedArguments):
             self.objects,
             self.name,
             self.topic_id,
-            self.env.clock,
-            limit_bytes=self._tier.limits.manifest_bytes,
-            authenticity=self._tier.authenticity,
+            self.components.env.clock,
+            limit_bytes=self.components.limits.manifest_bytes,
+            authenticity=self.components.authenticity,
         )
 
     def new_pages(self) -> Pages:
@@ -145,7 +143,7 @@ class TierLogReader(CheckedArguments):
             ReadOnlyError: the tier was opened for reading.
             TierUnavailableError, StoreUntrustedError: the tier cannot be used, for the same reasons as in ``refresh``.
         """
-        if self._tier.read_only:
+        if self.components.read_only:
             raise ReadOnlyError(f"the tier of {self.name} was opened for reading", self.objects.uri)
         self._check_available()
 
@@ -249,7 +247,7 @@ class TierLogReader(CheckedArguments):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _new_pages(self, cache: PageCache) -> Pages:
-        limit_bytes = self._tier.limits.manifest_bytes
+        limit_bytes = self.components.limits.manifest_bytes
         return Pages(self.objects, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
@@ -295,7 +293,7 @@ class TierLogReader(CheckedArguments):
             root.version,
             root.log_start,
             root.high_watermark,
-            PagedSegments(root, self.pages, self.fetcher, self._tier.authenticity.entry_check(root)),
+            PagedSegments(root, self.pages, self.fetcher, self.components.authenticity.entry_check(root)),
             root.leader_epochs,
             root.first_dirty_offset,
             root.identity,

@@ -55,7 +55,7 @@ class ManifestRepair:
     """Repairs the manifest of one log. Not thread-safe. No engine may write to the log during a repair."""
 
     def __init__(self, log: TierLogReader) -> None:
-        self._store, self._layouts, self._env = log.objects, log.layouts, log.env
+        self._store, self._layouts, self._env = log.objects, log.fetcher.layouts, log.components.env
         self._finder, self._pages, self._log = log.new_finder(), log.new_pages(), log.name
         self._heads: dict[int, Head] = {}  # the good roots, by version
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out

@@ -58,7 +58,7 @@ class TierLogCheck:
     """
 
     def __init__(self, log: TierLogReader, components: Components, *, contents: bool) -> None:
-        self._log, self._store, self._layouts = log.name, log.objects, log.layouts
+        self._log, self._store, self._layouts = log.name, log.objects, log.fetcher.layouts
         self._finder, self._pages = log.new_finder(), log.new_pages()
         self._components, self._contents = components, contents
         self._head: Head | None = None

@@ -128,7 +128,7 @@ class TierRepair:
             source = source.uncompress(source)
         if source.info != entry.info:
             return False
-        store, layout = self._log.objects, self._log.layouts.by_label(entry.layout)
+        store, layout = self._log.objects, self._log.fetcher.layouts.by_label(entry.layout)
         segment = GivenSegment(_replace_extras(store, layout, entry, source))
         puts = _ComparedPuts(store)
 
@@ -165,7 +165,7 @@ class TierRepair:
             "flaw": str(finding.kind),
             "position": finding.position,
             "text": finding.text,
-            "noted_ms": self._log.env.clock.now_ms(),
+            "noted_ms": self._log.components.env.clock.now_ms(),
         }
         self._log.objects.put(key, BytesSource(json.dumps(note, sort_keys=True).encode()))
         return key
