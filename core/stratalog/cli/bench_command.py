@@ -162,7 +162,7 @@ class _Run:
         place = self._place
         return open_engine(self._folder, tier=place.tier, tier_options=place.tier_options, config=place.config)
 
-    # --- one figure each ---------------------------------------------------------------------------------------------
+    # --- measurements of one figure ----------------------------------------------------------------------------------
 
     def _disk(self) -> Figure:
         descriptor = self._files.open(os.fspath(self._folder / "sync"), write=True, create=True)
@@ -253,7 +253,7 @@ class _Run:
             seconds = self._seconds(began_ns)
         return Figure("recover", size_bytes / 1e6 / seconds, "MB/s", detail="as after a crash, every batch checked")
 
-    # --- how -----------------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _measure(self, work: Callable[[int], object]) -> list[float]:
         """Call ``work`` at least once, until about a second has passed; return the duration of each call in ms."""

@@ -134,7 +134,7 @@ class DemoRun:
         self._steps: list[DemoStep] = []
         self._logs: list[tuple[object, ...]] = []
 
-    # --- a real Kafka directory ------------------------------------------------------------------------------------
+    # --- move a Kafka directory ------------------------------------------------------------------------------------
 
     def move_kafka_directory(self) -> None:
         """Offload and evict a broker's directory, and read it back; raise DemoMismatchError if a record differs."""
@@ -159,7 +159,7 @@ class DemoRun:
             tar.extractall(self._folder)  # noqa: S202 - our own archive
         return self._folder / KAFKA_FOLDER
 
-    # --- records of its own -----------------------------------------------------------------------------------------
+    # --- append new records -----------------------------------------------------------------------------------------
 
     def append_and_read_back(self, count: int) -> None:
         """Append, offload and read back ``count`` records; raise DemoMismatchError if a record differs."""
@@ -204,7 +204,7 @@ class DemoRun:
         self._steps.append(DemoStep("read the bucket alone", seconds, record_count, size_bytes, requests))
         self._output.note(f"{record_count:,} records came back from the bucket alone, each with the value it had")
 
-    # --- both -------------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _engine(self, directory: Path) -> Engine:
         return open_engine(directory, tier=self._uri, tier_options=self._options, topic_defaults=EVICT_AT_ONCE)

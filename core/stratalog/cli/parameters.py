@@ -32,7 +32,7 @@ class NumberRange(click.FloatRange):
 
 
 class NamedPath(click.Path):
-    """Path or URI that is not empty. An empty path, as ``"$DIR"`` if DIR is not set, would be the working directory."""
+    """Path or URI. An empty value is refused, because ``"$DIR"`` with DIR not set would mean the working directory."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the value as ``click.Path`` does; raise BadParameter if it is empty or like ``s3:/a`` (one slash)."""

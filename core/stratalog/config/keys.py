@@ -53,8 +53,9 @@ def key(
         doc: description of the setting, printed on the reference page.
         at_least: smallest allowed number; None allows every signed 64-bit integer down to ``LONG_MIN``.
         at_most: largest allowed number; None allows every signed 64-bit integer up to ``LONG_MAX``.
-        choices: allowed words, () for any; in a tuple field, each item must be one of them.
-        check: called with a value that passed the other checks; returns an error text, or "" if the value is valid.
+        choices: allowed words; () allows all words. If the value is a tuple, each item must be an allowed word.
+        check: function that is called with a value after all other checks. It returns an error text, or "" if the value
+            is valid.
     """
     setting = Key(name, default, doc, at_least, at_most, choices, check)
     if callable(default):
@@ -177,7 +178,7 @@ def _join_words(words: tuple[str, ...]) -> str | list[str]:
 def _definitions(section: type[Section]) -> tuple[Mapping[str, tuple[str, Key, Any]], frozenset[str]]:
     return _look_up_definitions(
         typing.cast(Hashable, section)
-    )  # mypy confuses the __hash__ of instances with that of the class
+    )  # mypy confuses the __hash__ of instances with the __hash__ of the class
 
 
 @functools.cache  # slow without the cache, and called for each topic that an engine opens

@@ -151,7 +151,8 @@ class TopicConfig(Section):
     retention_bytes: int = key(
         "retention.bytes",
         UNLIMITED,
-        doc="Delete the oldest segments of a partition while it is larger than this size. -1 means no limit.",
+        doc="Delete the oldest segments of a partition if the remaining segments have at least this size. -1 means no "
+        "limit.",
     )
     local_retention_ms: int = key(
         "local.retention.ms",

@@ -156,7 +156,7 @@ class Guard:
     def refuse_type(self, method: str, value: object, expected: str) -> NoReturn:
         """Raise the PluginError of a call that returned ``value`` instead of a value of the type ``expected``."""
         if inspect.iscoroutine(value):
-            value.close()  # otherwise Python warns that nothing awaited it
+            value.close()  # prevents Python's warning that the coroutine was never awaited
             self.refuse(method, "is an async def, but the contract has no asynchronous methods: use def")
         self.refuse(method, f"returned {_describe(value)}, not {expected}")
 

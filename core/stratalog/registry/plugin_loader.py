@@ -26,7 +26,7 @@ Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin after loading: its description and its providers (none if the plugin is blocked or failed)."""
+    """A loaded plugin: its description, and its providers. A blocked or failed plugin has no providers."""
 
     info: PluginInfo
     providers: Providers

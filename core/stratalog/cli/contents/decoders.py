@@ -208,7 +208,7 @@ def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
         try:
             content, version = schema.parse(data)
         except InvalidRecordError:
-            continue  # clients may write anything: show the bytes
+            continue  # clients may write any bytes: show the bytes
         item.pop(name, None)
         item.pop(f"{name}_base64", None)
         item[name] = {"version": version, **to_json_object(content, brief=brief)}

@@ -45,7 +45,7 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
 
 
 def _parts(engine: Engine, total_progress: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
-    """Return a ``Progress`` for the offload of each log, or the error if the bytes to offload cannot be computed.
+    """Return a ``Progress`` for the offload of each log, or the error because of which the log cannot be offloaded.
 
     With ``roll``, first close the active segment of each log.
     """

@@ -127,8 +127,8 @@ def _parse_hex(text: str) -> bytes:
 @click.option(
     "--compression",
     type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec of the batches. Some batches that compaction has changed keep their codec. Default: batches in the "
-    "current record format keep their codec.",
+    help="Codec of the batches. Control batches, and some batches that compaction has changed, keep their codec. "
+    "Default: all batches in the current record format keep their codec.",
 )
 @click.option(
     "--layout",
